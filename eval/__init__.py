@@ -1,0 +1,1 @@
+"""What is good: metrics and run files."""

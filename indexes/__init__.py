@@ -1,0 +1,1 @@
+"""Where it is kept: document store, segments, vectors, postings, commit and verification."""

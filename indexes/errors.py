@@ -1,0 +1,89 @@
+"""The tree of errors that this project raises on purpose.
+
+::
+
+    RetrieverError                 exit code 1
+    ├── BadInputError              exit code 2   something the caller gave is wrong
+    │   ├── SourceError            a corpus or query file: names file and line
+    │   ├── FilterError            a metadata filter: points at the character
+    │   ├── ConfigError            a setting that does not exist or has an impossible value
+    │   ├── ModelError             a model that is missing, altered or of a kind not supported
+    │   ├── EncoderMismatchError   an index made with another encoder: names both
+    │   ├── NotAnIndexError        a folder that holds no index
+    │   ├── FormatVersionError     an index written by a newer release
+    │   ├── IndexLockedError       another writer holds the index: says which
+    │   ├── StorageError           the disk is full, or the folder cannot be written
+    │   └── MissingExtraError      an optional dependency is not installed
+    └── DamagedIndexError          exit code 3   a file of the index is missing or altered
+
+Every message is one line that says what was expected, what was found and what to do.
+`exit_code` is what the command line exits with.
+"""
+
+from __future__ import annotations
+
+
+class RetrieverError(Exception):
+    """Base of every error raised on purpose; the message is one line for a person."""
+
+    exit_code = 1
+
+
+class BadInputError(RetrieverError):
+    """Something that the caller gave cannot be used; nothing that was stored is lost."""
+
+    exit_code = 2
+
+
+class SourceError(BadInputError):
+    """A corpus or query source is unusable; the message names the file and, where known, the line."""
+
+
+class FilterError(BadInputError):
+    """A metadata filter does not parse.
+
+    Attributes:
+        position: zero-based index of the offending character in the filter's text.
+    """
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class ConfigError(BadInputError):
+    """A setting is unknown or has an impossible value."""
+
+
+class ModelError(BadInputError):
+    """A model is missing, was altered, or is of a kind that is not supported."""
+
+
+class EncoderMismatchError(BadInputError):
+    """The index was made with another encoder than the one asked for."""
+
+
+class NotAnIndexError(BadInputError):
+    """The folder holds no index."""
+
+
+class FormatVersionError(BadInputError):
+    """The index was written by a newer release than this one."""
+
+
+class IndexLockedError(BadInputError):
+    """Another process is writing to the index."""
+
+
+class StorageError(BadInputError):
+    """The disk is full, or the folder or file cannot be written."""
+
+
+class MissingExtraError(BadInputError):
+    """An optional dependency is not installed; the message says which extra brings it."""
+
+
+class DamagedIndexError(RetrieverError):
+    """A file of the index is missing, truncated or altered; the message names it."""
+
+    exit_code = 3

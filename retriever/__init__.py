@@ -1,0 +1,1 @@
+"""Local semantic retrieval: encoders, indexing and ranking."""
