@@ -36,7 +36,7 @@ class BadInputError(RetrieverError):
 
 
 class SourceError(BadInputError):
-    """A corpus or query source is unusable; the message names the file and, where known, the line."""
+    """A corpus or query source is unusable; the message names the file and, if known, the line."""
 
 
 class FilterError(BadInputError):
