@@ -1,1 +1,76 @@
-"""Local semantic retrieval: encoders, indexing and ranking."""
+"""Local semantic retrieval: encoders, indexing and ranking.
+
+>>> from retriever import Document, Index
+>>> with Index.create("my.index") as index:           # doctest: +SKIP
+...     index.add([Document("1", "The cat sat on the mat.")])
+...     hits = index.search("feline")
+
+Names are imported when first used, so that ``import retriever`` is quick and searching by BM25
+needs neither torch nor FAISS.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from indexes.bm25 import BM25Settings
+    from retriever.analysis import Analyzer, AnalyzerSettings
+    from retriever.corpus import CorpusReader, Document, Fields
+    from retriever.encoders.encoder import Encoder
+    from retriever.encoders.spec import EncoderSpec
+    from retriever.engine import Hit, SearchSettings
+    from retriever.errors import RetrieverError
+    from retriever.fusion import FusionSettings
+    from retriever.index import Index, ModelChoice
+    from retriever.indexing import CommitSettings, IndexingReport, PassageSettings
+    from retriever.recreation import recreated
+
+_HOMES = {
+    "Analyzer": "retriever.analysis",
+    "AnalyzerSettings": "retriever.analysis",
+    "BM25Settings": "indexes.bm25",
+    "CommitSettings": "retriever.indexing",
+    "CorpusReader": "retriever.corpus",
+    "Document": "retriever.corpus",
+    "Encoder": "retriever.encoders.encoder",
+    "EncoderSpec": "retriever.encoders.spec",
+    "Fields": "retriever.corpus",
+    "FusionSettings": "retriever.fusion",
+    "Hit": "retriever.engine",
+    "Index": "retriever.index",
+    "IndexingReport": "retriever.indexing",
+    "ModelChoice": "retriever.index",
+    "PassageSettings": "retriever.indexing",
+    "RetrieverError": "retriever.errors",
+    "SearchSettings": "retriever.engine",
+    "recreated": "retriever.recreation",
+}
+
+__all__ = [
+    "Analyzer",
+    "AnalyzerSettings",
+    "BM25Settings",
+    "CommitSettings",
+    "CorpusReader",
+    "Document",
+    "Encoder",
+    "EncoderSpec",
+    "Fields",
+    "FusionSettings",
+    "Hit",
+    "Index",
+    "IndexingReport",
+    "ModelChoice",
+    "PassageSettings",
+    "RetrieverError",
+    "SearchSettings",
+    "recreated",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

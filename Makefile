@@ -1,0 +1,43 @@
+# Two commands: `make demo` and `make test`. Needs Python 3.11 or newer with venv, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := offline,cpu,parquet,dev
+STAMP := $(VENV)/.installed
+DEMO := .demo
+
+.PHONY: env demo test lint bench clean
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# torch first and by its exact version: a range would bring the build with CUDA.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	touch $@
+
+$(DEMO)/corpus.jsonl: examples/python_docs_corpus.py | $(STAMP)
+	mkdir -p $(DEMO)
+	$(BIN)/python examples/python_docs_corpus.py --output $@
+
+demo: $(STAMP) $(DEMO)/corpus.jsonl
+	$(BIN)/retriever index $(DEMO)/corpus.jsonl -i $(DEMO)/index
+	$(BIN)/retriever query "remove duplicates from a list but keep the order" -i $(DEMO)/index -k 3
+	$(BIN)/retriever query "how do I run another program and read its output" -i $(DEMO)/index -k 3
+	$(BIN)/retriever query "what happens when two threads change a variable" -i $(DEMO)/index -k 3
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/index_and_query.py
+
+clean:
+	rm -rf $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

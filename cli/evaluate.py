@@ -1,0 +1,12 @@
+"""`retriever eval`: how good is a ranking?"""
+
+from __future__ import annotations
+
+import click
+
+from cli.lazy import LazyGroup
+
+
+@click.group("eval", cls=LazyGroup, modules={"run": "cli.evaluate_run"})
+def command() -> None:
+    """Score rankings against relevance judgements."""

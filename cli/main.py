@@ -1,0 +1,65 @@
+"""The `retriever` command: finds the subcommand, prints errors, sets the exit code.
+
+Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 130 interrupted.
+Subcommands are imported when they run, so that ``retriever --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from cli.lazy import LazyGroup
+from indexes.errors import RetrieverError
+
+_INTERRUPTED = 130
+
+
+@click.group(
+    cls=LazyGroup,
+    modules={
+        "index": "cli.index",
+        "query": "cli.query",
+        "delete": "cli.delete",
+        "info": "cli.info",
+        "verify": "cli.verify",
+        "encode": "cli.encode",
+        "eval": "cli.evaluate",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="layer-retriever", prog_name="retriever")
+def cli() -> None:
+    """Search your own text: `retriever index SOURCE`, then `retriever query "..."`."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line with `arguments`; returns the exit code."""
+    try:
+        code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except RetrieverError as error:
+        click.echo(f"retriever: {error}", err=True)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("retriever: interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    main()

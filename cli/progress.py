@@ -1,0 +1,93 @@
+"""How far a long command is: one line on stderr, and nothing where that is no terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from retriever.corpus import CorpusReader
+
+
+class EncodingProgress:
+    """A bar over the bytes of the corpus, with the rate of passages and the remaining time.
+
+    The reader runs one window ahead of the encoder; the bar follows the encoder.
+
+    Args:
+        reader: whose `bytes_read` and `total_bytes` are shown.
+        quiet: show nothing.
+    """
+
+    def __init__(self, reader: CorpusReader, *, quiet: bool) -> None:
+        self._reader = reader
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._bar: Any = None
+        self._before = 0
+        self._after = 0
+        self._window = 0
+        self._done = 0
+        self._passages = 0
+
+    def __enter__(self) -> EncodingProgress:
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=self._reader.total_bytes,
+            disable=self._quiet,
+            file=sys.stderr,
+            unit="B",
+            unit_scale=True,
+            dynamic_ncols=True,
+            leave=False,
+            bar_format=None
+            if self._reader.total_bytes is None
+            else "{percentage:3.0f}% |{bar}| {postfix} {elapsed}, {remaining} left",
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def window(self, passages: int) -> None:
+        """A window of so many passages is about to be encoded."""
+        self._before, self._after = self._after, self._reader.bytes_read
+        self._window, self._done = passages, 0
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """So many more passages of the window are encoded."""
+        self._done += passages
+        self._passages += passages
+        reached = self._before + (self._after - self._before) * self._done // self._window
+        elapsed = self._bar.format_dict["elapsed"]
+        rate = self._passages / elapsed if elapsed else 0.0
+        self._bar.set_postfix_str(f"{self._passages:,} passages, {rate:,.0f}/s,", refresh=False)
+        self._bar.update(reached - self._bar.n)
+
+
+def human_bytes(count: int) -> str:
+    """A size for a person, in decimal units: ``1.5 MB``."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
+    """Say on the screen what the reader made, merged or skipped."""
+    if reader.made_ids is not None:
+        echo(f"note: {reader.made_ids}")
+    if reader.duplicates:
+        echo(f"note: {reader.duplicates:,} records were identical to earlier ones")
+    for problem in reader.problems:
+        echo(f"skipped: {problem}")
+    if reader.skipped > len(reader.problems):
+        echo(f"skipped: {reader.skipped - len(reader.problems):,} more records")

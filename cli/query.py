@@ -1,0 +1,217 @@
+"""`retriever query`: search an index."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cli.options import index_option, json_option, model_options, on_error_option
+
+if TYPE_CHECKING:
+    from retriever.engine import Hit, SearchSettings
+    from retriever.index import Index
+
+Print = Callable[[list["Hit"], str, str | None], None]
+
+
+@click.command("query")
+@click.argument("text", nargs=-1)
+@index_option
+@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits wanted.")
+@click.option(
+    "--mode",
+    type=click.Choice(["hybrid", "dense", "bm25"]),
+    default="hybrid",
+    show_default=True,
+    help="Rank by embeddings, by BM25, or by both.",
+)
+@click.option("--where", help="Rank only documents that match, such as 'year >= 2020'.")
+@click.option(
+    "--queries", help="Answer every query of a file: .jsonl, .tsv, .txt (one a line), ... or -."
+)
+@click.option(
+    "--run", "run_file", type=click.Path(path_type=Path), help="Write a TREC run (with --queries)."
+)
+@click.option("--fusion", type=click.Choice(["convex", "rrf"]), help="How hybrid fuses.")
+@click.option("--alpha", type=float, help="Weight of the embeddings in convex fusion, 0 to 1.")
+@click.option(
+    "--normalization", type=click.Choice(["min-max", "z-score"]), help="Of scores, before fusion."
+)
+@click.option("--rrf-k", type=float, help="The constant of rrf.")
+@click.option(
+    "--variant",
+    type=click.Choice(["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]),
+    help="Which BM25.",
+)
+@click.option("--k1", type=float, help="BM25: saturation of term frequency.")
+@click.option("--b", type=float, help="BM25: normalisation by length, 0 to 1.")
+@click.option("--depth", type=click.IntRange(min=1), help="Candidate passages from each component.")
+@click.option("--explain", is_flag=True, help="Show a table of component scores and ranks.")
+@click.option("--full", is_flag=True, help="Show whole passages.")
+@model_options
+@on_error_option
+@json_option
+def command(
+    text: tuple[str, ...],
+    folder: Path,
+    k: int,
+    mode: Literal["hybrid", "dense", "bm25"],
+    where: str | None,
+    queries: str | None,
+    run_file: Path | None,
+    explain: bool,
+    full: bool,
+    model: str | None,
+    max_length: int | None,
+    device: str | None,
+    download: bool,
+    on_error: Literal["fail", "skip"],
+    as_json: bool,
+    **ranking: Any,
+) -> None:
+    """Rank the documents of an index for TEXT.
+
+    Without TEXT, at a terminal, asks for queries one after the other. --json prints one object a
+    hit. Higher scores are better; equal ones are ordered by id.
+    """
+    from cli.filters import pointing
+    from retriever.index import Index, ModelChoice
+
+    if text and queries is not None:
+        raise click.UsageError("give either TEXT or --queries")
+    if run_file is not None and queries is None:
+        raise click.UsageError("--run needs --queries")
+    if not text and queries is None and not sys.stdin.isatty():
+        raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
+    settings = _settings(mode, k, ranking)
+    with (
+        Index.open(folder, ModelChoice(model, max_length, device, download)) as index,
+        pointing(where),
+    ):
+        show = _printer(index, settings, as_json=as_json, explain=explain, full=full)
+        if queries is not None:
+            _answer_file(index, settings, where, queries, on_error, run_file, show)
+        elif text:
+            _answer(index, " ".join(text), settings, where, show)
+        else:
+            _prompt(index, settings, where, show)
+
+
+def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str, Any]) -> Any:
+    """Settings from the options that were given, defaults for the rest."""
+    from indexes.bm25 import BM25Settings
+    from retriever.engine import SearchSettings
+    from retriever.fusion import FusionSettings
+
+    given = {name: value for name, value in given.items() if value is not None}
+    if "fusion" in given:
+        given["method"] = given.pop("fusion")
+
+    def chosen(kind: Any) -> Any:
+        names = {field.name for field in fields(kind)} & set(given)
+        return kind(**{name: given[name] for name in names})
+
+    depth = {"depth": given["depth"]} if "depth" in given else {}
+    return SearchSettings(
+        mode=mode, k=k, fusion=chosen(FusionSettings), bm25=chosen(BM25Settings), **depth
+    )
+
+
+def _printer(
+    index: Index, settings: SearchSettings, *, as_json: bool, explain: bool, full: bool
+) -> Print:
+    from cli.render import explanation, hit_json, hit_text
+
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+    def show(hits: list[Hit], text: str, query: str | None) -> None:
+        if as_json:
+            for hit in hits:
+                click.echo(hit_json(hit, query))
+            return
+        if query is not None:
+            click.echo(f"== {query}: {text}")
+        terms = frozenset(index.analyzer.tokens(text))
+        for hit in hits:
+            click.echo(
+                hit_text(hit, terms, index.analyzer, width=width, color=color, full=full),
+                color=color,
+            )
+        if explain and hits:
+            click.echo(explanation(hits, settings))
+        if not hits:
+            click.echo(_why_nothing(index, text, settings), err=True)
+
+    return show
+
+
+def _why_nothing(index: Index, text: str, settings: SearchSettings) -> str:
+    if index.info()["documents"] == 0:
+        return "no hits: the index is empty"
+    if settings.mode == "bm25" and not index.analyzer.tokens(text):
+        return "no hits: the query holds nothing but stop words and punctuation"
+    return "no hits"
+
+
+def _answer(
+    index: Index, text: str, settings: SearchSettings, where: str | None, show: Print
+) -> None:
+    show(index.search(text, settings, where=where), text, None)
+
+
+def _answer_file(
+    index: Index,
+    settings: SearchSettings,
+    where: str | None,
+    queries: str,
+    on_error: Literal["fail", "skip"],
+    run_file: Path | None,
+    show: Print,
+) -> None:
+    from cli.progress import warn_reader
+    from eval.trec import write_run
+    from retriever.corpus import CorpusReader
+
+    reader = CorpusReader([queries], on_error=on_error, number_ids=True)
+    asked = list(reader)
+    warn_reader(reader, lambda line: click.echo(line, err=True))
+    answers = index.search_many([query.text for query in asked], settings, where=where)
+    if run_file is None:
+        for query, hits in zip(asked, answers, strict=True):
+            show(hits, query.text, query.id)
+        return
+    ranked = {
+        query.id: [(hit.id, hit.score) for hit in hits]
+        for query, hits in zip(asked, answers, strict=True)
+    }
+    write_run(run_file, ranked, f"retriever-{settings.mode}")
+    click.echo(
+        f"{run_file}: {len(ranked):,} queries, {sum(map(len, ranked.values())):,} hits", err=True
+    )
+
+
+def _prompt(index: Index, settings: SearchSettings, where: str | None, show: Print) -> None:
+    """Ask for queries until end of input; the model stays loaded between them."""
+    try:
+        import readline  # noqa: F401  (line editing and history for input())
+    except ImportError:
+        click.echo("note: no line editing here", err=True)
+    if settings.mode != "bm25":
+        _ = index.encoder
+    click.echo("One query a line; Ctrl-D ends.", err=True)
+    while True:
+        try:
+            text = input("> ")
+        except EOFError:
+            click.echo(err=True)
+            return
+        if text.strip():
+            _answer(index, text, settings, where, show)

@@ -1,0 +1,180 @@
+"""Runs and relevance judgments (qrels) in the text formats of TREC and BEIR.
+
+A run has a line per retrieved document, `query Q0 document rank score tag`; qrels have a line per
+judgment, `query 0 document grade`. Columns are separated by spaces or tabs. BEIR's qrels have a
+header line `query-id corpus-id score` and three columns separated by one tab. Blank lines are
+skipped; files are UTF-8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from indexes.errors import BadInputError, SourceError, StorageError
+
+Number = TypeVar("Number", int, float)
+
+_BEIR_HEADER = ["query-id", "corpus-id", "score"]
+_QRELS_COLUMNS = "query 0 document grade"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
+    """Query → document → score, in the order of the file; ranks and the tag are not used.
+
+    Raises:
+        SourceError: the file cannot be read, or a line has not six columns, a score that is no
+            finite number, or a document that its query has already; names file and line.
+    """
+    run: dict[str, dict[str, float]] = {}
+    for where, line in _lines(path):
+        columns = line.split()
+        _check_columns(where, line, columns, "query Q0 document rank score tag")
+        query, _, document, _, score, _ = columns
+        _add(run, where, query, document, _score(where, score))
+    return run
+
+
+def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
+    """Query → document → grade, in the order of the file, in TREC's or BEIR's format.
+
+    Raises:
+        SourceError: the file cannot be read, or a line has the wrong number of columns, a grade
+            that is no integer, or a document that its query has already; names file and line.
+    """
+    qrels: dict[str, dict[str, int]] = {}
+    beir = False
+    for number, (where, line) in enumerate(_lines(path)):
+        if number == 0 and line.split() == _BEIR_HEADER:
+            beir = True
+            continue
+        # Identifiers in BEIR's tab-separated files may hold spaces.
+        columns = line.rstrip("\n").split("\t") if beir else line.split()
+        _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
+        query, document, grade = columns if beir else (columns[0], *columns[2:])
+        _add(qrels, where, query, document, _grade(where, grade))
+    return qrels
+
+
+def write_run(
+    path_or_file: str | os.PathLike[str] | TextIO,
+    run: Mapping[str, Sequence[tuple[str, float]]],
+    tag: str,
+) -> None:
+    """Write ranked lists of (document, score), queries in the order given, ranks from 1.
+
+    Scores are written so that they read back as the same floats. A tool that evaluates the file
+    ranks it anew by score, then by document descending: documents with equal scores are written
+    in that order, whatever theirs was. A path is written whole or not at all.
+
+    Raises:
+        BadInputError: an identifier or the tag is empty or has white space, a document is twice
+            in a list, a score is not finite or greater than the one before it.
+        StorageError: the file cannot be written.
+    """
+    _check_word(tag, "run tag")
+    lines = _run_lines(run, tag)
+    if not isinstance(path_or_file, str | os.PathLike):
+        path_or_file.writelines(lines)
+        return
+    path = Path(path_or_file)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+        temporary.replace(path)
+    except OSError as error:
+        message = f"{path}: cannot write the run ({error.strerror}); choose a writable folder"
+        raise StorageError(message) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[str]:
+    for query, ranked in run.items():
+        _check_word(query, "query id")
+        before, seen = math.inf, set[str]()
+        for document, score in ranked:
+            _check_word(document, f"document id (query {query})")
+            if document in seen:
+                raise BadInputError(
+                    f"query {query}: document {document} is in the ranking twice; keep one"
+                )
+            if not math.isfinite(score) or score > before:
+                expected = f"a finite score of at most {before!r} after the one ranked before"
+                found = f"{float(score)!r} for document {document}"
+                raise BadInputError(f"query {query}: expected {expected}, found {found}; sort it")
+            seen.add(document)
+            before = float(score)
+        order = sorted(((float(score), document) for document, score in ranked), reverse=True)
+        for rank, (score, document) in enumerate(order, 1):
+            yield f"{query} Q0 {document} {rank} {score!r} {tag}\n"
+
+
+def _check_word(word: str, name: str) -> None:
+    if word.split() != [word] or any("\ud800" <= character <= "\udfff" for character in word):
+        expected = "UTF-8 text that is not empty and has no white space"
+        remedy = "a run file separates its columns by white space, so rename it"
+        raise BadInputError(f"expected as {name} {expected}, found {word!r}; {remedy}")
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """Each line that is not blank, with `file:line` for a message."""
+    number = 0
+    try:
+        with Path(path).open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{path}:{number}", line
+    except UnicodeDecodeError as error:
+        found = f"byte {error.object[error.start]:#04x}"
+        raise SourceError(
+            f"{path}: expected UTF-8 after line {number}, found {found}; convert the file"
+        ) from error
+    except OSError as error:
+        message = f"{path}: expected a readable file, found: {error.strerror}"
+        raise SourceError(f"{message}; check the path") from error
+
+
+def _check_columns(where: str, line: str, columns: list[str], names: str) -> None:
+    if len(columns) == len(names.split()) and all(columns):
+        return
+    expected = f"{len(names.split())} columns '{names}'"
+    found = f"{len(columns)}: {line.strip()[:60]!r}"
+    remedy = "correct the line"
+    if names == _QRELS_COLUMNS and len(columns) == 3:
+        remedy = "three columns need a first line 'query-id corpus-id score'"
+    raise SourceError(f"{where}: expected {expected}, found {found}; {remedy}")
+
+
+def _score(where: str, text: str) -> float:
+    if _REAL.fullmatch(text) and math.isfinite(score := float(text)):
+        return score
+    raise SourceError(
+        f"{where}: expected a finite number as score, found {text[:40]!r}; correct it"
+    )
+
+
+def _grade(where: str, text: str) -> int:
+    if _INTEGER.fullmatch(text.strip()):
+        return int(text)
+    raise SourceError(f"{where}: expected an integer as grade, found {text[:40]!r}; correct it")
+
+
+def _add(
+    table: dict[str, dict[str, Number]], where: str, query: str, document: str, value: Number
+) -> None:
+    row = table.setdefault(query, {})
+    if document in row:
+        expected = "each document once for a query"
+        found = f"document {document} again for query {query}"
+        raise SourceError(f"{where}: expected {expected}, found {found}; remove one of the lines")
+    row[document] = value

@@ -1,0 +1,228 @@
+"""The SQLite file of an index: schema, format version, connections.
+
+`index.sqlite` is the single source of truth: what it does not name does not exist.
+
+======================  ============================================================
+documents               one row a document: the user's id, title, text, metadata (a JSON
+                        object) and a hash of title and text
+passages                one row a passage: its stable int64 id and which characters of its
+                        document it covers
+segments                the live segments, each with the SHA-256 of its manifest
+tombstones              ids of passages that a live segment still holds but that are deleted
+settings                JSON values: encoder, analyser, counters, generation
+======================  ============================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from indexes.durable import storage_errors
+from indexes.errors import FormatVersionError, NotAnIndexError
+
+DATABASE_FILE = "index.sqlite"
+SEGMENTS_FOLDER = "segments"
+FORMAT_VERSION = 1
+_APPLICATION_ID = 0x52545256  # "RTRV"
+
+_SCHEMA = """
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (
+    doc INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    title TEXT,
+    text TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    hash BLOB NOT NULL
+);
+CREATE TABLE passages (
+    passage INTEGER PRIMARY KEY,
+    doc INTEGER NOT NULL REFERENCES documents (doc) ON DELETE CASCADE,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL
+);
+CREATE INDEX passages_by_document ON passages (doc);
+CREATE TABLE segments (
+    segment INTEGER PRIMARY KEY,
+    passages INTEGER NOT NULL,
+    manifest TEXT NOT NULL
+);
+CREATE TABLE tombstones (passage INTEGER PRIMARY KEY);
+"""
+
+
+def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Create the database of a new index with `settings` (JSON values), in one transaction.
+
+    A folder that holds anything but the remains of an interrupted creation is refused.
+
+    Raises:
+        NotAnIndexError: the folder holds other files.
+        StorageError: the folder cannot be written.
+    """
+    strangers = foreign_files(folder)
+    if strangers:
+        raise NotAnIndexError(
+            f"{folder}: the folder exists and is no index (it holds {strangers[0]!r}); "
+            "choose a new folder with -i"
+        )
+    with storage_errors(folder):
+        connection = _connect(f"{_uri(folder)}?mode=rwc")
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            with transaction(connection):
+                for statement in _SCHEMA.split(";"):
+                    connection.execute(statement)
+                for key, value in {"generation": 0, "next_passage": 1, "next_segment": 1}.items():
+                    write_setting(connection, key, value)
+                for key, value in settings.items():
+                    write_setting(connection, key, value)
+                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+        finally:
+            connection.close()
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Names in `folder` that no index puts there, ascending."""
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if not path.name.startswith(DATABASE_FILE)
+        and path.name not in (SEGMENTS_FOLDER, "writer.lock")
+    )
+
+
+def is_index(folder: Path) -> bool:
+    """Whether `folder` holds the database of a completely created index."""
+    try:
+        with (folder / DATABASE_FILE).open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    if header[68:72] == _APPLICATION_ID.to_bytes(4, "big"):
+        return True
+    # Just created: the header may still be in the write-ahead log alone.
+    return _has_log(folder) and _application_id(folder) == _APPLICATION_ID
+
+
+def open_writer(folder: Path) -> sqlite3.Connection:
+    """Open an existing index for writing; the caller holds the writer lock.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
+    """
+    _require_index(folder)
+    with storage_errors(folder):
+        connection = _connect(f"{_uri(folder)}?mode=rw")
+        _check_version(connection, folder)
+        # A folder that cannot be written should say so now, not after an hour of encoding.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    return connection
+
+
+def open_reader(folder: Path) -> sqlite3.Connection:
+    """Open an existing index for reading alone; works in a folder that cannot be written.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+    """
+    _require_index(folder)
+    if os.access(folder, os.W_OK) and os.access(folder / DATABASE_FILE, os.W_OK):
+        mode = "rw"
+    elif _has_log(folder):
+        mode = "ro"
+    else:
+        # Without a log and without write permission SQLite cannot make the shared-memory file.
+        mode = "ro&immutable=1"
+    with storage_errors(folder):
+        connection = _connect(f"{_uri(folder)}?mode={mode}")
+        connection.execute("PRAGMA query_only=ON")
+        _check_version(connection, folder)
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    """Everything in the block is committed together, or, if it raises, not at all."""
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def read_setting(connection: sqlite3.Connection, key: str) -> Any:
+    """The JSON value of one setting; KeyError if there is none."""
+    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        raise KeyError(key)
+    return json.loads(row[0])
+
+
+def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
+    """Store one JSON value, replacing an earlier one."""
+    connection.execute(
+        "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, json.dumps(value, ensure_ascii=False, sort_keys=True)),
+    )
+
+
+def _connect(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
+
+
+def _uri(folder: Path) -> str:
+    return (folder / DATABASE_FILE).absolute().as_uri()
+
+
+def _require_index(folder: Path) -> None:
+    if not folder.is_dir():
+        raise NotAnIndexError(
+            f"{folder}: no index here; make one with `retriever index SOURCE -i {folder}`"
+        )
+    with storage_errors(folder):
+        found = is_index(folder)
+    if not found:
+        raise NotAnIndexError(
+            f"{folder}: this folder is no index; choose another with -i or make one with "
+            "`retriever index`"
+        )
+
+
+def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > FORMAT_VERSION:
+        connection.close()
+        raise FormatVersionError(
+            f"{folder}: the index has format version {version}, this release reads up to "
+            f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
+        )
+
+
+def _application_id(folder: Path) -> int:
+    connection = _connect(f"{_uri(folder)}?mode=ro")
+    try:
+        (found,) = connection.execute("PRAGMA application_id").fetchone()
+        return int(found)
+    finally:
+        connection.close()
+
+
+def _has_log(folder: Path) -> bool:
+    log = folder / f"{DATABASE_FILE}-wal"
+    return log.exists() and log.stat().st_size > 0

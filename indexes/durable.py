@@ -1,0 +1,126 @@
+"""Files that survive a crash: fsync, atomic replacement of a folder, and what the system refused.
+
+The order that makes a commit safe is always the same: write the files, fsync each, fsync the
+folder that names them, and only then make them visible.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from indexes.errors import DamagedIndexError, StorageError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_REFUSALS = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another folder with -i",
+    errno.EACCES: "permission denied: make the folder writable or choose another with -i",
+    errno.EPERM: "permission denied: make the folder writable or choose another with -i",
+}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system or SQLite refuses below `path` into one clear error.
+
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+        DamagedIndexError: SQLite finds its file malformed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _REFUSALS:
+            raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
+        raise
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise StorageError(f"{path}: {_REFUSALS[errno.EACCES]}") from error
+        if code == sqlite3.SQLITE_IOERR:
+            raise StorageError(f"{path}: the disk reports an error ({error})") from error
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise DamagedIndexError(
+                f"{path / 'index.sqlite'}: {error}; restore it from a backup or index again"
+            ) from error
+        raise
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Flush every file of a flat folder, then the folder, then its parent."""
+    for path in sorted(folder.iterdir()):
+        fsync_path(path)
+    fsync_path(folder)
+    fsync_path(folder.parent)
+
+
+def replace_folder(new: Path, current: Path) -> None:
+    """Put the folder `new` in the place of `current`, which is then removed.
+
+    On Linux the two names are exchanged in one atomic step. Where the system cannot do that,
+    `current` is first moved aside to `current.old`; `recover_replacement` undoes that after a
+    crash between the two moves.
+    """
+    aside = current.with_name(current.name + ".old")
+    shutil.rmtree(aside, ignore_errors=True)
+    if _exchange(new, current):
+        os.rename(new, aside)
+    else:
+        os.rename(current, aside)
+        os.rename(new, current)
+    fsync_path(current.parent)
+    shutil.rmtree(aside)
+
+
+def recover_replacement(current: Path) -> None:
+    """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise.
+
+    Only the caller that is about to write may call this.
+    """
+    aside = current.with_name(current.name + ".old")
+    if not (aside / "index.sqlite").exists():
+        return
+    if current.exists():
+        shutil.rmtree(aside)
+    else:
+        os.rename(aside, current)
+        fsync_path(current.parent)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one atomic step; False where the system or file system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    result = renameat2(
+        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+    )
+    if result == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(first), None, str(second))

@@ -1,0 +1,295 @@
+"""The postings of one segment: for each term, the passages that hold it and how often.
+
+Files, written once and then memory-mapped:
+
+========================  =================  ========  =============================================
+file                      type               shape     content
+========================  =================  ========  =============================================
+postings.counts.npy       int64              (4,)      passages n, terms t, postings p, total length
+postings.terms.utf8       bytes                        the terms, sorted as UTF-8 bytes, joined
+postings.offsets.npy      int64              (t+1, 2)  where each term's bytes and postings begin
+postings.positions.npy    uint32             (p,)      passages, ascending within a term
+postings.frequencies.npy  uint8, 16 or 32    (p,)      occurrences of the term there, at least 1
+postings.lengths.npy      uint32             (n,)      terms of each passage, repetitions counted
+========================  =================  ========  =============================================
+
+A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
+Opening reads headers and four numbers, whatever the size; a lookup reads what it returns.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import DamagedIndexError
+
+COUNTS = "postings.counts.npy"
+TERMS = "postings.terms.utf8"
+OFFSETS = "postings.offsets.npy"
+POSITIONS = "postings.positions.npy"
+FREQUENCIES = "postings.frequencies.npy"
+LENGTHS = "postings.lengths.npy"
+
+
+class PostingsBuilder:
+    """Collects the passages of one segment, about four bytes a token, and sorts them once."""
+
+    def __init__(self) -> None:
+        self._term_ids: defaultdict[str, int] = defaultdict(count().__next__)
+        self._tokens = array("I")
+        self._lengths = array("I")
+
+    def add(self, tokens: Sequence[str]) -> int:
+        """Append one passage, with or without tokens; returns its position."""
+        self._tokens.extend(map(self._term_ids.__getitem__, tokens))
+        self._lengths.append(len(tokens))
+        return len(self._lengths) - 1
+
+    def finish(self) -> Postings:
+        """The postings of all passages added, in memory."""
+        # Any str can be a term, so lone surrogates must have bytes too.
+        spellings = [term.encode("utf-8", "surrogatepass") for term in self._term_ids]
+        by_bytes = sorted(range(len(spellings)), key=spellings.__getitem__)
+        rank = np.empty(len(spellings), np.int64)
+        rank[by_bytes] = np.arange(len(spellings))
+        lengths = np.array(self._lengths, "<u4")
+        n = len(lengths)
+        keys = rank[np.array(self._tokens, np.int64)] * n
+        keys += np.repeat(np.arange(n), lengths)
+        keys, frequencies = np.unique(keys, return_counts=True)
+        offsets = np.zeros((len(spellings) + 1, 2), "<i8")
+        spellings.sort()
+        offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
+        offsets[:, 1] = np.searchsorted(keys, np.arange(len(spellings) + 1) * n)
+        narrow = np.min_scalar_type(int(frequencies.max(initial=1)))
+        return Postings(
+            terms=b"".join(spellings),
+            offsets=offsets,
+            positions=(keys % max(n, 1)).astype("<u4"),
+            frequencies=frequencies.astype(narrow.newbyteorder("<")),
+            lengths=lengths,
+            total_length=int(lengths.sum(dtype=np.int64)),
+        )
+
+
+class Postings:
+    """Immutable postings of one segment, in memory or memory-mapped.
+
+    Attributes:
+        lengths: (n,) uint32, the number of tokens of each passage.
+        total_length: the sum of `lengths`, stored when the segment was built.
+    """
+
+    def __init__(
+        self,
+        *,
+        terms: bytes | mmap.mmap,
+        offsets: NDArray[np.int64],
+        positions: NDArray[np.uint32],
+        frequencies: NDArray[np.unsignedinteger],
+        lengths: NDArray[np.uint32],
+        total_length: int,
+        folder: Path | None = None,
+    ) -> None:
+        self.lengths = lengths
+        self.total_length = total_length
+        self._terms = terms
+        self._offsets = offsets
+        # A memoryview gives single numbers several times sooner than an array.
+        self._steps = offsets.reshape(-1).data
+        self._positions = positions
+        self._frequencies = frequencies
+        self._folder = folder
+
+    @classmethod
+    def build(cls, token_lists: Iterable[Sequence[str]]) -> Postings:
+        """Postings of passages given as lists of terms, in their order."""
+        builder = PostingsBuilder()
+        for tokens in token_lists:
+            builder.add(tokens)
+        return builder.finish()
+
+    @classmethod
+    def open(cls, folder: Path) -> Postings:
+        """Map the postings that `write` left in `folder`; the time does not depend on their size.
+
+        Raises:
+            DamagedIndexError: a file is missing, not of the kind expected, or of a size that
+                disagrees with the others.
+        """
+        counts = _map_array(folder / COUNTS, ("<i8",), (4,))
+        n, terms, postings, total_length = (int(value) for value in counts)
+        if min(n, terms) < 0 or not terms <= postings <= total_length:
+            raise _damaged(folder / COUNTS, f"impossible counts {counts.tolist()}")
+        offsets = _map_array(folder / OFFSETS, ("<i8",), (terms + 1, 2))
+        text = _map_bytes(folder / TERMS)
+        if offsets[0].tolist() != [0, 0] or offsets[-1].tolist() != [len(text), postings]:
+            raise _damaged(folder / OFFSETS, "first or last offset disagrees with the other files")
+        return cls(
+            terms=text,
+            offsets=offsets,
+            positions=_map_array(folder / POSITIONS, ("<u4",), (postings,)),
+            frequencies=_map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,)),
+            lengths=_map_array(folder / LENGTHS, ("<u4",), (n,)),
+            total_length=total_length,
+            folder=folder,
+        )
+
+    def write(self, folder: Path) -> list[str]:
+        """Write the files into an existing folder and return their names; no fsync is done."""
+        counts = [len(self), self.vocabulary_size, len(self._positions), self.total_length]
+        arrays = {
+            COUNTS: np.array(counts, "<i8"),
+            OFFSETS: self._offsets,
+            POSITIONS: self._positions,
+            FREQUENCIES: self._frequencies,
+            LENGTHS: self.lengths,
+        }
+        for name, values in arrays.items():
+            np.save(folder / name, values, allow_pickle=False)
+        (folder / TERMS).write_bytes(self._terms[:])
+        return [*arrays, TERMS]
+
+    def __len__(self) -> int:
+        """The number of passages n, those without tokens included."""
+        return len(self.lengths)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of distinct terms."""
+        return len(self._offsets) - 1
+
+    def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+        """The positions that hold `term`, ascending, and how often each does (1 or more).
+
+        Both arrays are read-only views or empty, of equal length; unknown terms have none.
+
+        Raises:
+            DamagedIndexError: what the search or the result reads is impossible.
+        """
+        wanted = term.encode("utf-8", "surrogatepass")
+        low, high = 0, self.vocabulary_size
+        while low < high:
+            middle = (low + high) // 2
+            spelling = self._spelling(middle)
+            if spelling < wanted:
+                low = middle + 1
+            elif spelling > wanted:
+                high = middle
+            else:
+                return self._postings(middle)
+        return self._positions[:0], self._frequencies[:0]
+
+    def lengths_of(
+        self, positions: NDArray[np.uint32], frequencies: NDArray[np.unsignedinteger]
+    ) -> NDArray[np.uint32]:
+        """The lengths of the passages at `positions`, which hold a term `frequencies` times.
+
+        Raises:
+            DamagedIndexError: a passage is shorter than its term is frequent.
+        """
+        lengths = self.lengths[positions]
+        if (lengths < frequencies).any():
+            raise self._damaged(LENGTHS, "a passage is shorter than one of its terms is frequent")
+        return lengths
+
+    def vocabulary(self) -> Iterator[bytes]:
+        """Every term as UTF-8, ascending.
+
+        Raises:
+            DamagedIndexError: the offsets of the terms are impossible.
+        """
+        return map(self._spelling, range(self.vocabulary_size))
+
+    def document_frequencies(self, alive: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """(t,) the number of passages that hold each term, in the order of `vocabulary`.
+
+        Args:
+            alive: (n,) bool, the passages to count; None for all.
+
+        Raises:
+            DamagedIndexError: the postings are impossible.
+        """
+        starts = self._offsets[:, 1]
+        if any(low >= high for low, high in pairwise(starts.tolist())):
+            raise self._damaged(OFFSETS, "postings offsets do not ascend")
+        if alive is None or not len(self._positions):
+            return np.diff(starts)
+        if int(self._positions.max()) >= len(self):
+            raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
+        counted = alive[self._positions].astype(np.int64)
+        frequencies: NDArray[np.int64] = np.add.reduceat(counted, starts[:-1])
+        return frequencies
+
+    def _spelling(self, index: int) -> bytes:
+        start, stop = self._steps[2 * index], self._steps[2 * index + 2]
+        if not 0 <= start <= stop <= len(self._terms):
+            raise self._damaged(OFFSETS, f"term {index} has bytes {start} to {stop}")
+        return self._terms[start:stop]
+
+    def _postings(self, index: int) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+        start, stop = self._steps[2 * index + 1], self._steps[2 * index + 3]
+        if not 0 <= start < stop <= len(self._positions):
+            raise self._damaged(OFFSETS, f"term {index} has postings {start} to {stop}")
+        positions = self._positions[start:stop]
+        if positions[-1] >= len(self) or not (positions[1:] > positions[:-1]).all():
+            raise self._damaged(POSITIONS, f"positions of term {index} do not ascend below n")
+        frequencies = self._frequencies[start:stop]
+        if not frequencies.all():
+            raise self._damaged(FREQUENCIES, f"term {index} has a frequency of zero")
+        return positions, frequencies
+
+    def _damaged(self, name: str, problem: str) -> DamagedIndexError:
+        return _damaged(self._folder / name if self._folder else Path(name), problem)
+
+
+def _damaged(path: Path, problem: str) -> DamagedIndexError:
+    return DamagedIndexError(f"{path}: {problem}; restore it from a backup or index again")
+
+
+def _map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Map an .npy file that must be of one of these types, this shape and exactly their size.
+
+    The header is checked before anything is mapped, so that no array reaches beyond its file.
+    """
+    try:
+        with path.open("rb") as file:
+            try:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"format version {version}")
+                found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            # numpy's header parser fails in as many ways as Python's own, warnings included.
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise _damaged(path, f"not a readable .npy file ({reason})") from error
+            offset, size = file.tell(), path.stat().st_size
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise _damaged(path, "the file is missing") from error
+    if found != shape or fortran or dtype.str not in dtypes:
+        raise _damaged(path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}")
+    expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
+    if size != expected:
+        raise _damaged(path, f"expected {expected} bytes, found {size}")
+    # A plain array: indexing an np.memmap costs a subclass check each time.
+    return np.asarray(np.memmap(path, dtype, mode="r", offset=offset, shape=shape))
+
+
+def _map_bytes(path: Path) -> bytes | mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            # An empty file cannot be mapped.
+            if path.stat().st_size == 0:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise _damaged(path, "the file is missing") from error

@@ -1,0 +1,184 @@
+"""A segment: the vectors and postings of some passages, in files that never change.
+
+::
+
+    segments/000007/
+      manifest.json    what is here: counts, dimensions, size and SHA-256 of every other file
+      ids.npy          (n,) int64, ascending: the stable id of the passage at each position
+      vectors.npy      (n, d) float32: the vectors, apart from any search structure
+      ...              postings, see `indexes.postings`
+
+SQLite holds the SHA-256 of the manifest, the manifest that of every file: one chain from the
+single source of truth down to the last byte. With the `flat` structure FAISS searches
+`vectors.npy` itself, where it lies, so there is no second copy of the vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.database import SEGMENTS_FOLDER
+from indexes.durable import fsync_tree, storage_errors
+from indexes.errors import DamagedIndexError
+from indexes.postings import Postings
+
+MANIFEST_FILE = "manifest.json"
+IDS_FILE = "ids.npy"
+VECTORS_FILE = "vectors.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One committed segment, its arrays memory-mapped read-only.
+
+    Attributes:
+        number: the segment's number, which names its folder.
+        ids: (n,) int64, ascending.
+        vectors: (n, d) float32.
+        postings: the BM25 postings of the same n passages.
+    """
+
+    number: int
+    folder: Path
+    ids: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    postings: Postings
+
+
+def segment_folder(index: Path, number: int) -> Path:
+    """The folder of segment `number` in the index folder `index`."""
+    return index / SEGMENTS_FOLDER / f"{number:06d}"
+
+
+def write_segment(
+    folder: Path,
+    ids: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    tokens: Iterable[Sequence[str]],
+) -> str:
+    """Write a segment's files and flush them to the disk.
+
+    Args:
+        folder: must not hold a live segment; what an interrupted write left there is replaced.
+        ids: (n,) int64, strictly ascending.
+        vectors: (n, d) float32.
+        tokens: the terms of each passage, in the order of `ids`.
+
+    Returns:
+        The SHA-256 of the manifest, in hexadecimal: what SQLite is to hold.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written; what was written of the
+            segment is removed.
+    """
+    with storage_errors(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir(parents=True)
+            np.save(folder / IDS_FILE, ids, allow_pickle=False)
+            np.save(folder / VECTORS_FILE, vectors, allow_pickle=False)
+            names = [IDS_FILE, VECTORS_FILE, *Postings.build(tokens).write(folder)]
+            files = {name: file_facts(folder / name) for name in sorted(names)}
+            manifest = {
+                "passages": len(ids),
+                "dimensions": int(vectors.shape[1]),
+                "structure": "flat",
+                "files": files,
+            }
+            content = json.dumps(manifest, indent=1, sort_keys=True).encode()
+            (folder / MANIFEST_FILE).write_bytes(content)
+            fsync_tree(folder)
+            return hashlib.sha256(content).hexdigest()
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
+    """Map a committed segment; takes a time that does not depend on its size.
+
+    Raises:
+        DamagedIndexError: a file is missing, has another size than the manifest says, or is not
+            of the form expected; the message names it.
+    """
+    folder = segment_folder(index, number)
+    manifest = read_manifest(folder, manifest_hash)
+    for name, facts in manifest["files"].items():
+        size = _size(folder / name)
+        if size != facts["bytes"]:
+            raise DamagedIndexError(
+                f"{folder / name}: expected {facts['bytes']} bytes, found {size}; "
+                "restore it from a backup or index again with --recreate"
+            )
+    passages, dimensions = manifest["passages"], manifest["dimensions"]
+    return Segment(
+        number,
+        folder,
+        _map(folder / IDS_FILE, np.dtype(np.int64), (passages,)),
+        _map(folder / VECTORS_FILE, np.dtype(np.float32), (passages, dimensions)),
+        Postings.open(folder),
+    )
+
+
+def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
+    """Read and check a segment's manifest.
+
+    Raises:
+        DamagedIndexError: it is missing or is not the one that SQLite names.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise _missing(path) from None
+    if hashlib.sha256(content).hexdigest() != manifest_hash:
+        raise DamagedIndexError(
+            f"{path}: not the manifest that index.sqlite names (its SHA-256 differs); "
+            "restore the folder from a backup or index again with --recreate"
+        )
+    manifest: dict[str, Any] = json.loads(content)
+    return manifest
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file, as the manifest holds them."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
+
+
+def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r" if shape[0] else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except (ValueError, OSError, EOFError) as error:
+        raise DamagedIndexError(f"{path}: not a readable array ({error})") from error
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise DamagedIndexError(
+            f"{path}: expected a {dtype} array of shape {shape}, found {array.dtype} {array.shape}"
+        )
+    # A plain view: numpy.memmap's own bookkeeping makes every slice slower.
+    return array.view(np.ndarray)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        raise _missing(path) from None
+
+
+def _missing(path: Path) -> DamagedIndexError:
+    return DamagedIndexError(
+        f"{path}: the file is missing; restore it from a backup or index again with --recreate"
+    )

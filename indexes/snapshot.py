@@ -1,0 +1,235 @@
+"""One consistent view of an index for readers, whatever a writer does meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25 import CorpusStatistics, SearchableSegment
+from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
+from indexes.durable import storage_errors
+from indexes.errors import DamagedIndexError
+from indexes.segment import Segment, open_segment
+from indexes.where import Where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSegment(SearchableSegment):
+    """A segment as one snapshot sees it: its files, and which of its passages are not deleted."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stored passage with its document.
+
+    Attributes:
+        passage: the stable passage id.
+        id: the document's id as the user gave it.
+        start, stop: character offsets of the passage in `text`, the document's whole text.
+    """
+
+    passage: int
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    start: int
+    stop: int
+
+
+class Snapshot:
+    """A view that stays the same for as long as its `Reader.snapshot` block lasts.
+
+    Attributes:
+        generation: increases by one with every commit.
+        segments: the live segments in ascending order of their numbers.
+        statistics: counts over live passages, for BM25.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, generation: int, segments: tuple[LiveSegment, ...]
+    ) -> None:
+        self._connection = connection
+        self.generation = generation
+        self.segments = segments
+        self.statistics = CorpusStatistics.of(segments)
+
+    def allowed(self, where: Where) -> list[NDArray[np.bool_]]:
+        """For each segment, (n,) bool: which passages belong to documents that match."""
+        rows = self._connection.execute(
+            # The filter's SQL holds no value and no name: both are bound.
+            "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "  # noqa: S608
+            f"WHERE {where.sql}",
+            where.parameters,
+        )
+        found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
+        return [contained(live.segment.ids, found) for live in self.segments]
+
+    def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
+        """For each passage id: its document's number and the user's id of that document."""
+        rows = self._connection.execute(
+            "SELECT p.passage, p.doc, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "WHERE p.passage IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(passages)),),
+        )
+        return {row[0]: (row[1], row[2]) for row in rows}
+
+    def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
+        """The stored passages with these ids."""
+        rows = self._connection.execute(
+            "SELECT p.passage, d.id, d.title, d.text, d.metadata, p.start, p.stop "
+            "FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "WHERE p.passage IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(passages)),),
+        )
+        return {
+            passage: Passage(passage, id_, title, text, json.loads(metadata), start, stop)
+            for passage, id_, title, text, metadata, start, stop in rows
+        }
+
+    def count_documents(self) -> int:
+        """How many documents the snapshot holds."""
+        return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+    def count_tombstones(self) -> int:
+        """How many deleted passages the segments still hold."""
+        return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
+
+    def setting(self, key: str) -> Any:
+        """The JSON value of a setting; KeyError if there is none."""
+        return read_setting(self._connection, key)
+
+
+class Reader:
+    """Reads one index folder; sees every commit made before each `snapshot` block.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._connection: sqlite3.Connection
+        self._opened: tuple[int, int] | None
+        self._segments: dict[tuple[int, str], Segment] = {}
+        self._snapshot: Snapshot | None = None
+        self._open()
+
+    def close(self) -> None:
+        """Release the database and the mapped files."""
+        self._connection.close()
+        self._segments.clear()
+        self._snapshot = None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """One consistent view of the latest commit, valid inside the `with` block.
+
+        Raises:
+            DamagedIndexError: a file of the index is missing or altered.
+        """
+        with storage_errors(self.folder):
+            self._follow_replacement()
+            with ExitStack() as stack:
+                yield self._pin(stack)
+
+    def _pin(self, stack: ExitStack) -> Snapshot:
+        """Begin a read transaction that ends with `stack`, and return what it sees."""
+        while True:
+            with ExitStack() as attempt:
+                attempt.enter_context(transaction(self._connection, "DEFERRED"))
+                try:
+                    snapshot = self._current()
+                except DamagedIndexError:
+                    # A writer may have replaced the whole folder while its files were opened.
+                    if not self._replaced():
+                        raise
+                else:
+                    stack.enter_context(attempt.pop_all())
+                    return snapshot
+            self._follow_replacement()
+
+    def _current(self) -> Snapshot:
+        generation = int(read_setting(self._connection, "generation"))
+        if self._snapshot is None or self._snapshot.generation != generation:
+            rows = self._connection.execute(
+                "SELECT segment, manifest FROM segments ORDER BY segment"
+            ).fetchall()
+            tombstones = np.fromiter(
+                (
+                    row[0]
+                    for row in self._connection.execute(
+                        "SELECT passage FROM tombstones ORDER BY passage"
+                    )
+                ),
+                np.int64,
+            )
+            self._segments = {
+                key: self._segments.get(key) or open_segment(self.folder, *key) for key in rows
+            }
+            live = tuple(
+                LiveSegment(
+                    postings=segment.postings,
+                    alive=_alive(segment.ids, tombstones),
+                    segment=segment,
+                )
+                for segment in self._segments.values()
+            )
+            self._snapshot = Snapshot(self._connection, generation, live)
+        return self._snapshot
+
+    def _open(self) -> None:
+        while True:
+            before = _identity(self.folder)
+            self._connection = open_reader(self.folder)
+            if before == _identity(self.folder):
+                self._opened = before
+                return
+            self._connection.close()
+
+    def _replaced(self) -> bool:
+        return self._opened != _identity(self.folder)
+
+    def _follow_replacement(self) -> None:
+        if self._replaced():
+            self.close()
+            self._open()
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which file is `index.sqlite` now; changes when the folder is replaced."""
+    try:
+        status = os.stat(folder / DATABASE_FILE)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `ids` occur in `wanted`; both int64 and ascending. Returns bool of ids' shape."""
+    if len(wanted) == 0:
+        return np.zeros(len(ids), np.bool_)
+    where = np.searchsorted(wanted, ids)
+    where[where == len(wanted)] = 0
+    return np.asarray(wanted[where] == ids)
+
+
+def _alive(ids: NDArray[np.int64], tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    dead = tombstones
+    if len(ids):
+        low, high = np.searchsorted(tombstones, [ids[0], ids[-1] + 1])
+        dead = tombstones[low:high]
+    if len(dead) == 0:
+        return None
+    return ~contained(ids, dead)

@@ -1,0 +1,160 @@
+"""Checking an index from the single source of truth down to the last byte."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
+from indexes.durable import storage_errors
+from indexes.errors import DamagedIndexError
+from indexes.segment import (
+    MANIFEST_FILE,
+    Segment,
+    file_facts,
+    open_segment,
+    read_manifest,
+    segment_folder,
+)
+from indexes.snapshot import contained
+
+
+def verify(folder: Path) -> list[str]:
+    """Read everything an index holds and say what is wrong.
+
+    Checked are the database itself, size and SHA-256 of every file of every segment, and that
+    documents, passages, segments and tombstones agree. Safe while a writer works: one commit is
+    checked as a whole.
+
+    Returns:
+        One line for each problem, naming the file; empty if the index is sound.
+
+    Raises:
+        NotAnIndexError, FormatVersionError: there is nothing to check.
+        DamagedIndexError: the database is too damaged to be read at all.
+    """
+    with storage_errors(folder):
+        connection = open_reader(folder)
+        try:
+            with transaction(connection, "DEFERRED"):
+                return list(_problems(folder, connection))
+        finally:
+            connection.close()
+
+
+def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
+    database = folder / DATABASE_FILE
+    for (line,) in connection.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield f"{database}: {line}"
+    for row in connection.execute("PRAGMA foreign_key_check"):
+        yield f"{database}: row {row[1]} of {row[0]} refers to a {row[2]} row that is missing"
+    (orphans,) = connection.execute(
+        "SELECT count(*) FROM documents AS d "
+        "WHERE NOT EXISTS (SELECT 1 FROM passages AS p WHERE p.doc = d.doc)"
+    ).fetchone()
+    if orphans:
+        yield f"{database}: {orphans} documents have no passage"
+    stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
+    dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
+    kept = [np.empty(0, np.int64)]
+    sound = True
+    rows = connection.execute(
+        "SELECT segment, passages, manifest FROM segments ORDER BY segment"
+    ).fetchall()
+    for number, passages, manifest_hash in rows:
+        problems = list(_segment_problems(folder, number, passages, manifest_hash))
+        yield from problems
+        sound = sound and not problems
+        if not problems:
+            kept.append(np.array(open_segment(folder, number, manifest_hash).ids))
+    if sound:
+        yield from _identity_problems(database, np.concatenate(kept), stored, dead)
+    newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
+    if read_setting(connection, "next_passage") <= newest:
+        yield f"{database}: the next passage id would be given out a second time"
+
+
+def _segment_problems(
+    folder: Path, number: int, passages: int, manifest_hash: str
+) -> Iterator[str]:
+    path = segment_folder(folder, number)
+    try:
+        manifest = read_manifest(path, manifest_hash)
+    except DamagedIndexError as error:
+        yield str(error)
+        return
+    damaged = False
+    for name, expected in manifest["files"].items():
+        problem = _file_problem(path / name, expected)
+        if problem:
+            damaged = True
+            yield problem
+    for file in sorted(path.iterdir()):
+        if file.name != MANIFEST_FILE and file.name not in manifest["files"]:
+            yield f"{file}: a file that the manifest does not name"
+    if damaged:
+        return
+    try:
+        yield from _content_problems(open_segment(folder, number, manifest_hash), passages)
+    except DamagedIndexError as error:
+        yield str(error)
+
+
+def _content_problems(segment: Segment, passages: int) -> Iterator[str]:
+    if len(segment.ids) != passages:
+        yield f"{segment.folder}: expected {passages} passages, found {len(segment.ids)}"
+    if len(segment.ids) > 1 and not bool(np.all(np.diff(segment.ids) > 0)):
+        yield f"{segment.folder}: passage ids are not in ascending order"
+    if len(segment.postings) != len(segment.ids):
+        yield (
+            f"{segment.folder}: {len(segment.ids)} passages have vectors, "
+            f"{len(segment.postings)} have postings"
+        )
+    for start in range(0, len(segment.vectors), 65536):
+        if not np.isfinite(segment.vectors[start : start + 65536]).all():
+            yield f"{segment.folder}: a vector is not finite"
+            break
+
+
+def _identity_problems(
+    database: Path, kept: NDArray[np.int64], stored: NDArray[np.int64], dead: NDArray[np.int64]
+) -> Iterator[str]:
+    """Each passage lies in exactly one segment, and is either stored or deleted."""
+    kept = np.sort(kept)
+    if len(kept) > 1 and bool(np.any(np.diff(kept) == 0)):
+        yield f"{database}: a passage lies in two segments"
+    known = np.union1d(stored, dead)
+    for what, wanted, among in (
+        ("stored passages lie in no segment", stored, kept),
+        ("deleted passages lie in no segment", dead, kept),
+        ("passages of segments are neither stored nor deleted", kept, known),
+    ):
+        missing = int(np.count_nonzero(~contained(wanted, among)))
+        if missing:
+            yield f"{database}: {missing} {what}"
+    both = int(np.count_nonzero(contained(stored, dead)))
+    if both:
+        yield f"{database}: {both} passages are both stored and deleted"
+
+
+def _file_problem(path: Path, expected: dict[str, object]) -> str | None:
+    try:
+        found = file_facts(path)
+    except FileNotFoundError:
+        return f"{path}: the file is missing"
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    if found["bytes"] != expected["bytes"]:
+        return f"{path}: expected {expected['bytes']} bytes, found {found['bytes']}"
+    if found["sha256"] != expected["sha256"]:
+        return f"{path}: the content was altered (its SHA-256 differs from the manifest's)"
+    return None
+
+
+def _column(connection: sqlite3.Connection, query: str) -> NDArray[np.int64]:
+    return np.fromiter((row[0] for row in connection.execute(query)), np.int64)

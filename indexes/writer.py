@@ -1,0 +1,252 @@
+"""Changing an index: one writer, segments written beside the live ones, SQLite as commit point.
+
+A change is visible when its SQLite transaction has committed and not before. A crash earlier
+leaves at most a segment folder that nothing names; the next writer removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.database import (
+    SEGMENTS_FOLDER,
+    create_database,
+    is_index,
+    open_writer,
+    read_setting,
+    transaction,
+    write_setting,
+)
+from indexes.durable import recover_replacement, storage_errors
+from indexes.lock import WriterLock
+from indexes.segment import segment_folder, write_segment
+from indexes.where import Where
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document ready to be committed.
+
+    Attributes:
+        id: the user's id; an existing document with it is replaced.
+        metadata: JSON object.
+        hash: of title and text; equal hashes need no new encoding.
+        spans: (start, stop) character offsets into `text`, one pair a passage, at least one.
+    """
+
+    id: str
+    title: str | None
+    text: str
+    metadata: Mapping[str, Any]
+    hash: bytes
+    spans: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHead:
+    """What the writer needs to know of a stored document to tell whether it changed."""
+
+    hash: bytes
+    metadata: str
+
+
+class Writer:
+    """The one writer of an index folder; use it as a context manager.
+
+    Args:
+        folder: the index folder.
+        create: settings (JSON values) to create the index with if there is none yet; with None
+            the index must exist.
+
+    Raises on entry:
+        IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
+    """
+
+    def __init__(self, folder: Path, create: Mapping[str, Any] | None = None) -> None:
+        self.folder = folder
+        self._create = create
+        self._stack = ExitStack()
+        self._connection: sqlite3.Connection
+
+    def __enter__(self) -> Writer:
+        with ExitStack() as stack:
+            recover_replacement(self.folder)
+            if self._create is not None:
+                with storage_errors(self.folder):
+                    self.folder.mkdir(parents=True, exist_ok=True)
+            if self.folder.is_dir() and (self._create is not None or is_index(self.folder)):
+                stack.enter_context(WriterLock(self.folder))
+            if self._create is not None and not is_index(self.folder):
+                create_database(self.folder, self._create)
+            self._connection = open_writer(self.folder)
+            stack.callback(self._connection.close)
+            with storage_errors(self.folder):
+                self._remove_orphans()
+            self._connection.execute(
+                "CREATE TEMP TABLE touched (doc INTEGER PRIMARY KEY) WITHOUT ROWID"
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def setting(self, key: str) -> Any:
+        """The JSON value of a setting; KeyError if there is none."""
+        return read_setting(self._connection, key)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store a setting (a JSON value)."""
+        with storage_errors(self.folder), transaction(self._connection):
+            write_setting(self._connection, key, value)
+
+    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+        """The stored hash and metadata of those of `ids` that the index holds."""
+        rows = self._connection.execute(
+            "SELECT id, hash, metadata FROM documents WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return {row[0]: StoredHead(row[1], row[2]) for row in rows}
+
+    def touch(self, ids: Sequence[str]) -> None:
+        """Remember that these stored documents belong to the run; see `delete_untouched`."""
+        self._connection.execute(
+            "INSERT OR IGNORE INTO touched SELECT doc FROM documents "
+            "WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+
+    def commit(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Add or replace documents in one step: all of them are visible afterwards, or none.
+
+        Args:
+            documents: with distinct ids.
+            vectors: (n, d) float32, one row a passage, documents in order.
+            tokens: the terms of each of the n passages.
+            metadata: new metadata of stored documents whose text has not changed, by id.
+
+        Raises:
+            StorageError: the disk is full or cannot be written; the index is as before.
+        """
+        first = int(self.setting("next_passage"))
+        number = int(self.setting("next_segment"))
+        passages = len(vectors)
+        manifest_hash = None
+        if passages:
+            ids = np.arange(first, first + passages, dtype=np.int64)
+            folder = segment_folder(self.folder, number)
+            manifest_hash = write_segment(folder, ids, vectors, tokens)
+        with storage_errors(self.folder), transaction(self._connection):
+            self._bury([document.id for document in documents])
+            passage = first
+            for document in documents:
+                passage = self._insert(document, passage)
+            for id_, value in (metadata or {}).items():
+                self._connection.execute(
+                    "UPDATE documents SET metadata = ? WHERE id = ?", (metadata_json(value), id_)
+                )
+            if manifest_hash is not None:
+                self._connection.execute(
+                    "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest_hash)
+                )
+            write_setting(self._connection, "next_passage", passage)
+            write_setting(self._connection, "next_segment", number + 1)
+            self._bump_generation()
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents at once; returns those of `ids` that were there, in ascending order."""
+        with storage_errors(self.folder), transaction(self._connection):
+            found = sorted(self.heads(ids))
+            self._bury(found)
+            self._bump_generation()
+        return found
+
+    def delete_where(self, where: Where) -> list[str]:
+        """Delete the documents that match a filter; returns their ids in ascending order."""
+        with storage_errors(self.folder), transaction(self._connection):
+            rows = self._connection.execute(
+                # The filter's SQL holds no value and no name: both are bound.
+                f"SELECT d.id FROM documents AS d WHERE {where.sql} ORDER BY d.id",  # noqa: S608
+                where.parameters,
+            )
+            found = [row[0] for row in rows]
+            self._bury(found)
+            self._bump_generation()
+        return found
+
+    def delete_untouched(self) -> list[str]:
+        """Delete every document that `touch` and `commit` have not seen since the writer opened."""
+        with storage_errors(self.folder), transaction(self._connection):
+            rows = self._connection.execute(
+                "SELECT id FROM documents WHERE doc NOT IN (SELECT doc FROM touched) ORDER BY id"
+            )
+            found = [row[0] for row in rows]
+            self._bury(found)
+            self._bump_generation()
+        return found
+
+    def _insert(self, document: NewDocument, passage: int) -> int:
+        cursor = self._connection.execute(
+            "INSERT INTO documents (id, title, text, metadata, hash) VALUES (?, ?, ?, ?, ?)",
+            (
+                document.id,
+                document.title,
+                document.text,
+                metadata_json(document.metadata),
+                document.hash,
+            ),
+        )
+        doc = cursor.lastrowid
+        self._connection.executemany(
+            "INSERT INTO passages VALUES (?, ?, ?, ?)",
+            [(passage + i, doc, *span) for i, span in enumerate(document.spans)],
+        )
+        self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
+        return passage + len(document.spans)
+
+    def _bury(self, ids: Sequence[str]) -> None:
+        wanted = (json.dumps(list(ids)),)
+        chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+        self._connection.execute(
+            f"INSERT INTO tombstones SELECT passage FROM passages WHERE doc IN ({chosen})",  # noqa: S608
+            wanted,
+        )
+        self._connection.execute(f"DELETE FROM documents WHERE doc IN ({chosen})", wanted)  # noqa: S608
+
+    def _bump_generation(self) -> None:
+        write_setting(self._connection, "generation", int(self.setting("generation")) + 1)
+
+    def _remove_orphans(self) -> None:
+        live = {f"{row[0]:06d}" for row in self._connection.execute("SELECT segment FROM segments")}
+        folder = self.folder / SEGMENTS_FOLDER
+        if folder.is_dir():
+            for path in folder.iterdir():
+                if path.name not in live:
+                    shutil.rmtree(path)
+
+
+def metadata_json(metadata: Mapping[str, Any]) -> str:
+    """Metadata as it is stored: equal objects have equal text."""
+    return json.dumps(metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,180 @@
+"""Parquet: a row a record, read in batches; pyarrow is imported when first needed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, BinaryIO
+from uuid import UUID
+
+from indexes.errors import MissingExtraError, SourceError, StorageError
+from retriever.corpus.columns import Columns, find_columns
+from retriever.corpus.documents import Fields, Json, Record
+from retriever.corpus.sources import OpenSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS = 512
+_BUFFER = 1 << 16
+
+
+def read(source: OpenSource, fields: Fields) -> Iterator[Record]:
+    """The rows of a source, in file order; null cells of metadata are left out.
+
+    Dates and times become ISO 8601 strings (to the microsecond), durations seconds; a decimal
+    becomes a float where that reads back as the same number, else a string.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        SourceError: the file is corrupt, or a column is missing or of a wrong type.
+        StorageError: a compressed source or a pipe does not fit on the disk for temporary files.
+    """
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(
+            f'{source.name}: reading Parquet needs pyarrow: pip install "layer-retriever[parquet]"'
+        ) from error
+    name, meter, before = source.name, source.meter, source.meter.bytes
+    size = 0 if source.path is None else source.path.stat().st_size
+    with (
+        _at_random(source) as file,
+        _explained(name),
+        # Only with both settings does pyarrow stream the pages of a row group that may be the
+        # whole file; by default it loads the row group first.
+        pq.ParquetFile(
+            file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        ) as parquet,
+    ):
+        header = parquet.schema_arrow
+        columns = find_columns(header.names, fields, name)
+        _check_types(header, columns, name)
+        number = 0
+        for batch in parquet.iter_batches(batch_size=_ROWS):
+            cells = [_cells(column) for column in batch.columns]
+            for row in zip(*cells, strict=True):
+                number += 1
+                yield _record(name, number, header.names, row, columns)
+            meter.bytes = max(meter.bytes, before + size * number // parquet.metadata.num_rows)
+
+
+@contextmanager
+def _at_random(source: OpenSource) -> Iterator[str | BinaryIO]:
+    if source.path is not None:
+        yield str(source.path)
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(source.stream, file)
+            file.seek(0)
+        except OSError as error:
+            raise StorageError(
+                f"{source.name}: cannot be kept in a temporary file ({error.strerror}); "
+                "free space there, or point TMPDIR to another disk"
+            ) from error
+        yield file
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        found = " ".join(str(error).split())
+        raise SourceError(
+            f"{name}: not a readable Parquet file ({found}); write, copy or download it again"
+        ) from error
+
+
+def _check_types(header: pa.Schema, columns: Columns, name: str) -> None:
+    from pyarrow import types
+
+    for role, column in (("id", columns.id), ("text", columns.text), ("title", columns.title)):
+        if column is None:
+            continue
+        found = header.field(column).type
+        stored = found.value_type if types.is_dictionary(found) else found
+        usable = str(stored) in ("string", "large_string", "string_view")
+        if role == "id":
+            usable = usable or types.is_integer(stored)
+        elif role == "title":
+            usable = usable or types.is_null(stored)
+        if not usable:
+            expected = "strings or integers" if role == "id" else "strings"
+            raise SourceError(
+                f"{name}: the {role} column {column!r} is of type {found}, expected {expected}"
+            )
+
+
+def _cells(column: pa.Array) -> list[object]:
+    """Python values; where one cannot be made, the error that says why stands in its place."""
+    import pyarrow as pa
+
+    unit = getattr(column.type, "unit", None)
+    if unit == "ns":
+        # Python's own times end at microseconds.
+        if pa.types.is_timestamp(column.type):
+            coarser = pa.timestamp("us", column.type.tz)
+        else:
+            coarser = pa.time64("us") if pa.types.is_time(column.type) else pa.duration("us")
+        column = column.cast(coarser, safe=False)
+    errors = (ValueError, OverflowError, LookupError, pa.ArrowException)
+    try:
+        return list(column.to_pylist())
+    except errors:
+        cells: list[object] = []
+        for cell in column:
+            try:
+                cells.append(cell.as_py())
+            except errors as error:
+                cells.append(error)
+        return cells
+
+
+def _record(
+    name: str, number: int, header: list[str], row: tuple[object, ...], columns: Columns
+) -> Record:
+    where = f"{name}: row {number}"
+    values: dict[str, Json] = {}
+    for column, cell in zip(header, row, strict=True):
+        if cell is None and column not in (columns.id, columns.text, columns.title):
+            continue
+        try:
+            values[column] = _json(cell)
+        except ValueError as error:
+            return Record(number, where, {}, f"the column {column!r} holds {error}")
+    return Record(number, where, values)
+
+
+def _json(cell: object) -> Json:
+    if cell is None or isinstance(cell, str | bool | int | float):
+        return cell
+    if isinstance(cell, datetime | date | time):
+        return cell.isoformat()
+    if isinstance(cell, timedelta):
+        return cell.total_seconds()
+    if isinstance(cell, Decimal):
+        near = float(cell)
+        return near if Decimal(repr(near)) == cell else str(cell)
+    if isinstance(cell, UUID):
+        return str(cell)
+    if isinstance(cell, dict):
+        return {str(key): _json(value) for key, value in cell.items()}
+    if isinstance(cell, list):
+        # pyarrow gives a map as a list of pairs, and makes tuples of nothing else.
+        if cell and all(isinstance(item, tuple) for item in cell):
+            return {str(key): _json(value) for key, value in cell}
+        return [_json(item) for item in cell]
+    if isinstance(cell, Exception):
+        raise ValueError(f"a value that cannot be converted: {' '.join(str(cell).split())}")
+    raise ValueError(
+        f"a value of type {type(cell).__name__}, which JSON cannot hold; convert or drop the column"
+    )

@@ -1,0 +1,206 @@
+"""Any number of sources as one stream of documents."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from indexes.errors import ConfigError, SourceError
+from retriever.corpus import delimited, folder, jsonl, lines, parquet
+from retriever.corpus.assembly import Assembler
+from retriever.corpus.documents import Document, Fields, Record
+from retriever.corpus.identity import SeenIds, content_id
+from retriever.corpus.sources import Format, Meter, OpenSource, file_size, opened, opened_stream
+
+_STDIN = "-"
+_DETECT = Fields()
+_KEPT_PROBLEMS = 10
+_READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
+    "jsonl": jsonl.read,
+    "csv": delimited.read_csv,
+    "tsv": delimited.read_tsv,
+    "parquet": parquet.read,
+    "lines": lines.read,
+}
+_BY_HASH = (
+    "ids are made from a hash of title and text: a document that changes gets a new id, and "
+    "identical ones are one document"
+)
+_BY_NUMBER = "ids are made from the order of the records: 1, 2, 3, ..."
+_BY_PATH = "ids are the paths relative to the folder"
+
+
+class CorpusReader:
+    """Iterates over the documents of files, folders and standard input, in the order given.
+
+    Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage a line), each gzipped or
+    not, folders of .txt and .md files (a document a file, sorted by relative path), and `-` for
+    standard input. Memory does not grow with the corpus. Every iteration begins anew and resets
+    the counts; standard input can be read only once.
+
+    A record without id gets one made from its content (or its 1-based number, counted over all
+    sources and over skipped records too, with `number_ids`), if its source has none at all. Of
+    records with the same made id only the first is yielded. An id given twice within one source
+    is an error; in two sources it is fine, and both documents are yielded.
+
+    Args:
+        sources: paths, or `-`.
+        fields: which field holds what; detected where None.
+        on_error: "fail" raises at the first bad record, "skip" counts it and goes on. What makes
+            a whole file unusable is raised either way.
+        stdin: read instead of the process's standard input.
+        blank_text: yield a record whose text and title are blank, which is an error otherwise.
+        number_ids: make ids "1", "2", ... instead of hashes.
+
+    Attributes:
+        total_bytes: sum of the sizes on disk; None where standard input or a pipe is a source.
+        skipped: records skipped so far.
+        duplicates: records not yielded so far because an earlier one has the same content.
+        problems: messages of the first 10 skipped records.
+        made_ids: how ids were made, in one sentence; None while all came from the data.
+
+    Raises:
+        SourceError: on construction, a source that does not exist; while iterating, one that is
+            unusable. The message begins with the file and, if known, the line.
+        ConfigError: `on_error` is neither "fail" nor "skip", or `fields` names one field twice.
+        MissingExtraError: while iterating, Parquet without pyarrow.
+        StorageError: while iterating, the disk for temporary files is full.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        fields: Fields = _DETECT,
+        *,
+        on_error: Literal["fail", "skip"] = "fail",
+        stdin: BinaryIO | None = None,
+        blank_text: bool = False,
+        number_ids: bool = False,
+    ) -> None:
+        if on_error not in ("fail", "skip"):
+            raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
+        named = [name for name in (fields.id, fields.text, fields.title) if name is not None]
+        if len(set(named)) != len(named):
+            raise ConfigError(f"one field is named for two roles: {fields}; name each field once")
+        self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
+        if not self._sources:
+            raise SourceError("no source was given; name a file, a folder or - for standard input")
+        self._fields = fields
+        self._on_error = on_error
+        self._stdin = stdin
+        self._stdin_read = False
+        self._blank_text = blank_text
+        self._number_ids = number_ids
+        self.total_bytes = _total_bytes(self._sources)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._meter = Meter()
+        self._records = 0
+        self._made_how: list[str] = []
+        self.skipped = 0
+        self.duplicates = 0
+        self.problems: list[str] = []
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes taken so far from disk (compressed, as they are there) or standard input."""
+        return self._meter.bytes
+
+    @property
+    def made_ids(self) -> str | None:
+        """How ids were made so far, in one sentence; None while all came from the data."""
+        return "; ".join(self._made_how) or None
+
+    def __iter__(self) -> Iterator[Document]:
+        self._reset()
+        with closing(SeenIds()) as made:
+            for source in self._sources:
+                yield from self._documents(source, made)
+
+    def _documents(self, source: str | Path, made: SeenIds) -> Iterator[Document]:
+        assembler = Assembler(self._fields, blank_text=self._blank_text)
+        before = self._records
+        with closing(SeenIds()) as given, self._open(source) as records:
+            for record in records:
+                self._records += 1
+                try:
+                    document = self._document(record, assembler, given, made)
+                except SourceError as error:
+                    if self._on_error == "fail":
+                        raise
+                    self.skipped += 1
+                    if len(self.problems) < _KEPT_PROBLEMS:
+                        self.problems.append(str(error))
+                    continue
+                if document is not None:
+                    yield document
+        if self._records == before:
+            raise SourceError(f"{_name(source)}: holds no records; check that it is the right file")
+
+    def _document(
+        self, record: Record, assembler: Assembler, given: SeenIds, made: SeenIds
+    ) -> Document | None:
+        doc_id, text, title, metadata = assembler.split(record)
+        if doc_id is not None:
+            earlier = given.earlier(doc_id, record.number)
+            if earlier is not None:
+                there = f"{record.where.removesuffix(str(record.number))}{earlier}"
+                raise SourceError(
+                    f"{record.where}: the id {doc_id!r} was given before, at {there}; "
+                    "ids must be unique within a file"
+                )
+        elif self._number_ids:
+            self._note_made(_BY_NUMBER)
+            doc_id = str(self._records)
+        else:
+            self._note_made(_BY_HASH)
+            doc_id = content_id(title, text)
+            if made.earlier(doc_id, self._records) is not None:
+                self.duplicates += 1
+                return None
+        return Document(doc_id, text, title, metadata)
+
+    def _note_made(self, how: str) -> None:
+        if how not in self._made_how:
+            self._made_how.append(how)
+
+    @contextmanager
+    def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
+        name, fields = _name(source), self._fields
+        if str(source) == _STDIN:
+            if self._stdin_read:
+                raise SourceError(f"{name}: standard input can be read only once")
+            self._stdin_read = True
+            stdin = self._stdin or sys.stdin.buffer
+            with opened_stream(stdin, name, fields, self._meter) as stream:
+                yield _READERS[stream.format](stream, fields)
+        elif Path(source).is_dir():
+            self._note_made(_BY_PATH)
+            yield folder.read(Path(source), name, fields, self._meter)
+        else:
+            with opened(Path(source), name, fields, self._meter) as file:
+                yield _READERS[file.format](file, fields)
+
+
+def _name(source: str | Path) -> str:
+    return "stdin" if str(source) == _STDIN else str(source)
+
+
+def _total_bytes(sources: Sequence[str | Path]) -> int | None:
+    total: int | None = 0
+    for source in sources:
+        if str(source) == _STDIN:
+            size = None
+        elif Path(source).is_dir():
+            sizes = [file_size(Path(source, path)) for path in folder.files(Path(source))]
+            if not sizes:
+                raise SourceError(f"{source}: the folder holds no .txt or .md file")
+            size = sum(size or 0 for size in sizes)
+        else:
+            size = file_size(Path(source))
+        total = None if total is None or size is None else total + size
+    return total

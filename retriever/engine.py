@@ -1,0 +1,272 @@
+"""Ranking the documents of a snapshot for a query: dense, BM25 or both.
+
+Scores belong to passages; a hit is a document, ranked by its best passage. Candidates are the
+best passages of each component; in the hybrid mode every candidate is scored by both before the
+two are fused. Higher scores are better everywhere; equal ones are ordered by the document's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25 import BM25, BM25Settings
+from indexes.dense import search_flat
+from indexes.snapshot import Snapshot
+from indexes.where import Where
+from retriever.errors import ConfigError
+from retriever.fusion import FusionSettings, fuse, ranks
+
+Mode = Literal["dense", "bm25", "hybrid"]
+MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How to rank.
+
+    Attributes:
+        mode: ``dense`` by cosine, ``bm25``, or ``hybrid``, which fuses the two.
+        k: hits wanted, at least 1.
+        depth: passages taken from each component as candidates, at least 1; raised to 2 * k, and
+            further where the candidates belong to fewer than `k` documents.
+        fusion: how ``hybrid`` combines.
+        bm25: variant and parameters of BM25.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    mode: Mode = "hybrid"
+    k: int = 10
+    depth: int = 100
+    fusion: FusionSettings = field(default_factory=FusionSettings)
+    bm25: BM25Settings = field(default_factory=BM25Settings)
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(f"mode: expected one of {', '.join(MODES)}, found {self.mode!r}")
+        for name, value in (("k", self.k), ("depth", self.depth)):
+            if value < 1:
+                raise ConfigError(f"{name}: expected 1 or more, found {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query in the form that each component reads.
+
+    Attributes:
+        terms: from the index's analyser; not read by the mode ``dense``.
+        vector: (d,) float32 of length 1; not read by the mode ``bm25``.
+    """
+
+    terms: Sequence[str] = ()
+    vector: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document found, with the passage that scored best.
+
+    Attributes:
+        rank: 1 for the best.
+        score: what the hit is ranked by: a cosine in [-1, 1] (dense), a BM25 score, or a fused
+            score; see `retriever.fusion.fuse` for its range.
+        id, title, metadata: the document's.
+        passage: text of the best passage; start, stop: where it lies in the document's text.
+        dense: cosine of the passage; None in mode ``bm25``.
+        dense_rank: its rank by cosine among all candidate passages, equal ones sharing the best.
+        bm25: BM25 score of the passage, 0 if it holds no query term; None in mode ``dense``.
+        bm25_rank: likewise; None if the passage holds no query term.
+    """
+
+    rank: int
+    score: float
+    id: str
+    title: str | None
+    passage: str
+    start: int
+    stop: int
+    metadata: dict[str, Any]
+    dense: float | None
+    dense_rank: int | None
+    bm25: float | None
+    bm25_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Passages with their scores, in no particular order.
+
+    Attributes:
+        passages: (n,) int64 stable ids.
+        scores: (n,) what they are ranked by.
+        complete: whether every passage that can be ranked is a candidate.
+        floor: no passage that is not a candidate scores more than this; -inf in the mode
+            ``hybrid``, which ranks its candidates and nothing else.
+    """
+
+    passages: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    dense: NDArray[np.float64]
+    bm25: NDArray[np.float64]
+    matches: NDArray[np.bool_]
+    complete: bool
+    floor: float
+
+
+class Engine:
+    """Ranks queries against one snapshot.
+
+    Args:
+        snapshot: valid for as long as the engine is used.
+        settings: how to rank.
+        where: only documents that match are ranked; None ranks all.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, settings: SearchSettings, where: Where | None = None
+    ) -> None:
+        self._snapshot = snapshot
+        self._settings = settings
+        self._bm25 = BM25(snapshot.segments, settings.bm25, snapshot.statistics)
+        self._filter = None if where is None else snapshot.allowed(where)
+        self._masks = [
+            _both(live.alive, None if self._filter is None else self._filter[index])
+            for index, live in enumerate(snapshot.segments)
+        ]
+
+    def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
+        """The best `k` documents of each query, fewer where fewer can be ranked.
+
+        Modes ``dense`` and ``hybrid`` can rank every document; ``bm25`` only those that hold a
+        query term.
+        """
+        depth = max(self._settings.depth, 2 * self._settings.k)
+        found: list[list[Hit]] = [[] for _ in queries]
+        open_queries = list(range(len(queries)))
+        while open_queries and self._snapshot.segments:
+            dense = self._dense([queries[i] for i in open_queries], depth)
+            deeper = []
+            for i, positions in zip(open_queries, dense, strict=True):
+                hits = self._rank(self._candidates(queries[i], positions, depth))
+                if hits is None:
+                    deeper.append(i)
+                else:
+                    found[i] = hits
+            open_queries = deeper
+            depth *= 4
+        return found
+
+    def _dense(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
+        """For each query and segment, the positions of the `depth` nearest passages overall."""
+        segments = self._snapshot.segments
+        if self._settings.mode == "bm25":
+            return [[np.empty(0, np.int64) for _ in segments] for _ in queries]
+        vectors = np.stack([query.vector for query in queries if query.vector is not None])
+        found = [
+            search_flat(live.segment.vectors, vectors, depth, mask)
+            for live, mask in zip(segments, self._masks, strict=True)
+        ]
+        nearest = []
+        for row in range(len(queries)):
+            scores = np.concatenate([part[row][1] for part in found])
+            threshold = -np.inf
+            if len(scores) > depth:
+                threshold = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+            nearest.append([part[row][0][part[row][1] >= threshold] for part in found])
+        return nearest
+
+    def _candidates(
+        self, query: Query, nearest: Sequence[NDArray[np.int64]], depth: int
+    ) -> _Candidates:
+        mode = self._settings.mode
+        matched = [np.empty(0, np.int64) for _ in nearest]
+        terms = self._bm25.query(query.terms)
+        if mode != "dense":
+            matches = terms.search(depth, self._filter)
+            matched = [matches.positions[matches.segments == i] for i in range(len(nearest))]
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for index, live in enumerate(self._snapshot.segments):
+            positions = np.union1d(nearest[index], matched[index])
+            dense = np.zeros(len(positions))
+            if query.vector is not None and mode != "bm25" and len(positions):
+                # In float64, so that equal vectors get equal scores wherever they lie.
+                chosen = live.segment.vectors[positions].astype(np.float64)
+                dense = np.clip(chosen @ query.vector.astype(np.float64), -1, 1)
+            bm25, match = np.zeros(len(positions)), np.zeros(len(positions), np.bool_)
+            if mode != "dense":
+                bm25, match = terms.at(index, positions)
+            columns.append((live.segment.ids[positions], dense, bm25, match))
+        ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
+        # Cosines differ in the seventh digit by batch; ranking them there would be noise.
+        dense = np.round(dense, 6)
+        if mode == "bm25":
+            complete = len(matches.scores) < depth
+            floor = -np.inf if complete else float(matches.scores[-1])
+            return _Candidates(ids, bm25, dense, bm25, match, complete, floor)
+        complete = sum(map(len, nearest)) < depth
+        if mode == "dense":
+            floor = -np.inf if complete else float(dense.min())
+            return _Candidates(ids, dense, dense, bm25, match, complete, floor)
+        scores = fuse(dense, bm25, match, self._settings.fusion)
+        return _Candidates(ids, scores, dense, bm25, match, complete, -np.inf)
+
+    def _rank(self, found: _Candidates) -> list[Hit] | None:
+        """The hits, or None where more candidates are needed to be sure of them."""
+        k = self._settings.k
+        documents = self._snapshot.documents_of([int(passage) for passage in found.passages])
+        order = sorted(
+            range(len(found.passages)),
+            key=lambda i: (
+                -found.scores[i],
+                documents[int(found.passages[i])][1],
+                found.passages[i],
+            ),
+        )
+        best: dict[int, int] = {}
+        for i in order:
+            best.setdefault(documents[int(found.passages[i])][0], i)
+        chosen = list(best.values())[:k]
+        if not found.complete and (len(chosen) < k or found.scores[chosen[-1]] <= found.floor):
+            return None
+        return self._hits(found, chosen)
+
+    def _hits(self, found: _Candidates, chosen: Sequence[int]) -> list[Hit]:
+        mode = self._settings.mode
+        everyone = np.ones(len(found.passages), np.bool_)
+        dense_ranks = ranks(found.dense, everyone)
+        bm25_ranks = ranks(found.bm25, found.matches)
+        stored = self._snapshot.passages([int(found.passages[i]) for i in chosen])
+        hits = []
+        for rank, i in enumerate(chosen, start=1):
+            passage = stored[int(found.passages[i])]
+            hits.append(
+                Hit(
+                    rank=rank,
+                    score=float(found.scores[i]),
+                    id=passage.id,
+                    title=passage.title,
+                    passage=passage.text[passage.start : passage.stop],
+                    start=passage.start,
+                    stop=passage.stop,
+                    metadata=passage.metadata,
+                    dense=None if mode == "bm25" else float(found.dense[i]),
+                    dense_rank=None if mode == "bm25" else int(dense_ranks[i]),
+                    bm25=None if mode == "dense" else float(found.bm25[i]),
+                    bm25_rank=int(bm25_ranks[i]) or None if mode != "dense" else None,
+                )
+            )
+        return hits
+
+
+def _both(
+    first: NDArray[np.bool_] | None, second: NDArray[np.bool_] | None
+) -> NDArray[np.bool_] | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second

@@ -1,0 +1,104 @@
+"""Vectors of a corpus in one NumPy file, with the ids beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+
+from indexes.durable import storage_errors
+from retriever.corpus import Document
+from retriever.encoders.encoder import Encoder
+from retriever.errors import SourceError
+from retriever.indexing import Progress, passage_text
+
+_WINDOW = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What `encode_to_file` wrote: rows, the file of their ids, and how many texts were cut."""
+
+    rows: int
+    truncated: int
+    ids_file: Path
+
+
+def encode_to_file(
+    documents: Iterable[Document],
+    encoder: Encoder,
+    output: Path,
+    *,
+    on_long: Literal["truncate", "error"],
+    progress: Progress,
+) -> Written:
+    """Write one vector a document, as a stream; both files appear complete or not at all.
+
+    Args:
+        documents: encoded as title, space, text.
+        encoder: gives the vectors.
+        output: a .npy file of float32 (documents, dimensions), rows in the order of `documents`.
+        on_long: ``truncate`` cuts a text at the window and counts it; ``error`` refuses it.
+        progress: told how far encoding is.
+
+    Raises:
+        SourceError: what `documents` raises, or a text longer than the window with ``error``.
+        StorageError: the disk is full or cannot be written.
+    """
+    ids_file = output.with_suffix(".ids.jsonl")
+    new, new_ids = _temporary(output), _temporary(ids_file)
+    rows = truncated = 0
+    stream = iter(documents)
+    with storage_errors(output.parent):
+        try:
+            with new.open("wb") as vectors, new_ids.open("w", encoding="utf-8") as ids:
+                _write_header(vectors, 0, encoder.spec.dimensions)
+                for window in _windows(stream):
+                    texts = [passage_text(document, None) for document in window]
+                    pieces = encoder.tokenize(texts)
+                    long = [i for i, row in enumerate(pieces) if len(row) > encoder.spec.max_length]
+                    if long and on_long == "error":
+                        raise SourceError(
+                            f"document {window[long[0]].id!r}: longer than the encoder's window "
+                            f"of {encoder.spec.max_length} word pieces; use --on-long truncate"
+                        )
+                    cut = encoder.truncate([texts[i] for i in long])
+                    for i, row in zip(long, cut, strict=True):
+                        pieces[i] = row
+                    progress.window(len(window))
+                    vectors.write(encoder.encode_pieces(pieces, progress.encoded).tobytes())
+                    ids.writelines(
+                        json.dumps(document.id, ensure_ascii=False) + "\n" for document in window
+                    )
+                    rows += len(window)
+                    truncated += len(long)
+                vectors.seek(0)
+                _write_header(vectors, rows, encoder.spec.dimensions)
+            os.replace(new_ids, ids_file)
+            os.replace(new, output)
+        finally:
+            new.unlink(missing_ok=True)
+            new_ids.unlink(missing_ok=True)
+    return Written(rows, truncated, ids_file)
+
+
+def _windows(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    while window := list(islice(documents, _WINDOW)):
+        yield window
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.tmp")
+
+
+def _write_header(file: BinaryIO, rows: int, dimensions: int) -> None:
+    # NumPy pads the header so that the first axis can grow in place.
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)}
+    )

@@ -1,0 +1,114 @@
+"""Fusing dense and BM25 scores of the same candidates: pure functions on arrays.
+
+Both components are known for every candidate, so no score is ever missing. A candidate that
+shares no term with the query has BM25 score 0 and no BM25 rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import ConfigError
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FusionSettings:
+    """How the hybrid mode combines its two components.
+
+    Attributes:
+        method: ``convex`` is alpha * dense + (1 - alpha) * bm25 on normalised scores; ``rrf`` is
+            reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
+        alpha: weight of the dense component in ``convex``, 0 to 1.
+        normalization: ``min-max`` maps the candidates' scores to [0, 1]; ``z-score`` to mean 0
+            and standard deviation 1.
+        rrf_k: the constant of ``rrf``, more than 0.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    method: Literal["convex", "rrf"] = "convex"
+    alpha: float = 0.5
+    normalization: Literal["min-max", "z-score"] = "min-max"
+    rrf_k: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.method not in ("convex", "rrf"):
+            raise ConfigError(f"fusion: expected convex or rrf, found {self.method!r}")
+        if not 0 <= self.alpha <= 1:
+            raise ConfigError(f"alpha: expected a number from 0 to 1, found {self.alpha!r}")
+        if self.normalization not in _NORMALIZATIONS:
+            raise ConfigError(
+                f"normalization: expected {' or '.join(_NORMALIZATIONS)}, "
+                f"found {self.normalization!r}"
+            )
+        if not 0 < self.rrf_k < np.inf:
+            raise ConfigError(f"rrf_k: expected a number above 0, found {self.rrf_k!r}")
+
+
+def fuse(
+    dense: Scores, bm25: Scores, matches: NDArray[np.bool_], settings: FusionSettings
+) -> Scores:
+    """One score a candidate from its two components.
+
+    Args:
+        dense: (n,) cosines.
+        bm25: (n,) scores, 0 where `matches` is False.
+        matches: (n,) whether the candidate holds a query term.
+        settings: method and its parameters.
+
+    Returns:
+        (n,) float64, higher is better; in [0, 1] for ``convex`` with ``min-max``, in
+        (0, 2 / (rrf_k + 1)] for ``rrf``.
+    """
+    if settings.method == "rrf":
+        everyone = np.ones(len(dense), np.bool_)
+        return _reciprocal(ranks(dense, everyone), settings.rrf_k) + _reciprocal(
+            ranks(bm25, matches), settings.rrf_k
+        )
+    normalize = _NORMALIZATIONS[settings.normalization]
+    return settings.alpha * normalize(dense) + (1 - settings.alpha) * normalize(bm25)
+
+
+def ranks(scores: Scores, ranked: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The rank of each score among those marked in `ranked`: 1 for the highest, 0 for unranked.
+
+    Equal scores share the best of their ranks.
+    """
+    ordered = np.sort(scores[ranked])
+    above = len(ordered) - np.searchsorted(ordered, scores, side="right")
+    return np.where(ranked, above + 1, 0)
+
+
+def min_max(scores: Scores) -> Scores:
+    """Map to [0, 1]; where all are equal, to 1 if they are positive and to 0 if not."""
+    if len(scores) == 0:
+        return scores
+    low, high = scores.min(), scores.max()
+    if high == low:
+        return np.full(len(scores), float(high > 0))
+    return np.asarray((scores - low) / (high - low), np.float64)
+
+
+def z_score(scores: Scores) -> Scores:
+    """Subtract the mean and divide by the population standard deviation; 0 where all are equal."""
+    if len(scores) == 0:
+        return scores
+    deviation = scores.std()
+    if deviation == 0:
+        return np.zeros(len(scores))
+    return np.asarray((scores - scores.mean()) / deviation, np.float64)
+
+
+def _reciprocal(rank: NDArray[np.int64], constant: float) -> Scores:
+    return np.where(rank > 0, 1 / (constant + rank), 0.0)
+
+
+_NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {"min-max": min_max, "z-score": z_score}

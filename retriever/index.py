@@ -1,0 +1,340 @@
+"""The public face of an index folder: create, add, delete, search, describe, verify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from indexes.database import FORMAT_VERSION, is_index
+from indexes.durable import recover_replacement
+from indexes.segment import Segment
+from indexes.snapshot import Reader
+from indexes.verify import verify
+from indexes.where import Where, compile_where
+from indexes.writer import Writer
+from retriever.analysis import Analyzer, AnalyzerSettings
+from retriever.corpus import Document
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.models import DEFAULT_MODEL, find_model
+from retriever.encoders.spec import EncoderSpec
+from retriever.engine import Engine, Hit, Query, SearchSettings
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.indexing import (
+    CommitSettings,
+    Indexer,
+    IndexingReport,
+    NoProgress,
+    OnLong,
+    PassageSettings,
+    Progress,
+    check_on_long,
+)
+
+_QUERY_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model an index is to use, and how to load it.
+
+    Attributes:
+        name: a folder, bundled name or hub id; None takes the index's own, or the default.
+        max_length: window in word pieces; None takes the index's own, or the model's.
+        device: a torch device; None takes a GPU where there is one.
+        download: allow the network for a hub id that is not in the cache.
+    """
+
+    name: str | None = None
+    max_length: int | None = None
+    device: str | None = None
+    download: bool = False
+
+    def load(self) -> Encoder:
+        """Load it for a new index; raises what `Encoder.load` raises."""
+        return Encoder.load(
+            self.name or DEFAULT_MODEL,
+            max_length=self.max_length,
+            device=self.device,
+            download=self.download,
+        )
+
+    def check(self, spec: EncoderSpec, folder: Path) -> None:
+        """Refuse a model that is not the one an index was made with.
+
+        Raises:
+            EncoderMismatchError: naming both.
+        """
+        wanted = []
+        if self.name is not None:
+            weights = find_model(self.name, download=self.download).weights
+            if weights != spec.weights:
+                wanted.append(f"{self.name} with weights {weights[:12]}")
+        if self.max_length not in (None, spec.max_length):
+            wanted.append(f"a window of {self.max_length} pieces")
+        if wanted:
+            raise EncoderMismatchError(
+                f"{folder}: the index was made with {spec.model} with weights {spec.weights[:12]} "
+                f"and a window of {spec.max_length} pieces, but {' and '.join(wanted)} was asked "
+                "for; leave --model out, or make the index again with --recreate"
+            )
+
+
+class Index:
+    """An index folder: documents, their vectors and their BM25 postings.
+
+    Make one with `Index.create` or `Index.open`; use it as a context manager or call `close`.
+    Reading methods see every commit made before the call. Changing methods hold the writer lock
+    while they run. One object serves one thread.
+
+    Attributes:
+        folder: the index folder.
+        encoder_spec: the encoder that the index was made with.
+        analyzer: the analyser that serves documents and queries.
+    """
+
+    def __init__(self, folder: Path, choice: ModelChoice, encoder: Encoder | None) -> None:
+        self.folder = folder
+        self._choice = choice
+        self._encoder = encoder
+        self._reader = Reader(folder)
+        with self._reader.snapshot() as snapshot:
+            self.encoder_spec = EncoderSpec.from_json(snapshot.setting("encoder"))
+            self.analyzer = Analyzer(AnalyzerSettings.from_json(snapshot.setting("analyzer")))
+            self.passages = PassageSettings(**snapshot.setting("passages"))
+        choice.check(self.encoder_spec, folder)
+
+    @classmethod
+    def open(cls, folder: str | Path, choice: ModelChoice | None = None) -> Index:
+        """Open an existing index; no model is loaded before one is needed.
+
+        Raises:
+            NotAnIndexError, FormatVersionError, DamagedIndexError
+            EncoderMismatchError: `choice` names another encoder than the index's own.
+        """
+        return cls(Path(folder), choice or ModelChoice(), None)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        choice: ModelChoice | None = None,
+        *,
+        analyzer: AnalyzerSettings | None = None,
+        passages: PassageSettings | None = None,
+    ) -> Index:
+        """Open the index in `folder`, which is made first where there is none yet.
+
+        Args:
+            folder: does not exist, is empty, or is an index.
+            choice: the encoder.
+            analyzer: language of the BM25 side; None takes English, or the index's own.
+            passages: how long texts are treated; None splits them, or takes the index's own way.
+
+        Raises:
+            What `open` and `Encoder.load` raise; NotAnIndexError: the folder holds other files;
+            StorageError: it cannot be written; ConfigError: the index exists and was made with
+            another analyser or another way with long texts.
+        """
+        folder, choice = Path(folder), choice or ModelChoice()
+        encoder = None
+        recover_replacement(folder)
+        if not is_index(folder):
+            encoder = choice.load()
+            settings = {
+                "encoder": encoder.spec.to_json(),
+                "analyzer": (analyzer or AnalyzerSettings()).to_json(),
+                "passages": asdict(passages or PassageSettings()),
+                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+            with Writer(folder, create=settings):
+                pass
+        index = cls(folder, choice, encoder)
+        for what, wanted, found in (
+            ("analyser", analyzer, index.analyzer.settings),
+            ("way with long texts", passages, index.passages),
+        ):
+            if wanted not in (None, found):
+                index.close()
+                raise ConfigError(
+                    f"{folder}: the index was made with {what} {found}, but {wanted} was asked "
+                    "for; leave the option out, or make the index again with --recreate"
+                )
+        return index
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release files; the object cannot be used afterwards."""
+        self._reader.close()
+
+    @property
+    def encoder(self) -> Encoder:
+        """The index's encoder, loaded when first asked for.
+
+        Raises:
+            What `Encoder.from_spec` raises.
+        """
+        if self._encoder is None:
+            self._encoder = Encoder.from_spec(
+                self.encoder_spec, device=self._choice.device, download=self._choice.download
+            )
+        return self._encoder
+
+    def add(
+        self,
+        documents: Iterable[Document],
+        *,
+        on_long: OnLong | None = None,
+        commit: CommitSettings | None = None,
+        progress: Progress | None = None,
+        report: IndexingReport | None = None,
+        prune: bool = False,
+    ) -> IndexingReport:
+        """Add documents, or replace those whose id the index holds; unchanged ones cost nothing.
+
+        Args:
+            documents: read once, as a stream; of equal ids the last one stands.
+            on_long: None takes the index's own way with long texts.
+            commit: how often to commit.
+            progress: told how far encoding is.
+            report: counted into, for a caller that wants to see it after an interruption.
+            prune: delete every document that is not among `documents`.
+
+        Raises:
+            What `documents` raises (what came before is committed); SourceError for a long text
+            with ``on_long="error"``; IndexLockedError; StorageError (earlier commits stand).
+        """
+        with Writer(self.folder) as writer:
+            indexer = Indexer(
+                writer,
+                lambda: self.encoder,
+                self.analyzer,
+                self.passages,
+                on_long=check_on_long(on_long, self.passages),
+                commit=commit or CommitSettings(),
+                progress=progress or NoProgress(),
+                report=report,
+            )
+            indexer.add(documents)
+            if prune:
+                indexer.report.deleted = len(writer.delete_untouched())
+            return indexer.report
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents by id; returns those that were there, ascending."""
+        with Writer(self.folder) as writer:
+            return writer.delete(ids)
+
+    def delete_where(self, where: str) -> list[str]:
+        """Delete the documents that match a filter; returns their ids, ascending.
+
+        Raises:
+            FilterError: the filter does not parse.
+        """
+        compiled = compile_where(where)
+        with Writer(self.folder) as writer:
+            return writer.delete_where(compiled)
+
+    def search(
+        self, text: str, settings: SearchSettings | None = None, *, where: str | None = None
+    ) -> list[Hit]:
+        """The best documents for one query; see `search_many`."""
+        return next(self.search_many([text], settings, where=where))
+
+    def search_many(
+        self,
+        texts: Iterable[str],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+    ) -> Iterator[list[Hit]]:
+        """The best documents for each query, in the order of the queries.
+
+        Args:
+            texts: queries; encoded in batches.
+            settings: how to rank.
+            where: rank only the documents that match this filter, see `indexes.where`.
+
+        Raises:
+            BadInputError: a query is blank.
+            FilterError: the filter does not parse.
+            DamagedIndexError: a file of the index is missing or altered.
+            What `encoder` raises, in the modes that need it.
+        """
+        settings = settings or SearchSettings()
+        compiled = None if where is None else compile_where(where)
+        batch: list[str] = []
+        for number, text in enumerate(texts, start=1):
+            if not text.strip():
+                raise BadInputError(f"query {number} is empty: expected at least one word")
+            batch.append(text)
+            if len(batch) == _QUERY_BATCH:
+                yield from self._search(batch, settings, compiled)
+                batch = []
+        if batch:
+            yield from self._search(batch, settings, compiled)
+
+    def _search(
+        self, texts: Sequence[str], settings: SearchSettings, where: Where | None
+    ) -> list[list[Hit]]:
+        queries = [Query(self.analyzer.tokens(text)) for text in texts]
+        if settings.mode != "bm25":
+            vectors = self.encoder.encode(texts)
+            queries = [
+                Query(query.terms, vector) for query, vector in zip(queries, vectors, strict=True)
+            ]
+        with self._reader.snapshot() as snapshot:
+            return Engine(snapshot, settings, where).search(queries)
+
+    def info(self) -> dict[str, Any]:
+        """What the index is and holds, as JSON values."""
+        with self._reader.snapshot() as snapshot:
+            return {
+                "folder": str(self.folder.absolute()),
+                "format_version": FORMAT_VERSION,
+                "created": snapshot.setting("created"),
+                "generation": snapshot.generation,
+                "documents": snapshot.count_documents(),
+                "passages": snapshot.statistics.passages,
+                "deleted_passages": snapshot.count_tombstones(),
+                "segments": [_describe(live.segment) for live in snapshot.segments],
+                "encoder": {
+                    **self.encoder_spec.to_json(),
+                    "fingerprint": self.encoder_spec.fingerprint,
+                },
+                "analyzer": self.analyzer.settings.to_json(),
+                "long_texts": asdict(self.passages),
+                "mean_passage_terms": round(snapshot.statistics.mean_length, 3),
+                "bytes": size_on_disk(self.folder),
+            }
+
+    def verify(self) -> list[str]:
+        """Check every file, count and id; returns what is wrong, a line each."""
+        return verify(self.folder)
+
+
+def size_on_disk(folder: Path) -> int:
+    """Bytes of every file below `folder`."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue  # a writer's temporary file that has just gone
+    return total
+
+
+def _describe(segment: Segment) -> dict[str, Any]:
+    return {
+        "segment": segment.number,
+        "passages": len(segment.ids),
+        "structure": "flat",
+        "bytes": size_on_disk(segment.folder),
+    }

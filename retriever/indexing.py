@@ -1,0 +1,334 @@
+"""A stream of documents into an index: what changed is encoded, and committed in segments.
+
+Memory holds one window of texts to encode and one segment's vectors, never the corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.writer import NewDocument, Writer, metadata_json
+from retriever.analysis import Analyzer
+from retriever.corpus import Document
+from retriever.encoders.encoder import Encoder
+from retriever.errors import ConfigError, SourceError
+from retriever.passages import split_passages
+
+OnLong = Literal["split", "truncate", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageSettings:
+    """How texts longer than the encoder's window are treated; stored with the index.
+
+    Attributes:
+        on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
+        overlap: word pieces that neighbouring passages share at most.
+    """
+
+    on_long: Literal["split", "truncate"] = "split"
+    overlap: int = 48
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """When a segment is committed: an interruption loses at most this much encoding.
+
+    Attributes:
+        passages: commit when so many are encoded.
+        seconds: or when so much time has passed since the last commit.
+        window_pieces, window_passages: texts are sorted by length within windows of this size.
+    """
+
+    passages: int = 32768
+    seconds: float = 60.0
+    window_pieces: int = 65536
+    window_passages: int = 8192
+
+
+@dataclass(slots=True)
+class IndexingReport:
+    """What indexing did, counted as it goes.
+
+    Attributes:
+        added, updated, unchanged: documents; an update of metadata alone needs no encoding.
+        deleted: documents removed because they are not in the new corpus.
+        passages: passages encoded.
+        pieces: word pieces encoded.
+        split: documents that became more than one passage.
+        truncated: documents of which the end was cut off, because `on_long` says so or because
+            their title alone fills half the window.
+    """
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    passages: int = 0
+    pieces: int = 0
+    split: int = 0
+    truncated: int = 0
+
+
+class Progress(Protocol):
+    """Told how far indexing is."""
+
+    def window(self, passages: int) -> None:
+        """A window of so many passages is about to be encoded."""
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """So many more passages of the window are encoded."""
+
+
+class NoProgress:
+    """Tells nobody."""
+
+    def window(self, passages: int) -> None:
+        """Do nothing."""
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Documents on their way: their passages as word pieces and terms, in order."""
+
+    documents: list[NewDocument] = field(default_factory=list)
+    pieces: list[list[int]] = field(default_factory=list)
+    tokens: list[list[str]] = field(default_factory=list)
+
+    def add(self, other: _Batch) -> None:
+        self.documents += other.documents
+        self.pieces += other.pieces
+        self.tokens += other.tokens
+
+
+class Indexer:
+    """Feeds documents to a writer; use `add` once, or several times.
+
+    Args:
+        writer: open, with the index's settings.
+        encoder: gives the encoder; called when the first document needs encoding, never before.
+        analyzer: the index's analyser.
+        passages: the index's way with long texts.
+        on_long: ``error`` refuses long texts; else as `passages` says.
+        commit: when to commit.
+        progress: told how far encoding is.
+        report: counted into; a new one if None.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        encoder: Callable[[], Encoder],
+        analyzer: Analyzer,
+        passages: PassageSettings,
+        *,
+        on_long: OnLong,
+        commit: CommitSettings,
+        progress: Progress,
+        report: IndexingReport | None = None,
+    ) -> None:
+        self.report = report or IndexingReport()
+        self._writer = writer
+        self._encoder = encoder
+        self._analyzer = analyzer
+        self._passages = passages
+        self._on_long = on_long
+        self._commit = commit
+        self._progress = progress
+        self._waiting = _Batch()
+        self._waiting_pieces = 0
+        self._ready = _Batch()
+        self._vectors: list[NDArray[np.float32]] = []
+        self._metadata: dict[str, dict[str, Any]] = {}
+        self._uncommitted: set[str] = set()
+        self._committed_at = time.monotonic()
+
+    def add(self, documents: Iterable[Document]) -> None:
+        """Index documents; what has been read is committed even where reading then fails.
+
+        Raises:
+            SourceError: what `documents` raises, after the documents before it are committed; or
+                a document is longer than the window and `on_long` is ``error``.
+            StorageError: the disk is full or cannot be written; earlier commits stand.
+        """
+        chunk: list[Document] = []
+        try:
+            for document in documents:
+                if document.id in self._uncommitted:
+                    # A second source gives the document again: the later one replaces it.
+                    self._consider(chunk)
+                    chunk = []
+                    self._flush()
+                self._uncommitted.add(document.id)
+                chunk.append(document)
+                if len(chunk) == 512:
+                    self._consider(chunk)
+                    chunk = []
+        except SourceError:
+            self._consider(chunk)
+            self._flush()
+            raise
+        except KeyboardInterrupt:
+            # What is encoded is kept; what is not would make the person wait.
+            self._write()
+            raise
+        self._consider(chunk)
+        self._flush()
+
+    def _consider(self, chunk: Sequence[Document]) -> None:
+        """Sort documents into unchanged, changed in metadata alone, and to be encoded."""
+        heads = self._writer.heads([document.id for document in chunk])
+        changed: list[tuple[Document, bytes]] = []
+        for document in chunk:
+            head = heads.get(document.id)
+            digest = content_hash(document)
+            if head is None or head.hash != digest:
+                changed.append((document, digest))
+                self._count(added=head is None)
+            elif head.metadata != metadata_json(document.metadata):
+                self._metadata[document.id] = document.metadata
+                self._count(added=False)
+            else:
+                self.report.unchanged += 1
+                self._uncommitted.discard(document.id)
+        self._writer.touch(list(heads))
+        if changed:
+            self._waiting.add(self._prepare(changed))
+            self._waiting_pieces = sum(map(len, self._waiting.pieces))
+        if (
+            self._waiting_pieces >= self._commit.window_pieces
+            or len(self._waiting.pieces) >= self._commit.window_passages
+        ):
+            self._encode()
+        if (
+            len(self._ready.pieces) >= self._commit.passages
+            or time.monotonic() - self._committed_at >= self._commit.seconds
+        ):
+            self._write()
+
+    def _count(self, *, added: bool) -> None:
+        if added:
+            self.report.added += 1
+        else:
+            self.report.updated += 1
+
+    def _prepare(self, changed: Sequence[tuple[Document, bytes]]) -> _Batch:
+        """Cut documents into passages, as word pieces for the encoder and terms for BM25."""
+        encoder = self._encoder()
+        window = encoder.spec.max_length
+        batch = _Batch()
+        whole = encoder.tokenize([passage_text(document, None) for document, _ in changed])
+        for (document, digest), pieces in zip(changed, whole, strict=True):
+            spans, rows = [(0, len(document.text))], [pieces]
+            if len(pieces) > window:
+                spans, rows = self._shorten(document, encoder)
+            batch.documents.append(
+                NewDocument(
+                    document.id, document.title, document.text, document.metadata, digest, spans
+                )
+            )
+            batch.pieces += rows
+            batch.tokens += [self._analyzer.tokens(passage_text(document, span)) for span in spans]
+        return batch
+
+    def _shorten(
+        self, document: Document, encoder: Encoder
+    ) -> tuple[list[tuple[int, int]], list[list[int]]]:
+        """The spans and word pieces of a document that is longer than the window."""
+        window = encoder.spec.max_length
+        if self._on_long == "error":
+            raise SourceError(
+                f"document {document.id!r}: longer than the encoder's window of {window} word "
+                "pieces; use --on-long split or truncate"
+            )
+        offsets = encoder.piece_offsets(document.text)
+        around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
+        # A title that fills the window would leave no room for text: it gets half at most.
+        budget = max(window - around, window // 2)
+        while True:
+            overlap = min(self._passages.overlap, budget // 2)
+            spans = split_passages(document.text, offsets, budget, overlap)
+            if self._passages.on_long == "truncate":
+                spans = spans[:1]
+            texts = [passage_text(document, span) for span in spans]
+            rows = encoder.tokenize(texts)
+            excess = max(map(len, rows)) - window
+            # A passage's pieces can differ from the same stretch of the whole text's by a few.
+            if excess <= 0 or budget - excess < window // 4:
+                break
+            budget -= excess
+        cut = [i for i, row in enumerate(rows) if len(row) > window]
+        for i, row in zip(cut, encoder.truncate([texts[i] for i in cut]), strict=True):
+            rows[i] = row
+        self.report.split += len(spans) > 1
+        self.report.truncated += bool(cut) or self._passages.on_long == "truncate"
+        return spans, rows
+
+    def _encode(self) -> None:
+        """Encode the waiting passages."""
+        batch, self._waiting, self._waiting_pieces = self._waiting, _Batch(), 0
+        if not batch.documents:
+            return
+        self._progress.window(len(batch.pieces))
+        vectors = self._encoder().encode_pieces(batch.pieces, self._progress.encoded)
+        self.report.passages += len(batch.pieces)
+        self.report.pieces += sum(map(len, batch.pieces))
+        self._vectors.append(vectors)
+        self._ready.add(batch)
+
+    def _write(self) -> None:
+        """Commit what is encoded, and metadata that changed alone."""
+        batch, self._ready = self._ready, _Batch()
+        vectors, self._vectors = self._vectors, []
+        metadata, self._metadata = self._metadata, {}
+        if batch.documents or metadata:
+            dimensions = vectors[0].shape[1] if vectors else 0
+            self._writer.commit(
+                batch.documents,
+                np.concatenate([np.empty((0, dimensions), np.float32), *vectors]),
+                batch.tokens,
+                metadata,
+            )
+        self._uncommitted = {document.id for document in self._waiting.documents}
+        self._committed_at = time.monotonic()
+
+    def _flush(self) -> None:
+        self._encode()
+        self._write()
+
+
+def passage_text(document: Document, span: tuple[int, int] | None) -> str:
+    """What is encoded and analysed for a passage: the title, if any, before its characters."""
+    text = document.text if span is None else document.text[span[0] : span[1]]
+    return f"{document.title} {text}" if document.title else text
+
+
+def content_hash(document: Document) -> bytes:
+    """16 bytes that change when title or text does."""
+    title = document.title or ""
+    content = f"{len(title)} {title}{document.text}".encode()
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:
+    """What to do with long texts in an existing index.
+
+    Raises:
+        ConfigError: the index was made with the other of split and truncate.
+    """
+    if wanted in (None, "error", stored.on_long):
+        return wanted or stored.on_long
+    raise ConfigError(
+        f"--on-long {wanted}: this index was made with {stored.on_long}; mixing the two would "
+        "make its scores depend on history: use --recreate to change it"
+    )

@@ -1,0 +1,68 @@
+"""Long texts become overlapping passages that fit the encoder's window."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+# A sentence ends at closing punctuation before white space, at a full-width stop, or at a line
+# break that starts a new paragraph or list item.
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(?=\s*[-*#>])")
+_WORD_START = re.compile(r"(?<=\s)\S")
+
+
+def split_passages(
+    text: str, offsets: Sequence[tuple[int, int]], budget: int, overlap: int
+) -> list[tuple[int, int]]:
+    """Cut a text into passages of at most `budget` word pieces.
+
+    A passage ends at the last sentence end that fits, else before the last word that fits, else
+    after the last piece that fits. The next one begins with the whole sentences found in the
+    last `overlap` pieces, or, where a sentence was cut, about `overlap` pieces back at a word.
+
+    Args:
+        text: the text.
+        offsets: (start, stop) character offsets of its word pieces, ascending.
+        budget: at least 1.
+        overlap: at least 0, less than `budget`.
+
+    Returns:
+        (start, stop) character offsets, ascending. Together they cover every word piece; the
+        first starts at 0, the last stops at the end of the text. One passage if all pieces fit.
+    """
+    if len(offsets) <= budget:
+        return [(0, len(text))]
+    starts = [start for start, _ in offsets]
+    sentences = _pieces_at(starts, (match.end() for match in _SENTENCE_END.finditer(text)))
+    words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
+    spans: list[tuple[int, int]] = []
+    first = 0
+    while True:
+        limit = first + budget
+        if limit >= len(offsets):
+            spans.append((starts[first] if spans else 0, len(text)))
+            return spans
+        at_sentence = _last_in(sentences, first + 1, limit)
+        stop = at_sentence or _last_in(words, first + 1, limit) or limit
+        spans.append((starts[first] if spans else 0, offsets[stop - 1][1]))
+        choices = sentences if at_sentence else words
+        first = _first_in(choices, max(first + 1, stop - overlap), stop) or stop
+
+
+def _pieces_at(starts: Sequence[int], boundaries: Iterable[int]) -> list[int]:
+    """Index of the first piece at or after each boundary; ascending, distinct."""
+    found = {bisect_left(starts, boundary) for boundary in boundaries}
+    return sorted(found - {0, len(starts)})
+
+
+def _last_in(choices: Sequence[int], low: int, high: int) -> int | None:
+    """The greatest choice in [low, high]."""
+    index = bisect_right(choices, high) - 1
+    return choices[index] if index >= 0 and choices[index] >= low else None
+
+
+def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
+    """The least choice in [low, high]."""
+    index = bisect_left(choices, low)
+    return choices[index] if index < len(choices) and choices[index] <= high else None

@@ -1,0 +1,69 @@
+"""Making an index anew while the old one goes on serving."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from indexes.database import DATABASE_FILE, foreign_files
+from indexes.durable import recover_replacement, replace_folder, storage_errors
+from indexes.lock import WriterLock
+from retriever.analysis import AnalyzerSettings
+from retriever.index import Index, ModelChoice
+from retriever.indexing import PassageSettings
+
+# Says that the folder is an unfinished recreation, and with which settings it was begun.
+_MARKER = f"{DATABASE_FILE}-unfinished"
+
+
+@contextmanager
+def recreated(
+    folder: str | Path,
+    choice: ModelChoice | None = None,
+    *,
+    analyzer: AnalyzerSettings | None = None,
+    passages: PassageSettings | None = None,
+) -> Iterator[Index]:
+    """Build an index anew beside the old one, which it replaces when the block ends well.
+
+    Until then the old index serves readers and stays as it is, damaged or not; the new one grows
+    in the folder named like it with ``.new`` added. If the block raises, or the process dies,
+    that folder is kept: the next `recreated` with the same settings goes on with it. The caller
+    passes ``prune=True`` to `Index.add`, so that nothing of an earlier attempt with other sources
+    stays. Where there is no old index, this is `Index.create`.
+
+    Raises:
+        What `Index.create` raises; IndexLockedError: another writer holds the old index.
+    """
+    folder, choice = Path(folder), choice or ModelChoice()
+    recover_replacement(folder)
+    if not folder.is_dir() or not any(folder.iterdir()) or foreign_files(folder):
+        with Index.create(folder, choice, analyzer=analyzer, passages=passages) as index:
+            yield index
+        return
+    new = folder.with_name(folder.name + ".new")
+    begun_with = json.dumps(
+        {
+            "model": choice.name,
+            "max_length": choice.max_length,
+            "analyzer": (analyzer or AnalyzerSettings()).to_json(),
+            "passages": asdict(passages or PassageSettings()),
+        }
+    )
+    marker = new / _MARKER
+    with WriterLock(folder):
+        with storage_errors(new):
+            if not marker.is_file() or marker.read_text() != begun_with:
+                # Other settings, or the old index that a finished replacement left behind.
+                shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(exist_ok=True)
+            marker.write_text(begun_with)
+        with Index.create(new, choice, analyzer=analyzer, passages=passages) as index:
+            yield index
+        with storage_errors(folder):
+            marker.unlink()
+            replace_folder(new, folder)

@@ -1,0 +1,144 @@
+"""CSV and TSV: headers, cells, errors, and what comes back of what was written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexes.errors import SourceError
+from retriever.corpus import CorpusReader, Document, Fields
+
+# A NUL byte cannot be in a text file.
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+VISIBLE = CELLS.filter(lambda text: text.strip() != "")
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
+
+
+def write(folder: Path, content: str | bytes, name: str = "c.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path: Path, **options: object) -> list[Document]:
+    return list(CorpusReader([path], **options))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(VISIBLE, VISIBLE, CELLS, CELLS.filter(lambda cell: not NUMBER.fullmatch(cell))),
+        min_size=1,
+        max_size=5,
+        unique_by=lambda row: row[0],
+    ),
+    tab=st.booleans(),
+    unix=st.booleans(),
+)
+def test_what_csv_writes_comes_back_equal(tmp_path, rows, tab, unix):
+    path = tmp_path / ("c.tsv" if tab else "c.csv")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        # With "\n" as line end the csv module leaves a carriage return unquoted: quote all.
+        writer = csv.writer(
+            file,
+            delimiter="\t" if tab else ",",
+            lineterminator="\n" if unix else "\r\n",
+            quoting=csv.QUOTE_ALL if unix else csv.QUOTE_MINIMAL,
+        )
+        writer.writerows([("id", "text", "title", "note"), *rows])
+    assert read(path) == [
+        Document(doc_id, text, title or None, {"note": note} if note else {})
+        for doc_id, text, title, note in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["2020", "-1", "0", "1e5", "1.50", "-0.5E-3", "9223372036854775807"],
+)
+def test_a_metadata_cell_that_is_a_json_number_becomes_one(tmp_path, cell):
+    (document,) = read(write(tmp_path, f"text,n\nx,{cell}\n"))
+    expected = json.loads(cell)
+    assert document.metadata == {"n": expected}
+    assert type(document.metadata["n"]) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "cell", ["007", "+1", "1.", ".5", "0x10", "1_000", " 1", "٣", "true", "null", "NaN", "-"]
+)
+def test_any_other_metadata_cell_stays_a_string(tmp_path, cell):
+    (document,) = read(write(tmp_path, f"text,n\nx,{cell}\n"))
+    assert document.metadata == {"n": cell}
+
+
+def test_ids_texts_and_titles_are_never_numbers(tmp_path):
+    assert read(write(tmp_path, "id,text,title\n7,8,9\n")) == [Document("7", "8", "9")]
+
+
+def test_lines_are_counted_physically_across_quoted_cells_and_blank_lines(tmp_path):
+    path = write(tmp_path, 'id,text\na,"one\ntwo\n\nthree"\n\n,x\n')
+    with pytest.raises(SourceError, match=r"c\.csv:7: id is empty"):
+        read(path)
+
+
+def test_a_cell_longer_than_the_csv_modules_default_limit_is_read(tmp_path):
+    text = "x" * 500_000
+    assert read(write(tmp_path, f"\ufefftext,id\n{text},a\n")) == [Document("a", text)]
+
+
+HEADERS = {
+    "no text": (
+        "id,body\na,x\n",
+        {},
+        r":1: no text column .*; the columns are 'id', 'body'",
+    ),
+    "named": ("id,text\na,x\n", {"text": "body"}, r":1: no column 'body' .*text.* 'id', 'text'"),
+    "named id": ("id,text\na,x\n", {"id": "key"}, r":1: no column 'key' .*id from"),
+    "named title": ("id,text\na,x\n", {"title": "head"}, r":1: no column 'head' .*title from"),
+    "twice": ("id,text,id\na,x,b\n", {}, r":1: two columns are called 'id'"),
+    "not utf-8": (b"id,text,\xe9\na,x,b\n", {}, r":1: invalid UTF-8: byte 0xe9"),
+    "open quote": ('id,text\na,x\nb,"y\nc,z\n', {}, r":3: a quote opened .* never closed"),
+}
+
+
+@pytest.mark.parametrize(("content", "fields", "message"), HEADERS.values(), ids=HEADERS.keys())
+def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
+    tmp_path, content, fields, message
+):
+    path = write(tmp_path, content)
+    for on_error in ("fail", "skip"):
+        with pytest.raises(SourceError, match=re.escape(str(path)) + message):
+            read(path, fields=Fields(**fields), on_error=on_error)
+
+
+ROWS = {
+    "short": ("b", "expected 3 cells as in the header, found 1"),
+    "long": ("b,x,1,2", "expected 3 cells as in the header, found 4"),
+    "blank": ("b, ,1", "text is empty"),
+    "after quote": ('b,"x"y,1', "not a valid row"),
+    "lone carriage return": ("b,x\ry,1", "carriage return"),
+    "not utf-8": (b'b,"x\n\xff\n",1', "byte 0xff .*line 4"),
+    "nul": (b"b,x\0,1", "NUL byte"),
+    "int64": ("b,x,9223372036854775808", "'n' .*beyond 64 bits"),
+    "overflow": ("b,x,1e999", "'n' holds inf"),
+    "huge": ("b,x," + "9" * 5000, "thousands of digits"),
+    "again": ("a,x,1", r"the id 'a' was given before, at .*c\.csv:2;"),
+}
+
+
+@pytest.mark.parametrize(("row", "message"), ROWS.values(), ids=ROWS.keys())
+def test_a_bad_row_is_named_with_its_line_or_skipped(tmp_path, row, message):
+    row = row if isinstance(row, bytes) else row.encode()
+    path = write(tmp_path, b"id,text,n\na,x,1\n" + row + b"\nz,y,1\n")
+    with pytest.raises(SourceError, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}:3: ")
+    reader = CorpusReader([path], on_error="skip")
+    assert [document.id for document in reader] == ["a", "z"]
+    assert reader.problems == [str(caught.value)]

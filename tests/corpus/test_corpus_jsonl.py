@@ -1,0 +1,217 @@
+"""JSON Lines: fields, ids, errors, and what comes back of what was written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexes.errors import ConfigError, SourceError
+from retriever.corpus import CorpusReader, Document, Fields
+
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
+VISIBLE = UNICODE.filter(lambda text: text.strip() != "")
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | UNICODE
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(UNICODE, inner, max_size=3)
+)
+ROLES = {"id", "_id", "text", "title"}
+RECORDS = st.lists(
+    st.tuples(
+        VISIBLE,
+        VISIBLE,
+        st.none() | UNICODE,
+        st.dictionaries(UNICODE.filter(lambda name: name not in ROLES), VALUES, max_size=4),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda record: record[0],
+)
+
+
+def write(folder: Path, *lines: str | bytes, name: str = "c.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(
+        b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
+    )
+    return path
+
+
+def read(path: Path, **options: object) -> list[Document]:
+    return list(CorpusReader([path], **options))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(records=RECORDS, ascii_only=st.booleans(), zipped=st.booleans())
+def test_what_json_writes_comes_back_equal(tmp_path, records, ascii_only, zipped):
+    path = tmp_path / "c.jsonl"
+    with (gzip.open if zipped else open)(path, "wt", encoding="utf-8", newline="\n") as file:
+        for doc_id, text, title, metadata in records:
+            values = {**metadata, "id": doc_id, "text": text, "title": title}
+            file.write(json.dumps(values, ensure_ascii=ascii_only) + "\n")
+    reader = CorpusReader([path])
+    assert list(reader) == [Document(i, text, title, meta) for i, text, title, meta in records]
+    assert reader.bytes_read == reader.total_bytes == path.stat().st_size
+    assert reader.made_ids is None
+
+
+def test_byte_order_mark_blank_lines_and_carriage_returns_are_accepted(tmp_path):
+    path = write(
+        tmp_path, b'\xef\xbb\xbf{"id": "a", "text": "x"}\r', "", " \r", '{"id":7,"text":"y"}'
+    )
+    assert read(path) == [Document("a", "x"), Document("7", "y")]
+
+
+def test_unicode_line_separators_do_not_end_a_line(tmp_path):
+    path = write(tmp_path, '{"id": "a", "text": "x\u2028y\x85z"}')
+    assert read(path) == [Document("a", "x\u2028y\x85z")]
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "rest"),
+    [
+        ({"contents": "c", "passage": "p"}, "c", {"passage": "p"}),
+        ({"sentence": "s", "passage": "p"}, "p", {"sentence": "s"}),
+        ({"text": "t", "contents": "c"}, "t", {"contents": "c"}),
+    ],
+)
+def test_the_first_default_name_holds_the_text_and_the_others_are_metadata(
+    tmp_path, values, text, rest
+):
+    path = write(tmp_path, json.dumps({"_id": "a", **values}))
+    assert read(path) == [Document("a", text, None, rest)]
+
+
+def test_id_goes_before_underscore_id(tmp_path):
+    path = write(tmp_path, '{"_id": "m", "id": "a", "text": "x"}')
+    assert read(path) == [Document("a", "x", None, {"_id": "m"})]
+
+
+def test_named_fields_are_used_and_the_defaults_become_metadata(tmp_path):
+    path = write(tmp_path, '{"id": 1, "key": " k ", "body": "b", "text": "t", "head": "h"}')
+    documents = read(path, fields=Fields(id="key", text="body", title="head"))
+    assert documents == [Document(" k ", "b", "h", {"id": 1, "text": "t"})]
+
+
+def test_a_default_name_that_is_given_another_role_is_not_used_twice(tmp_path):
+    path = write(tmp_path, '{"id": "all there is", "title": "t"}')
+    (document,) = read(path, fields=Fields(text="id"))
+    assert (document.text, document.title, document.metadata) == ("all there is", "t", {})
+    with pytest.raises(ConfigError, match="two roles"):
+        CorpusReader([path], Fields(id="id", text="id"))
+
+
+def test_made_ids_hash_title_and_text_and_identical_records_are_one(tmp_path):
+    lines = ['{"text": "x", "title": "t"}', '{"text": "x"}', '{"title": "t", "text": "x", "n": 1}']
+    reader = CorpusReader([write(tmp_path, *lines)])
+    expected = [blake2b(key.encode()).hexdigest()[:16] for key in ("t\x1fx", "\x1fx")]
+    assert [document.id for document in reader] == expected
+    assert (reader.duplicates, reader.skipped) == (1, 0)
+    assert reader.made_ids is not None
+    assert "hash of title and text" in reader.made_ids
+
+
+def test_numbered_ids_count_records_over_all_sources_and_over_skipped_ones(tmp_path):
+    first = write(tmp_path, '{"text": "x"}', "", "bad", '{"text": "x"}')
+    second = write(tmp_path, '{"text": "y"}', name="d.jsonl")
+    reader = CorpusReader([first, second], number_ids=True, on_error="skip")
+    assert [document.id for document in reader] == ["1", "3", "4"]
+    assert reader.duplicates == 0
+
+
+BAD = {
+    "not json": ('{"id": "b", "text": }', r"not JSON.*at column 21"),
+    "cut short": ('{"id": "b",', r"not JSON.*at column 12"),
+    "array": ("[1]", "expected a JSON object, found an array"),
+    "null": ("null", "found null"),
+    "no text": ('{"id": "b", "body": "x"}', r"no text field 'text'; the record has 'id', 'body'"),
+    "text number": ('{"id": "b", "text": 5}', "'text' is the number 5, expected a string"),
+    "text null": ('{"id": "b", "text": null}', "'text' is null"),
+    "text blank": ('{"id": "b", "text": " ", "title": ""}', "text is empty"),
+    "title list": ('{"id": "b", "text": "x", "title": []}', r"'title' is a list \[\]"),
+    "no id": ('{"text": "x"}', "no id field 'id'; the record has 'text'"),
+    "id null": ('{"id": null, "text": "x"}', "id is null"),
+    "id true": ('{"id": true, "text": "x"}', "id is true"),
+    "id float": ('{"id": 1.5, "text": "x"}', "id is the number 1.5"),
+    "id list": ('{"id": ["b"], "text": "x"}', "id is a list"),
+    "id blank": ('{"id": " ", "text": "x"}', "id is empty"),
+    "id again": ('{"id": "a", "text": "x"}', r"'a' was given before, at .*c\.jsonl:1;"),
+    "nan": ('{"id": "b", "text": "x", "n": [NaN]}', "'n' holds nan"),
+    "overflow": ('{"id": "b", "text": "x", "n": -1e999}', "'n' holds -inf"),
+    "int64": ('{"id": "b", "text": "x", "n": 9223372036854775808}', "'n' .*beyond 64 bits"),
+    "huge int": ('{"id": "b", "text": "x", "n": %s}' % ("9" * 5000), "thousands of digits"),
+    "surrogate in text": (r'{"id": "b", "text": "\ud800"}', r"text holds the lone surrogate"),
+    "surrogate in id": (r'{"id": "\udc00", "text": "x"}', r"id holds the lone surrogate"),
+    "surrogate in key": (r'{"id": "b", "text": "x", "m": {"\udfff": 1}}', r"'m' .*\\udfff"),
+    "key twice": ('{"id": "b", "text": "x", "text": "y"}', "'text' occurs twice"),
+    "inner key twice": ('{"id": "b", "text": "x", "m": {"k": 1, "k": 1}}', "'k' occurs twice"),
+    "deep": ('{"id": "b", "text": "x", "m": ' + "[" * 10**5 + "]" * 10**5 + "}", "nested"),
+    "deeper than kept": ('{"id": "b", "text": "x", "m": ' + "[" * 102 + "]" * 102 + "}", "nested"),
+    "not utf-8": (b'{"id": "b", "text": "\xff"}', r"invalid UTF-8: byte 0xff .*line 2"),
+    "nul": (b'{"id": "b", "text": "\0"}', "NUL byte"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BAD.values(), ids=BAD.keys())
+def test_a_bad_record_is_named_with_its_line_or_skipped(tmp_path, line, message):
+    path = write(tmp_path, '{"id": "a", "text": "x"}', line, '{"id": "z", "text": "y"}')
+    with pytest.raises(SourceError, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert "\n" not in str(caught.value)
+    reader = CorpusReader([path], on_error="skip")
+    assert [document.id for document in reader] == ["a", "z"]
+    assert reader.skipped == 1
+    assert reader.problems == [str(caught.value)]
+
+
+def test_a_late_id_is_an_error_that_names_both_lines(tmp_path):
+    path = write(tmp_path, '{"text": "x"}', '{"text": "y"}', '{"_id": "a", "text": "z"}')
+    with pytest.raises(SourceError, match=r"c\.jsonl:3: .*'_id'.*first record \(.*c\.jsonl:1\)"):
+        read(path)
+
+
+@pytest.mark.parametrize("role", ["id", "text", "title"])
+def test_a_named_field_must_be_in_every_record(tmp_path, role):
+    path = write(tmp_path, '{"id": "a", "text": "x"}')
+    with pytest.raises(SourceError, match=f":1: no {role} field 'other'; the record has 'id'"):
+        read(path, fields=Fields(**{role: "other"}))
+
+
+def test_only_the_first_ten_problems_are_kept(tmp_path):
+    path = write(tmp_path, *["bad"] * 25, '{"text": "x"}')
+    reader = CorpusReader([path], on_error="skip")
+    assert len(list(reader)) == 1
+    assert reader.skipped == 25
+    assert [problem.split(": ")[0] for problem in reader.problems] == [
+        f"{path}:{line}" for line in range(1, 11)
+    ]
+    list(reader)
+    assert reader.skipped == 25
+
+
+def test_blank_text_is_yielded_where_it_is_allowed(tmp_path):
+    path = write(tmp_path, '{"id": "q", "text": " "}')
+    assert read(path, blank_text=True) == [Document("q", " ")]
+
+
+def test_a_title_alone_is_enough(tmp_path):
+    path = write(tmp_path, '{"id": "q", "text": "", "title": "t"}')
+    assert read(path) == [Document("q", "", "t")]
+
+
+def test_the_same_id_in_two_sources_is_yielded_twice(tmp_path):
+    first = write(tmp_path, '{"id": "a", "text": "old"}')
+    second = write(tmp_path, '{"id": "a", "text": "new"}', name="d.jsonl")
+    assert [document.text for document in CorpusReader([first, second])] == ["old", "new"]

@@ -1,0 +1,186 @@
+"""Parquet: types, batches, compressed and piped files, errors."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from indexes.errors import MissingExtraError, SourceError
+from retriever.corpus import CorpusReader, Document, Fields
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def write(folder: Path, columns: dict[str, object], name: str = "c.parquet") -> Path:
+    pq.write_table(pa.table(columns), folder / name)
+    return folder / name
+
+
+def metadata(folder: Path, array: object) -> list[object]:
+    texts = [f"t{i}" for i in range(len(array))]
+    documents = CorpusReader([write(folder, {"text": texts, "m": array})])
+    return [document.metadata.get("m") for document in documents]
+
+
+def test_rows_come_back_in_order_over_several_batches(tmp_path):
+    rows = [{"id": f"d{i}", "text": f"t{i}", "title": None, "n": i} for i in range(3000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet", row_group_size=700)
+    reader = CorpusReader([tmp_path / "c.parquet"])
+    assert list(reader) == [Document(f"d{i}", f"t{i}", None, {"n": i}) for i in range(3000)]
+    assert reader.bytes_read == reader.total_bytes == (tmp_path / "c.parquet").stat().st_size
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.large_string()])
+def test_integer_and_string_id_columns_become_strings(tmp_path, kind):
+    path = write(tmp_path, {"id": pa.array([1, 2]).cast(kind), "text": ["x", "y"]})
+    assert [document.id for document in CorpusReader([path])] == ["1", "2"]
+
+
+def test_dictionary_encoded_text_is_read(tmp_path):
+    path = write(tmp_path, {"id": ["a"], "text": pa.array(["x"]).dictionary_encode()})
+    assert list(CorpusReader([path])) == [Document("a", "x")]
+
+
+def test_dates_and_times_become_iso_strings(tmp_path):
+    moment = dt.datetime(2020, 1, 2, 3, 4, 5, 600, tzinfo=dt.UTC)
+    assert metadata(tmp_path, pa.array([dt.date(2020, 1, 2)])) == ["2020-01-02"]
+    assert metadata(tmp_path, pa.array([dt.time(1, 2, 3)])) == ["01:02:03"]
+    assert metadata(tmp_path, pa.array([moment])) == [moment.isoformat()]
+    fine = pa.array([1_577_934_245_000_000_123], pa.timestamp("ns"))
+    assert metadata(tmp_path, fine) == ["2020-01-02T03:04:05"]
+
+
+def test_a_decimal_is_a_float_only_where_it_reads_back_the_same(tmp_path):
+    exact, long = Decimal("1.10"), Decimal("1.00000000000000000001")
+    assert metadata(tmp_path, pa.array([exact])) == [1.1]
+    assert metadata(tmp_path, pa.array([long])) == [str(long)]
+
+
+def test_nested_values_become_json_and_nulls_are_left_out(tmp_path):
+    value = {"list": [1, None, 2], "deep": {"day": dt.date(2020, 1, 2)}}
+    expected = {"list": [1, None, 2], "deep": {"day": "2020-01-02"}}
+    assert metadata(tmp_path, pa.array([value, None])) == [expected, None]
+    pairs = pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
+    assert metadata(tmp_path, pairs) == [{"k": 1}]
+
+
+def test_gzip_and_standard_input_are_spooled(tmp_path):
+    path = write(tmp_path, {"id": ["a"], "text": ["x"]})
+    zipped = tmp_path / "z.parquet.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(CorpusReader([zipped])) == [Document("a", "x")]
+    stdin = io.BytesIO(path.read_bytes())
+    assert list(CorpusReader(["-"], stdin=stdin)) == [Document("a", "x")]
+
+
+def test_magic_bytes_decide_over_the_name(tmp_path):
+    path = write(tmp_path, {"id": ["a"], "text": ["x"]}, name="c.csv")
+    assert list(CorpusReader([path])) == [Document("a", "x")]
+
+
+FILES = {
+    "no column": ({"body": ["x"]}, Fields(), r"no text column .*columns are 'body'"),
+    "named": ({"text": ["x"]}, Fields(text="body"), r"no column 'body' .*columns are 'text'"),
+    "text type": ({"text": [1]}, Fields(), r"text column 'text' is of type int64"),
+    "text binary": ({"text": [b"x"]}, Fields(), r"'text' is of type binary, expected strings"),
+    "id type": ({"id": [1.0], "text": ["x"]}, Fields(), r"id column 'id' is of type double"),
+    "title type": ({"title": [1], "text": ["x"]}, Fields(), r"'title' is of type int64"),
+    "no rows": ({"text": pa.array([], pa.string())}, Fields(), "holds no records"),
+}
+
+
+@pytest.mark.parametrize(("columns", "fields", "message"), FILES.values(), ids=FILES.keys())
+def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
+    tmp_path, columns, fields, message
+):
+    path = write(tmp_path, columns)
+    with pytest.raises(SourceError, match=message) as caught:
+        list(CorpusReader([path], fields, on_error="skip"))
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+ROWS = {
+    "text null": ({"text": ["x", None]}, "'text' is null"),
+    "text blank": ({"text": ["x", " "]}, "text is empty"),
+    "id null": ({"id": ["a", None], "text": ["x", "y"]}, "id is null"),
+    "id again": ({"id": [1, 1], "text": ["x", "y"]}, r"'1' was given before, at .*: row 1;"),
+    "bytes": ({"text": ["x", "y"], "m": [None, b"y"]}, "'m' holds a value of type bytes"),
+    "nan": ({"text": ["x", "y"], "m": [1.0, float("nan")]}, "'m' holds nan"),
+    "uint64": (
+        {"text": ["x", "y"], "m": pa.array([1, 2**64 - 1], pa.uint64())},
+        "'m' .*beyond 64 bits",
+    ),
+    "year": (
+        {"text": ["x", "y"], "m": pa.array([1, 10**17], pa.timestamp("ms"))},
+        "'m' holds a value that cannot be converted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("columns", "message"), ROWS.values(), ids=ROWS.keys())
+def test_a_bad_row_is_named_with_its_number_or_skipped(tmp_path, columns, message):
+    path = write(tmp_path, columns)
+    with pytest.raises(SourceError, match=message) as caught:
+        list(CorpusReader([path]))
+    assert str(caught.value).startswith(f"{path}: row 2: ")
+    reader = CorpusReader([path], on_error="skip")
+    assert [document.text for document in reader] == ["x"]
+    assert reader.problems == [str(caught.value)]
+
+
+@pytest.mark.parametrize("damage", ["magic only", "cut", "pages", "not parquet"])
+def test_a_corrupt_file_is_named(tmp_path, damage):
+    path = write(tmp_path, {"id": [f"d{i}" for i in range(5000)], "text": ["x"] * 5000})
+    whole = path.read_bytes()
+    broken = {
+        "magic only": b"PAR1",
+        "cut": whole[: len(whole) // 2],
+        "pages": whole[:4] + b"\xff" * 200 + whole[204:],
+        "not parquet": b'{"id": "a", "text": "x"}\n',
+    }
+    path.write_bytes(broken[damage])
+    with pytest.raises(SourceError, match="not a readable Parquet file") as caught:
+        list(CorpusReader([path], on_error="skip"))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_byte_is_found_where_the_file_has_checksums(tmp_path):
+    path = tmp_path / "c.parquet"
+    table = pa.table({"id": ["a"], "text": ["needle in here"]})
+    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
+    damaged = path.read_bytes().replace(b"needle", b"beetle")
+    path.write_bytes(damaged)
+    with pytest.raises(SourceError, match="not a readable Parquet file"):
+        list(CorpusReader([path]))
+
+
+def test_memory_does_not_grow_with_a_row_group(tmp_path):
+    peaks = []
+    for count in (20_000, 200_000):
+        texts = [f"{i * 7919:0100}" for i in range(count)]
+        path = tmp_path / f"{count}.parquet"
+        table = pa.table({"id": range(count), "text": texts})
+        pq.write_table(table, path, row_group_size=count, use_dictionary=False, compression="none")
+        del texts, table
+        before = pa.total_allocated_bytes()
+        peak = 0
+        for document in CorpusReader([path]):
+            if document.id.endswith("00"):
+                peak = max(peak, pa.total_allocated_bytes() - before)
+        peaks.append(peak)
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path, {"text": ["x"]})
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "layer-retriever\[parquet\]"'):
+        list(CorpusReader([path]))

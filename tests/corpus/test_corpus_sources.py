@@ -1,0 +1,245 @@
+"""Plain lines, standard input, gzip, detection, and errors of whole sources."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from indexes.errors import ConfigError, SourceError
+from retriever.corpus import CorpusReader, Document, Fields
+
+
+def texts(source: object, **options: object) -> list[str]:
+    return [document.text for document in CorpusReader([source], **options)]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_a_text_file_holds_a_passage_a_line(tmp_path):
+    path = write(tmp_path / "c.txt", '\ufeffone \r\n\n  \n{"two"}\x0b\u2028\rthree\nfour')
+    assert texts(path) == ["one ", '{"two"}\x0b\u2028\rthree', "four"]
+
+
+def test_query_lines_can_be_numbered(tmp_path):
+    path = write(tmp_path / "q.txt", "same\n\nsame\n")
+    reader = CorpusReader([path], number_ids=True)
+    assert list(reader) == [Document("1", "same"), Document("2", "same")]
+    assert reader.made_ids is not None
+    assert "1, 2, 3" in reader.made_ids
+
+
+def test_a_bad_text_line_is_named_or_skipped(tmp_path):
+    path = write(tmp_path / "c.txt", b"one\ntw\xc3\nthr\0ee\nfour\n")
+    with pytest.raises(SourceError, match=r"c\.txt:2: invalid UTF-8: byte 0xc3"):
+        texts(path)
+    reader = CorpusReader([path], on_error="skip")
+    assert [document.text for document in reader] == ["one", "four"]
+    assert [problem.split(": ")[0] for problem in reader.problems] == [f"{path}:2", f"{path}:3"]
+
+
+@pytest.mark.parametrize("fields", [Fields(id="key"), Fields(title="head")])
+def test_plain_text_has_no_named_id_or_title(tmp_path, fields):
+    write(tmp_path / "c.txt", "one\n")
+    for source in (tmp_path, tmp_path / "c.txt"):
+        with pytest.raises(SourceError, match="plain text, which has no"):
+            list(CorpusReader([source], fields))
+
+
+DETECTED = {
+    "jsonl": b' \n{"text": "x"}\n',
+    "jsonl with mark": b'\xef\xbb\xbf{"text": "x"}\n',
+    "csv": b"id,text\r\n1,x\r\n",
+    "quoted csv": b'"a,b","passage"\n1,x\n',
+    "one column": b'text\n"x"\n',
+    "tsv": b"id\ttext\n1\tx\n",
+    "tsv with commas": b"a,b\tcontents\n1\tx\n",
+    "lines": b"x",
+}
+
+
+@pytest.mark.parametrize("content", DETECTED.values(), ids=DETECTED.keys())
+@pytest.mark.parametrize("name", ["corpus", "corpus.data", "corpus.gz", "-"])
+def test_content_tells_the_format_where_the_name_does_not(tmp_path, name, content):
+    zipped = gzip.compress(content)
+    for data in (content, zipped):
+        stdin = io.BytesIO(data)
+        source = name if name == "-" else write(tmp_path / name, data)
+        reader = CorpusReader([source], stdin=stdin)
+        assert [document.text for document in reader] == ["x"]
+        assert reader.total_bytes == (None if name == "-" else len(data))
+        assert reader.bytes_read == len(data)
+
+
+def test_the_given_text_field_takes_part_in_detection(tmp_path):
+    path = write(tmp_path / "corpus", "id,body\n1,x\n")
+    assert texts(path, fields=Fields(text="body")) == ["x"]
+    with pytest.raises(SourceError, match="text field 'other'"):
+        texts(path, fields=Fields(text="other"))
+
+
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl"])
+def test_gzip_is_told_by_its_magic_bytes_and_may_have_several_members(tmp_path, name):
+    parts = [gzip.compress(f'{{"id": {i}, "text": "t{i}"}}\n'.encode()) for i in range(3)]
+    reader = CorpusReader([write(tmp_path / name, b"".join(parts))])
+    assert [document.text for document in reader] == ["t0", "t1", "t2"]
+    assert reader.bytes_read == reader.total_bytes
+
+
+def test_a_name_ending_in_gz_need_not_be_gzip(tmp_path):
+    assert texts(write(tmp_path / "c.txt.gz", "plain\n")) == ["plain"]
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.jsonl", "c"])
+def test_a_json_array_is_refused_with_the_remedy(tmp_path, name):
+    path = write(tmp_path / name, '\n[ {"text": "x"}]')
+    with pytest.raises(SourceError, match=r"JSON array.*jq -c '\.\[\]'"):
+        texts(path)
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.tsv", "c.txt", "c"])
+@pytest.mark.parametrize("content", [b"", b"\n \n", gzip.compress(b"")])
+def test_a_source_without_records_is_an_error(tmp_path, name, content):
+    path = write(tmp_path / name, content)
+    with pytest.raises(SourceError, match=r"holds no records|no text column") as caught:
+        list(CorpusReader([path], on_error="skip"))
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_missing_source_is_named_before_anything_is_read(tmp_path):
+    with pytest.raises(SourceError, match=r"absent\.jsonl: no such file"):
+        CorpusReader([write(tmp_path / "c.txt", "x"), tmp_path / "absent.jsonl"])
+
+
+def test_a_file_that_vanishes_or_is_forbidden_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "c.txt", "x")
+    reader = CorpusReader([path], on_error="skip")
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", forbidden)
+        with pytest.raises(SourceError, match=r"c\.txt: cannot be read: Permission denied"):
+            list(reader)
+    path.unlink()
+    with pytest.raises(SourceError, match="no such file"):
+        list(reader)
+
+
+@pytest.mark.parametrize("kept", [2, 9, 200, -1, -8])
+def test_truncated_gzip_is_raised_even_when_skipping(tmp_path, kept):
+    lines = "".join(f'{{"id": {i}, "text": "{i * 7919}"}}\n' for i in range(5000))
+    path = write(tmp_path / "c.jsonl", gzip.compress(lines.encode())[:kept])
+    with pytest.raises(SourceError, match=r"c\.jsonl: the gzip data ends too early"):
+        list(CorpusReader([path], on_error="skip"))
+
+
+@pytest.mark.parametrize("place", [2, 500, -6])
+def test_corrupt_gzip_is_raised_even_when_skipping(tmp_path, place):
+    lines = "".join(f'{{"id": {i}, "text": "{i * 7919}"}}\n' for i in range(5000))
+    data = bytearray(gzip.compress(lines.encode()))
+    data[place] ^= 0xFF
+    path = write(tmp_path / "c.jsonl", bytes(data))
+    with pytest.raises(SourceError, match=r"c\.jsonl: the gzip data is corrupt"):
+        list(CorpusReader([path], on_error="skip"))
+
+
+def test_standard_input_is_the_process_one_and_is_read_once():
+    program = (
+        "from retriever.corpus import CorpusReader\n"
+        "reader = CorpusReader(['-'])\n"
+        "print([(d.id, d.text) for d in reader])\n"
+        "try: list(reader)\n"
+        "except Exception as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=b'{"id": "a", "text": "x"}\n',
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode().splitlines() == [
+        "[('a', 'x')]",
+        "stdin: standard input can be read only once",
+    ]
+
+
+def test_an_error_on_standard_input_names_it_and_the_line():
+    stdin = io.BytesIO(b'{"id": "a", "text": "x"}\nbad\n')
+    with pytest.raises(SourceError, match=r"^stdin:2: not JSON"):
+        list(CorpusReader(["-"], stdin=stdin))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_that_delivers_few_bytes_at_a_time_is_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def feed() -> None:
+        with pipe.open("wb", buffering=0) as file:
+            for byte in b"id,text\n1,x\n2,y\n":
+                file.write(bytes([byte]))
+
+    writer = threading.Thread(target=feed)
+    reader = CorpusReader([pipe])
+    writer.start()
+    assert [document.text for document in reader] == ["x", "y"]
+    writer.join()
+    assert reader.total_bytes is None
+
+
+def test_settings_that_cannot_be_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="on_error is 'ignore'"):
+        CorpusReader(["-"], on_error="ignore")
+    with pytest.raises(SourceError, match="no source was given"):
+        CorpusReader([])
+
+
+def peak(path: Path) -> int:
+    tracemalloc.start()
+    try:
+        for _ in CorpusReader([path]):
+            pass
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.txt"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_memory_does_not_grow_with_the_corpus(tmp_path, name, zipped):
+    shapes = {
+        "c.jsonl": ("", '{{"id": "doc{0}", "text": "text number {0}"}}\n'),
+        "c.csv": ("id,text\n", "doc{0},text number {0}\n"),
+        "c.txt": ("", "text number {0}\n"),
+    }
+    header, shape = shapes[name]
+    peaks = []
+    for count in (5_000, 50_000):
+        data = (header + "".join(map(shape.format, range(count)))).encode()
+        path = write(tmp_path / str(count) / name, gzip.compress(data) if zipped else data)
+        del data
+        peaks.append(peak(path))
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_a_reader_left_halfway_closes_its_file(tmp_path):
+    path = write(tmp_path / "c.jsonl", '{"id": 1, "text": "x"}\n{"id": 2, "text": "y"}\n')
+    documents = iter(CorpusReader([path]))
+    assert next(documents).id == "1"
+    documents.close()
+    open_files = Path("/proc/self/fd")
+    if open_files.exists():
+        assert str(path) not in [os.path.realpath(link) for link in open_files.iterdir()]

@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import json
+import random
+import re
+import sqlite3
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexes.errors import FilterError
+from indexes.where import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, compile_where, point_at
+
+KEYWORDS = ["and", "or", "not", "in", "like", "contains", "exists", "true", "false", "null"]
+
+
+def matching(documents: list[dict[str, Any]], text: str) -> list[str]:
+    where = compile_where(text)
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE documents (id TEXT, title TEXT, metadata TEXT NOT NULL)")
+    for number, document in enumerate(documents):
+        metadata = json.dumps(document["metadata"], ensure_ascii=number % 2 == 0)
+        row = (document["id"], document["title"], metadata)
+        connection.execute("INSERT INTO documents VALUES (?, ?, ?)", row)
+    # The shape of a real caller: the filter stands inside a nested query, after other conditions.
+    found = connection.execute(
+        "SELECT id FROM documents WHERE rowid IN (SELECT d.rowid FROM documents d"
+        f" WHERE d.id <> '' AND {where.sql} IS NOT NULL AND {where.sql}) ORDER BY rowid",
+        where.parameters * 2,
+    ).fetchall()
+    nulls = f"SELECT count(*) FROM documents d WHERE {where.sql} IS NULL"
+    assert connection.execute(nulls, where.parameters).fetchone() == (0,)
+    connection.close()
+    return [row[0] for row in found]
+
+
+def document(key: str = "d", metadata: Any = None, title: str | None = None) -> dict[str, Any]:
+    return {"id": key, "title": title, "metadata": metadata or {}}
+
+
+def matches(text: str, metadata: Any = None, title: str | None = None) -> bool:
+    return matching([document("d", metadata, title)], text) == ["d"]
+
+
+# ---- an independent evaluator over random filters and documents ----------------------------------
+
+NAMES = ["a", "b", "né", "x y", 'q"', "s'", "dot.ted", "back\\slash", "tick`", "or", "id", "$", ""]
+TEXT = st.text(alphabet="aAbBéÉ%_'\"\\` ", max_size=4)
+NUMBERS = st.sampled_from(
+    [0, 1, -1, 2, 1.0, 0.5, -0.25, 1e300, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, -(2**63)]
+)
+SCALARS = st.one_of(TEXT, NUMBERS, st.booleans())
+VALUES = st.one_of(
+    SCALARS,
+    st.none(),
+    st.lists(SCALARS | st.none(), max_size=3),
+    st.dictionaries(st.sampled_from(NAMES), SCALARS | st.none(), max_size=3),
+)
+DOCUMENTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": TEXT.map(lambda text: "i" + text),
+            "title": TEXT | st.none(),
+            "metadata": st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6),
+        }
+    ),
+    min_size=1,
+    max_size=4,
+)
+FIELDS = st.one_of(
+    st.sampled_from([("column", "id"), ("column", "title")]),
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=2).map(lambda path: ("path", path)),
+)
+LEAVES = st.one_of(
+    st.tuples(st.sampled_from(["=", "==", "!=", "<>"]), FIELDS, SCALARS | st.none()),
+    st.tuples(st.sampled_from(["<", "<=", ">", ">="]), FIELDS, TEXT | NUMBERS),
+    st.tuples(st.just("in"), FIELDS, st.lists(SCALARS | st.none(), min_size=1, max_size=4)),
+    st.tuples(st.just("like"), FIELDS, TEXT),
+    st.tuples(st.just("contains"), FIELDS, SCALARS),
+    st.tuples(st.just("exists"), FIELDS, st.none()),
+)
+FILTERS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.tuples(st.just("not"), inner),
+        st.tuples(st.just("and"), inner, inner),
+        st.tuples(st.just("or"), inner, inner),
+    ),
+    max_leaves=8,
+)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def equal(value: Any, literal: Any) -> bool:
+    if is_number(literal):
+        return is_number(value) and value == literal
+    return type(value) is type(literal) and value == literal
+
+
+def like(value: str, pattern: str) -> bool:
+    def fold(text: str) -> str:
+        return "".join(c.lower() if c.isascii() else c for c in text)
+
+    signs = {"%": ".*", "_": "."}
+    regex = "".join(signs.get(c, re.escape(c)) for c in fold(pattern))
+    return re.fullmatch(regex, fold(value), re.DOTALL) is not None
+
+
+def evaluate(node: Any, document: dict[str, Any]) -> bool:
+    if node[0] == "not":
+        return not evaluate(node[1], document)
+    if node[0] in ("and", "or"):
+        left, right = evaluate(node[1], document), evaluate(node[2], document)
+        return (left and right) if node[0] == "and" else (left or right)
+    operator, (kind, name), literal = node
+    if kind == "column":
+        value = document[name]
+    else:
+        value = document["metadata"]
+        for part in name:
+            value = value.get(part) if isinstance(value, dict) else None
+    match operator:
+        case "=" | "==":
+            return equal(value, literal)
+        case "!=" | "<>":
+            return value is not None and not equal(value, literal)
+        case "in":
+            return any(equal(value, each) for each in literal)
+        case "exists":
+            return value is not None
+        case "like":
+            return isinstance(value, str) and like(value, literal)
+        case "contains":
+            if isinstance(value, list):
+                return any(equal(each, literal) for each in value)
+            return isinstance(value, str) and isinstance(literal, str) and literal in value
+    both_text = isinstance(value, str) and isinstance(literal, str)
+    if not both_text and not (is_number(value) and is_number(literal)):
+        return False
+    tests = {"<": value < literal, "<=": value <= literal}
+    return {**tests, ">": value > literal, ">=": value >= literal}[operator]
+
+
+def quoted(text: str, quote: str) -> str:
+    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
+
+
+def render(node: Any, rng: random.Random, level: int = 0) -> str:
+    """The filter as text; `level` is the binding strength around it: 0 or, 1 and, 2 not."""
+
+    def space(least: int = 0) -> str:
+        return "".join(rng.choice(" \t\n") for _ in range(rng.randint(least, 2)))
+
+    def word(text: str) -> str:
+        return "".join(rng.choice([c.upper(), c.lower()]) for c in text)
+
+    def value(literal: Any) -> str:
+        if isinstance(literal, str):
+            return quoted(literal, rng.choice("'\""))
+        return word(json.dumps(literal)) if literal in (None, True, False) else repr(literal)
+
+    def name(text: str) -> str:
+        plain = text.isidentifier() and text not in KEYWORDS and text != "id"
+        return text if plain and rng.random() < 0.5 else quoted(text, "`")
+
+    def bare() -> tuple[str, int]:
+        if node[0] == "not":
+            return word("not") + space(1) + render(node[1], rng, 2), 2
+        if node[0] in ("and", "or"):
+            strength = 1 if node[0] == "and" else 0
+            left, right = render(node[1], rng, strength), render(node[2], rng, strength)
+            return left + space(1) + word(node[0]) + space(1) + right, strength
+        operator, (kind, path), literal = node
+        dot = space() + "." + space()
+        field = path if kind == "column" else dot.join(map(name, path))
+        if operator == "exists":
+            return field + space(1) + word("exists"), 2
+        if operator == "in":
+            items = (space() + "," + space()).join(map(value, literal))
+            return f"{field}{space(1)}{word('in')}{space()}({space()}{items}{space()})", 2
+        if operator in ("like", "contains"):
+            least = 0 if isinstance(literal, str) else 1
+            return field + space(1) + word(operator) + space(least) + value(literal), 2
+        return field + space() + operator + space() + value(literal), 2
+
+    text, strength = bare()
+    if strength < level or rng.random() < 0.2:
+        text = f"({space()}{text}{space()})"
+    return space() + text + space() if level == 0 else text
+
+
+@settings(max_examples=400, deadline=None)
+@given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
+def test_compiled_sql_agrees_with_an_independent_evaluator(node, documents, rng):
+    documents = [{**each, "id": f"{each['id']}-{i}"} for i, each in enumerate(documents)]
+    text = render(node, rng)
+    expected = [each["id"] for each in documents if evaluate(node, each)]
+    assert matching(documents, text) == expected, text
+
+
+# ---- what each operator means --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("year >= 2020 and lang = 'en'", True),
+        ("not (tag = 'x' or year < 1990)", True),
+        ('lang in ("en", "de")', True),
+        ('lang in ("fr", 1, true)', False),
+        ('title like "%PYTHON%"', True),
+        ('tags contains "ml"', True),
+        ('tags contains "m"', False),
+        ('lang contains "n"', True),
+        ('lang contains "N"', False),
+        ("tags contains 3", True),
+        ("year exists", True),
+        ("absent exists", False),
+        ('author.name = "x"', True),
+        ('author = "x"', False),
+        ("`field with space` = 1", True),
+        ("id = 'd' and `id` = 7", True),
+        ("id = 7", False),
+        ("title != 5", True),
+        ("nothing = null and absent = null and year != null", True),
+        ("nothing exists", False),
+        ("absent != 1", False),
+        ("nothing != 1", False),
+        ("lang != 1", True),
+        ("year = '2021'", False),
+        ("year = 2021.0", True),
+        ("flag = true and flag != 1 and not flag = 1", True),
+        ("not absent = 1", True),
+        ("not not year = 2021", True),
+        ("year = 1 and year = 2 or lang = 'en'", True),
+        ("year = 1 and (year = 2 or lang = 'en')", False),
+        ("YEAR exists", False),
+        ("absent in (1, null)", True),
+    ],
+)
+def test_examples_of_the_documentation(text, expected):
+    metadata: dict[str, Any] = {"year": 2021, "lang": "en", "tags": ["ml", 3], "flag": True}
+    metadata |= {"author": {"name": "x"}, "field with space": 1, "id": 7, "nothing": None}
+    assert matches(text, metadata, "About Python") is expected
+
+
+@pytest.mark.parametrize("title", [None, "t"])
+@pytest.mark.parametrize("test", ["= 't'", "!= 't'", "< 'u'", "like 't'", "contains 't'", "in (1)"])
+def test_a_comparison_with_a_missing_title_is_false_and_its_negation_true(title, test):
+    assert matches(f"title {test}", title=title) is not matches(f"not title {test}", title=title)
+    if title is None:
+        assert not matches(f"title {test}", title=None)
+
+
+def test_a_condition_on_id_uses_the_index_of_the_table():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, title TEXT, metadata TEXT)")
+    where = compile_where("id in ('a', 'b')")
+    plan = connection.execute(
+        f"EXPLAIN QUERY PLAN SELECT 1 FROM documents d WHERE {where.sql}", where.parameters
+    ).fetchall()
+    connection.close()
+    assert any("SEARCH d" in row[3] for row in plan)
+
+
+# ---- hostile input -------------------------------------------------------------------------------
+
+HOSTILE = [
+    "x' OR '1'='1",
+    'x" OR 1=1 --',
+    "'); DROP TABLE documents; --",
+    "$.a') OR 1=1 --",
+    "a') IS NULL OR ('1",
+    "? OR 1",
+    "{0} {value} %s",
+    "\\' OR 1=1 --",
+    '"].b["',
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_string_is_only_a_value(hostile):
+    where = compile_where(f"a = {quoted(hostile, chr(34))}")
+    assert where.sql == compile_where("a = 'harmless'").sql
+    assert where.parameters == ("a", hostile)
+    documents = [document("plain", {"a": "harmless"}), document("hostile", {"a": hostile})]
+    assert matching(documents, f"a = {quoted(hostile, chr(39))}") == ["hostile"]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_field_name_is_only_a_name(hostile):
+    field = quoted(hostile, "`")
+    where = compile_where(f"{field}.{field} = 1")
+    assert where.sql == compile_where("a.b = 1").sql
+    assert where.parameters == (hostile, hostile, 1)
+    documents = [
+        document("plain", {"a": {"b": 1}}),
+        document("hostile", {hostile: {hostile: 1}}),
+    ]
+    assert matching(documents, f"{field}.{field} = 1") == ["hostile"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.one_of(
+        st.text(),
+        st.text(alphabet="ab.`'\"\\()=<>!,and or not in like 01-+e%\n\x00\ud800"),
+        st.lists(
+            st.sampled_from([*KEYWORDS, "a", "b.c", "`x`", "'s'", "1", "-2.5", *"=<>!,()."])
+        ).map(" ".join),
+    )
+)
+def test_any_text_either_compiles_to_sql_that_runs_or_raises_a_filter_error(text):
+    try:
+        matching([document()], text)
+    except FilterError as caught:
+        error = caught
+    else:
+        return
+    assert 0 <= error.position <= len(text)
+    assert "\n" not in str(error)
+    assert f"character {error.position + 1}:" in str(error)
+    line, caret = point_at(text, error.position).split("\n")
+    assert len(line) == len(text)
+    assert caret.strip() == "^"
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "expected", "found"),
+    [
+        ("", 0, "a field name", "the end of the filter"),
+        ("  ", 2, "a field name", "the end of the filter"),
+        ("year", 4, "an operator", "the end of the filter"),
+        ("year >", 6, "a number or a string", "the end of the filter"),
+        ("year > true", 7, "a number or a string", "'true'"),
+        ("year = lang", 7, "a value", "'lang'"),
+        ("year = 1 lang = 2", 9, "'and', 'or' or the end", "'lang'"),
+        ("(year = 1", 9, "')'", "the end of the filter"),
+        ("year = 1)", 8, "'and', 'or' or the end", "')'"),
+        ("a = 1 and", 9, "a field name", "the end of the filter"),
+        ("a = 1 and or b = 2", 10, "a field name", "'or'"),
+        ("content-type = 1", 7, "an operator", "'-type'"),
+        ('"a" = 1', 0, "in backquotes", "'\"a\"'"),
+        ("a in ()", 6, "a value", "')'"),
+        ("a in 1", 5, "'('", "'1'"),
+        ("a in (1 2)", 8, "',' or ')'", "'2'"),
+        ("a not in (1)", 2, "an operator", "'not'"),
+        ("a like 1", 7, "a string", "'1'"),
+        ("a contains null", 11, "a string, a number", "'null'"),
+        ("a. = 1", 3, "a field name", "'='"),
+        ("a = 'x", 4, "a closing '", "the end of the filter"),
+        (r"a = 'x\n'", 6, r"\'", r"'\\n'"),
+        ("a = 12abc", 4, "a value", "'12abc'"),
+        ("a = 9223372036854775808", 4, "64 bits", "9223372036854775808"),
+        ("a = " + "9" * 5000, 4, "64 bits", "999"),
+        ("a = 1e999", 4, "a float", "1e999"),
+        ("a ! 1", 2, "an operator", "'!'"),
+        ("a = 'x\0'", 6, "NUL", r"'\x00'"),
+        ("a = '\ud800'", 5, "surrogates", r"'\ud800'"),
+        ("a = 1 ; drop", 6, "'and', 'or' or the end", "';'"),
+    ],
+)
+def test_an_error_points_at_the_character_and_says_what_was_expected(
+    text, position, expected, found
+):
+    with pytest.raises(FilterError) as caught:
+        compile_where(text)
+    message = str(caught.value)
+    assert caught.value.position == position
+    assert message.startswith(f"filter, character {position + 1}: expected ")
+    wanted, shown = message.split(", found ")
+    assert expected in wanted
+    assert found in shown
+    assert len(message) < 200
+
+
+def test_point_at_puts_the_caret_below_the_character():
+    assert point_at("year = lang", 7) == "year = lang\n       ^"
+    assert point_at("a =\n\tb", 5) == "a =  b\n     ^"
+    assert point_at("year", 4) == "year\n    ^"
+    assert point_at("名 = x", 4) == "名 = x\n     ^"
+
+
+def test_leading_zeros_do_not_make_an_integer_too_long():
+    assert compile_where("a = -" + "0" * 5000 + "7").parameters == ("a", -7)
+
+
+# ---- limits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(", ")"),
+        ("(", " and b.c in (1, 'x')) or b = 2"),
+        ("(", " or b.c contains 'x') and b = 2"),
+        ("b = 2 and (b.c contains 'x' or ", ")"),
+        ("b = 2 or b = 3 and not (", " or b = 4)"),
+        ("b = 2 or b = 3 and not (b = 4 and b = 5 or not ", ")"),
+    ],
+)
+def test_nesting_runs_up_to_the_limit_and_is_refused_beyond(before, after):
+    deepest = before * MAX_NESTING + "a.b contains 'x'" + after * MAX_NESTING
+    assert matching([document(metadata={"b": 2})], deepest) in ([], ["d"])
+    with pytest.raises(FilterError, match=f"at most {MAX_NESTING} nested"):
+        compile_where(before * (MAX_NESTING + 1) + "a = 1" + after * (MAX_NESTING + 1))
+    with pytest.raises(FilterError, match=f"at most {MAX_NESTING} nested"):
+        compile_where(before * 20_000)
+
+
+def test_bushy_nesting_up_to_both_limits_runs():
+    def spine(levels: int) -> str:
+        return "a = 1" if levels == 0 else f"b = 2 and (b = 3 or {spine(levels - 1)})"
+
+    def bush(levels: int, splits: int) -> str:
+        if splits == 0:
+            return spine(levels)
+        inner = bush(levels - 1, splits - 1)
+        return f"b = 2 and (b = 4 or b = 5 and {inner} or b = 6 and {inner})"
+
+    text = bush(MAX_NESTING - 2, 1)
+    assert text.count("=") <= MAX_COMPARISONS
+    assert matching([document(metadata={"b": 2})], text) == []
+
+
+def test_nots_do_not_count_as_nesting():
+    assert matches("not " * 10_001 + "a = 1", {"a": 2})
+
+
+def test_a_chain_of_comparisons_runs_up_to_the_limit_and_is_refused_beyond():
+    for joint in (" or ", " and not "):
+        chain = joint.join(["a = 1"] * MAX_COMPARISONS)
+        assert matching([document(metadata={"a": 2})], chain) == []
+        with pytest.raises(FilterError, match=r"x in \(a, b\)"):
+            compile_where(chain + joint + "a = 1")
+
+
+def test_long_lists_paths_and_patterns_run_up_to_their_limits():
+    values = ", ".join(map(str, range(10_000)))
+    assert matches(f"a in ({values})", {"a": 9_999})
+    path = ".".join(["a"] * MAX_PATH)
+    assert matching([document()], f"{path} = 1") == []
+    with pytest.raises(FilterError, match="names in a path"):
+        compile_where(f"{path}.a = 1")
+    with pytest.raises(FilterError, match="values"):
+        compile_where(f"a in ({values}, 1)")
+    assert not matches(f"a like '{'é' * 9_990}'", {"a": "x"})
+    with pytest.raises(FilterError, match="pattern"):
+        compile_where(f"a like '{'é' * 10_000}'")

@@ -1,0 +1,209 @@
+"""The analyser: words of many scripts, their forms, stop words, stems and offsets."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+import Stemmer
+from hypothesis import example, given
+from hypothesis import strategies as st
+from stop_words import AVAILABLE_LANGUAGES, get_stop_words
+
+from indexes.errors import ConfigError
+from retriever import analysis
+from retriever.analysis import ENGLISH_STOP_WORDS, Analyzer, AnalyzerSettings
+
+PLAIN = Analyzer(AnalyzerSettings("none"))
+ENGLISH = Analyzer()
+STEMMERS = set(Stemmer.algorithms())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("The quick-brown_fox, 3.5!", ["the", "quick", "brown", "fox", "3", "5"]),
+        ("ÉTÉ e\u0301te\u0301 été", ["été", "été", "été"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("Привет, МИР", ["привет", "мир"]),
+        ("東京タワーに行くABC", ["東", "京", "タ", "ワ", "ー", "に", "行", "く", "abc"]),
+        ("한국어 텍스트", ["한국어", "텍스트"]),
+        ("ｶﾞ か\u3099", ["ガ", "が"]),
+        ("ＡＢＣ ﬁne m² ½", ["abc", "fine", "m2", "1", "2"]),
+        ("don't don’t 'quoted' rock 'n' roll", ["don't", "don't", "quoted", "rock", "n", "roll"]),
+        ("co\u00adop می\u200cشود", ["coop", "میشود"]),
+        ("I\u0307stanbul İSTANBUL", ["istanbul", "istanbul"]),
+        ("C++ 😀 → ™ \ud800x", ["c", "x"]),
+        ("ΟΔΟΣ", ["οδος"]),
+    ],
+)
+def test_words_of_many_scripts(text, words):
+    assert PLAIN.tokens(text) == words
+
+
+def test_english_drops_stop_words_and_possessives_and_stems():
+    text = "The dogs were running; it's the neighbours' dog’s bowl, and they don't bark."
+    assert ENGLISH.tokens(text) == [
+        "dog",
+        "were",
+        "run",
+        "neighbour",
+        "dog",
+        "bowl",
+        "don't",
+        "bark",
+    ]
+
+
+def test_steps_can_be_turned_off():
+    text = "The cats' toys"
+    assert Analyzer(AnalyzerSettings(stemming=False)).tokens(text) == ["cats", "toys"]
+    assert Analyzer(AnalyzerSettings(stop_words=False)).tokens(text) == ["the", "cat", "toy"]
+
+
+def test_apostrophes_separate_where_the_language_puts_articles_or_suffixes_before_them():
+    french = Analyzer(AnalyzerSettings("french", stemming=False))
+    assert french.tokens("l'avion d’Hiver qu’il") == ["avion", "hiver"]
+    turkish = Analyzer(AnalyzerSettings("turkish", stemming=False, stop_words=False))
+    assert turkish.tokens("IĞDIR'DA İzmir'de") == ["ığdır", "da", "izmir", "de"]
+
+
+def test_english_stop_words_are_lucenes_33():
+    assert len(ENGLISH_STOP_WORDS) == 33
+    assert Analyzer(AnalyzerSettings(stemming=False)).tokens("able act who what") == [
+        "able",
+        "act",
+        "who",
+        "what",
+    ]
+
+
+@pytest.mark.parametrize("language", ["german", "spanish", "russian", "hindi", "arabic", "porter"])
+def test_no_stop_word_of_the_language_becomes_a_term(language):
+    words = ENGLISH_STOP_WORDS if language == "porter" else get_stop_words(language)
+    analyzer = Analyzer(AnalyzerSettings(language))
+    whole = [word for word in words if len(PLAIN.tokens(word)) == 1]
+    assert len(whole) >= 33
+    assert [term for word in whole for term in analyzer.tokens(word)] == []
+    assert [term for word in whole for term in analyzer.tokens(word.title())] == []
+
+
+@pytest.mark.parametrize("language", sorted(STEMMERS))
+def test_every_snowball_language_stems_or_says_what_is_missing(language):
+    analyzer = Analyzer(AnalyzerSettings(language, stop_words=False))
+    assert analyzer.tokens("zzgl") == [Stemmer.Stemmer(language).stemWord("zzgl")]
+    if language.removesuffix("_porter") in {*AVAILABLE_LANGUAGES, "porter"}:
+        assert Analyzer(AnalyzerSettings(language)).settings.stop_words
+    else:
+        with pytest.raises(ConfigError, match=f"no stop-word list for {language!r}"):
+            AnalyzerSettings(language)
+
+
+def test_languages_without_a_list_or_a_stemmer_are_never_silent():
+    with pytest.raises(ConfigError, match="no stop-word list for 'tamil': turn stop words off"):
+        AnalyzerSettings("tamil")
+    with pytest.raises(ConfigError, match="no stemmer for 'bulgarian': turn stemming off"):
+        AnalyzerSettings("bulgarian")
+    assert Analyzer(AnalyzerSettings("bulgarian", stemming=False)).tokens("и жена") == ["жена"]
+
+
+def test_an_unknown_language_is_refused_with_those_that_work():
+    with pytest.raises(ConfigError) as error:
+        AnalyzerSettings("klingon")
+    message = str(error.value)
+    assert "'klingon'" in message
+    assert "\n" not in message
+    for language in (*STEMMERS, "bulgarian", "none"):
+        assert language in message
+
+
+def test_no_language_means_no_stemming_and_no_stop_words():
+    assert AnalyzerSettings("none") == AnalyzerSettings("none", stemming=False, stop_words=False)
+    assert PLAIN.tokens("The running") == ["the", "running"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [AnalyzerSettings(), AnalyzerSettings("none"), AnalyzerSettings("tamil", stop_words=False)],
+)
+def test_settings_survive_json(settings):
+    assert AnalyzerSettings.from_json(settings.to_json()) == settings
+    assert AnalyzerSettings.from_json({}) == AnalyzerSettings()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"stemmer": True}, "unknown analyser setting 'stemmer'; known: language, stemming, stop"),
+        ({"stemming": "yes"}, "'stemming': expected bool, found 'yes'"),
+        ({"stop_words": 1}, "'stop_words': expected bool, found 1"),
+        ({"language": None}, "'language': expected str, found None"),
+    ],
+)
+def test_impossible_settings_are_refused(value, message):
+    with pytest.raises(ConfigError, match=message):
+        AnalyzerSettings.from_json(value)
+
+
+def test_spans_mark_the_words_as_written():
+    text = "Cafe\u0301s’ — L’É\u00adTÉ, ½ 東京"
+    analyzer = Analyzer(AnalyzerSettings("none"))
+    marked = [(term, text[start:end]) for term, start, end in analyzer.spans(text)]
+    assert marked == [
+        ("cafés", "Cafe\u0301s"),
+        ("l'été", "L’É\u00adTÉ"),
+        ("1", "½"),
+        ("2", "½"),
+        ("東", "東"),
+        ("京", "京"),
+    ]
+
+
+MIXED = st.text(
+    st.one_of(
+        st.characters(),
+        st.sampled_from("aZ é'’_ ½ﷺ\u0301\u200c\u00ad東がｶﾞİß"),
+        st.characters(min_codepoint=0x300, max_codepoint=0x36F),
+    )
+)
+
+
+@given(MIXED)
+def test_spans_agree_with_tokens_and_lie_in_the_text(text):
+    for analyzer in (PLAIN, ENGLISH):
+        spans = list(analyzer.spans(text))
+        assert [term for term, _, _ in spans] == analyzer.tokens(text)
+        previous = (0, 0)
+        for _, start, end in spans:
+            assert (start, end) == previous or previous[1] <= start < end <= len(text)
+            previous = (start, end)
+
+
+@given(MIXED)
+def test_terms_are_normalised_lower_case_words(text):
+    for term in PLAIN.tokens(text):
+        assert term
+        assert unicodedata.is_normalized("NFKC", term)
+        assert not set(term) & set(" _.’\u00ad\u200c\u200d")
+
+
+@given(MIXED)
+@example("ΑΣ\u0301 Σ")
+def test_canonically_equal_texts_have_equal_terms(text):
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    assert PLAIN.tokens(composed) == PLAIN.tokens(decomposed)
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_ascii_text_has_the_words_it_has_among_other_text(text):
+    for analyzer in (PLAIN, ENGLISH):
+        assert analyzer.tokens(text + " é")[:-1] == analyzer.tokens(text)
+
+
+def test_memory_of_words_is_bounded_without_changing_terms(monkeypatch):
+    monkeypatch.setattr(analysis, "_MEMO_ENTRIES", 3)
+    analyzer = Analyzer()
+    text = "running cats jumped over lazy dogs while running " + "x" * 300
+    assert analyzer.tokens(text) == ENGLISH.tokens(text)
+    assert len(analyzer._memo) <= 3
