@@ -15,6 +15,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError, StorageError
 
@@ -56,6 +60,22 @@ def storage_errors(path: Path) -> Iterator[None]:
                 f"{path / 'index.sqlite'}: {error}; restore it from a backup or index again"
             ) from error
         raise
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a C-contiguous array as .npy.
+
+    `numpy.save` loses the reason when the disk is full (its OSError has no errno); a plain write
+    keeps it.
+
+    Raises:
+        OSError: with errno set.
+    """
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, np.lib.format.header_data_from_array_1_0(array)
+        )
+        file.write(array.data)
 
 
 def fsync_path(path: Path) -> None:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.durable import save_array
 from indexes.errors import DamagedIndexError
 
 COUNTS = "postings.counts.npy"
@@ -155,7 +156,7 @@ class Postings:
             LENGTHS: self.lengths,
         }
         for name, values in arrays.items():
-            np.save(folder / name, values, allow_pickle=False)
+            save_array(folder / name, values)
         (folder / TERMS).write_bytes(self._terms[:])
         return [*arrays, TERMS]
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.database import SEGMENTS_FOLDER
-from indexes.durable import fsync_tree, storage_errors
+from indexes.durable import fsync_tree, save_array, storage_errors
 from indexes.errors import DamagedIndexError
 from indexes.postings import Postings
 
@@ -84,8 +84,8 @@ def write_segment(
         shutil.rmtree(folder, ignore_errors=True)
         try:
             folder.mkdir(parents=True)
-            np.save(folder / IDS_FILE, ids, allow_pickle=False)
-            np.save(folder / VECTORS_FILE, vectors, allow_pickle=False)
+            save_array(folder / IDS_FILE, ids)
+            save_array(folder / VECTORS_FILE, vectors)
             names = [IDS_FILE, VECTORS_FILE, *Postings.build(tokens).write(folder)]
             files = {name: file_facts(folder / name) for name in sorted(names)}
             manifest = {

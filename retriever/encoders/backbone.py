@@ -80,14 +80,16 @@ class Backbone:
         """
         import torch
 
-        longest = max(map(len, ids))
-        padded = all(len(row) == longest for row in ids)
+        lengths = [len(row) for row in ids]
+        longest = max(lengths)
         rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
         input_ids = torch.tensor(rows, device=self.device)
-        lengths = torch.tensor([len(row) for row in ids], device=self.device)
-        mask = (torch.arange(longest, device=self.device) < lengths[:, None]).long()
+        mask = None
+        if min(lengths) < longest:
+            places = torch.arange(longest, device=self.device)
+            mask = (places < torch.tensor(lengths, device=self.device)[:, None]).long()
         output = self._model(input_ids=input_ids, attention_mask=mask)
-        return output.last_hidden_state, None if padded else mask
+        return output.last_hidden_state, mask
 
 
 def _device(name: str | None) -> torch.device:
