@@ -76,7 +76,7 @@ def command(
     choice = ModelChoice(model, max_length, device, download)
     analyzer = _analyzer(language, stemming, stop_words)
     passages = None
-    if on_long == "split" or on_long == "truncate":
+    if on_long is not None and on_long != "error":
         passages = PassageSettings(on_long=on_long)
     report = IndexingReport()
     with ExitStack() as stack:
@@ -90,7 +90,11 @@ def command(
             )
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_reader, reader, _note)
-        index.add(reader, on_long=on_long, progress=progress, report=report, prune=recreate)
+        try:
+            index.add(reader, on_long=on_long, progress=progress, report=report, prune=recreate)
+        except KeyboardInterrupt:
+            _note(f"{folder}: what was encoded is kept; run the same command again to go on")
+            raise
     summary: dict[str, Any] = {
         "added": report.added,
         "updated": report.updated,

@@ -6,12 +6,16 @@ neither does its convention of a fixed number of columns.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import MissingExtraError
+
+_DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 
 # Below this share of allowed vectors, copying them out is cheaper than testing every one.
 _GATHER_SHARE = 1 / 16
@@ -75,8 +79,14 @@ def load_faiss() -> Any:
     """Import FAISS.
 
     Raises:
-        MissingExtraError: neither faiss-cpu nor faiss-gpu is installed.
+        MissingExtraError: no FAISS is installed, or two that overwrite each other.
     """
+    installed = sorted(name for name in _DISTRIBUTIONS if _is_installed(name))
+    if len(installed) > 1:
+        raise MissingExtraError(
+            f"{' and '.join(installed)} are both installed and overwrite each other's module "
+            f"faiss: pip uninstall {' '.join(installed)}, then install one of them"
+        )
     try:
         import faiss
     except ImportError as error:
@@ -86,3 +96,12 @@ def load_faiss() -> Any:
             "or search with --mode bm25"
         ) from error
     return faiss
+
+
+@cache
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

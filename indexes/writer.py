@@ -248,5 +248,11 @@ class Writer:
 
 
 def metadata_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as it is stored: equal objects have equal text."""
-    return json.dumps(metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    """Metadata as it is stored: equal objects have equal text.
+
+    Raises:
+        TypeError, ValueError: a value that JSON does not have, such as NaN.
+    """
+    return json.dumps(
+        metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )

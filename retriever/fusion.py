@@ -35,7 +35,7 @@ class FusionSettings:
     """
 
     method: Literal["convex", "rrf"] = "convex"
-    alpha: float = 0.5
+    alpha: float = 0.6
     normalization: Literal["min-max", "z-score"] = "min-max"
     rrf_k: float = 60.0
 

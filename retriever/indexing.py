@@ -21,6 +21,9 @@ from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError
 from retriever.passages import split_passages
 
+# Documents whose stored state is looked up together.
+_CHUNK = 512
+
 OnLong = Literal["split", "truncate", "error"]
 
 
@@ -164,16 +167,16 @@ class Indexer:
         chunk: list[Document] = []
         try:
             for document in documents:
+                _check_metadata(document)
                 if document.id in self._uncommitted:
                     # A second source gives the document again: the later one replaces it.
                     self._consider(chunk)
-                    chunk = []
                     self._flush()
                 self._uncommitted.add(document.id)
                 chunk.append(document)
-                if len(chunk) == 512:
+                if len(chunk) == _CHUNK:
                     self._consider(chunk)
-                    chunk = []
+            self._consider(chunk)
         except SourceError:
             self._consider(chunk)
             self._flush()
@@ -182,14 +185,17 @@ class Indexer:
             # What is encoded is kept; what is not would make the person wait.
             self._write()
             raise
-        self._consider(chunk)
         self._flush()
 
-    def _consider(self, chunk: Sequence[Document]) -> None:
-        """Sort documents into unchanged, changed in metadata alone, and to be encoded."""
-        heads = self._writer.heads([document.id for document in chunk])
+    def _consider(self, chunk: list[Document]) -> None:
+        """Sort documents into unchanged, changed in metadata alone, and to be encoded.
+
+        Empties `chunk`.
+        """
+        documents, chunk[:] = list(chunk), []
+        heads = self._writer.heads([document.id for document in documents])
         changed: list[tuple[Document, bytes]] = []
-        for document in chunk:
+        for document in documents:
             head = heads.get(document.id)
             digest = content_hash(document)
             if head is None or head.hash != digest:
@@ -203,8 +209,7 @@ class Indexer:
                 self._uncommitted.discard(document.id)
         self._writer.touch(list(heads))
         if changed:
-            self._waiting.add(self._prepare(changed))
-            self._waiting_pieces = sum(map(len, self._waiting.pieces))
+            self._prepare(changed)
         if (
             self._waiting_pieces >= self._commit.window_pieces
             or len(self._waiting.pieces) >= self._commit.window_passages
@@ -222,24 +227,24 @@ class Indexer:
         else:
             self.report.updated += 1
 
-    def _prepare(self, changed: Sequence[tuple[Document, bytes]]) -> _Batch:
+    def _prepare(self, changed: Sequence[tuple[Document, bytes]]) -> None:
         """Cut documents into passages, as word pieces for the encoder and terms for BM25."""
         encoder = self._encoder()
-        window = encoder.spec.max_length
-        batch = _Batch()
         whole = encoder.tokenize([passage_text(document, None) for document, _ in changed])
         for (document, digest), pieces in zip(changed, whole, strict=True):
             spans, rows = [(0, len(document.text))], [pieces]
-            if len(pieces) > window:
+            if len(pieces) > encoder.spec.max_length:
                 spans, rows = self._shorten(document, encoder)
-            batch.documents.append(
+            self._waiting.documents.append(
                 NewDocument(
                     document.id, document.title, document.text, document.metadata, digest, spans
                 )
             )
-            batch.pieces += rows
-            batch.tokens += [self._analyzer.tokens(passage_text(document, span)) for span in spans]
-        return batch
+            self._waiting.pieces += rows
+            self._waiting.tokens += [
+                self._analyzer.tokens(passage_text(document, span)) for span in spans
+            ]
+            self._waiting_pieces += sum(map(len, rows))
 
     def _shorten(
         self, document: Document, encoder: Encoder
@@ -318,6 +323,16 @@ def content_hash(document: Document) -> bytes:
     title = document.title or ""
     content = f"{len(title)} {title}{document.text}".encode()
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _check_metadata(document: Document) -> None:
+    try:
+        metadata_json(document.metadata)
+    except (TypeError, ValueError) as error:
+        raise SourceError(
+            f"document {document.id!r}: its metadata cannot be stored as JSON ({error}); use "
+            "strings, finite numbers, booleans, None, lists and dictionaries"
+        ) from error
 
 
 def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:

