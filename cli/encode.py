@@ -51,10 +51,11 @@ def command(
     """
     from cli.progress import EncodingProgress, warn_reader
     from retriever.corpus import CorpusReader, Fields
-    from retriever.export import encode_to_file
+    from retriever.export import check_output, encode_to_file
     from retriever.index import ModelChoice
 
     reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
+    check_output(output)
     encoder = ModelChoice(model, max_length, device, download).load()
     with EncodingProgress(reader, quiet=quiet) as progress:
         written = encode_to_file(reader, encoder, output, on_long=on_long, progress=progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 import click
 
@@ -15,6 +16,7 @@ from cli.lazy import LazyGroup
 from indexes.errors import RetrieverError
 
 _INTERRUPTED = 130
+_REFUSED = 2
 
 
 @click.group(
@@ -37,6 +39,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    warnings.formatwarning = _one_line
     sys.exit(run(sys.argv[1:]))
 
 
@@ -54,11 +57,25 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("retriever: interrupted", err=True)
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`); keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output has gone (`| head`); click exits where it notices first.
+        _discard_output()
         return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"retriever: {where}{error.strerror or error}", err=True)
+        _discard_output()
+        return _REFUSED
     return code if isinstance(code, int) else 0
+
+
+def _discard_output() -> None:
+    """Keep Python from complaining at exit about output that cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {message}\n"
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def command(
         Index.open(folder, ModelChoice(model, max_length, device, download)) as index,
         pointing(where),
     ):
-        show = _printer(index, settings, as_json=as_json, explain=explain, full=full)
+        show = _printer(index, settings, where, as_json=as_json, explain=explain, full=full)
         if queries is not None:
             _answer_file(index, settings, where, queries, on_error, run_file, show)
         elif text:
@@ -125,7 +125,13 @@ def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str,
 
 
 def _printer(
-    index: Index, settings: SearchSettings, *, as_json: bool, explain: bool, full: bool
+    index: Index,
+    settings: SearchSettings,
+    where: str | None,
+    *,
+    as_json: bool,
+    explain: bool,
+    full: bool,
 ) -> Print:
     from cli.render import explanation, hit_json, hit_text
 
@@ -148,14 +154,16 @@ def _printer(
         if explain and hits:
             click.echo(explanation(hits, settings))
         if not hits:
-            click.echo(_why_nothing(index, text, settings), err=True)
+            click.echo(_why_nothing(index, text, settings, where), err=True)
 
     return show
 
 
-def _why_nothing(index: Index, text: str, settings: SearchSettings) -> str:
+def _why_nothing(index: Index, text: str, settings: SearchSettings, where: str | None) -> str:
     if index.info()["documents"] == 0:
         return "no hits: the index is empty"
+    if settings.mode != "bm25" and where is not None:
+        return "no hits: no document matches the filter"
     if settings.mode == "bm25" and not index.analyzer.tokens(text):
         return "no hits: the query holds nothing but stop words and punctuation"
     return "no hits"
@@ -207,9 +215,11 @@ def _prompt(index: Index, settings: SearchSettings, where: str | None, show: Pri
     if settings.mode != "bm25":
         _ = index.encoder
     click.echo("One query a line; Ctrl-D ends.", err=True)
+    # input() writes its prompt to standard output, which may be a file of hits.
+    shown = "> " if sys.stdout.isatty() else ""
     while True:
         try:
-            text = input("> ")
+            text = input(shown)
         except EOFError:
             click.echo(err=True)
             return

@@ -48,7 +48,7 @@ def hit_text(
         color: whether escape codes may be used.
         full: show the whole passage.
     """
-    title = f"  {hit.title}" if hit.title else ""
+    title = f"  {hit.title}" if hit.title and hit.title != hit.id else ""
     head = f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}"
     if color:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 # What says nothing about Python's library: its tests, an editor, codecs generated from tables.
 SKIPPED_PACKAGES = frozenset(
-    ("test", "tests", "idlelib", "lib2to3", "site-packages", "encodings", "pydoc_data")
+    ("test", "tests", "distutils", "idlelib", "lib2to3", "site-packages", "encodings", "pydoc_data")
 )
 # Modules written in C that do nothing when imported.
 C_MODULES = (

@@ -66,12 +66,7 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
         NotAnIndexError: the folder holds other files.
         StorageError: the folder cannot be written.
     """
-    strangers = foreign_files(folder)
-    if strangers:
-        raise NotAnIndexError(
-            f"{folder}: the folder exists and is no index (it holds {strangers[0]!r}); "
-            "choose a new folder with -i"
-        )
+    require_vacant(folder)
     with storage_errors(folder):
         connection = _connect(f"{_uri(folder)}?mode=rwc")
         try:
@@ -87,6 +82,26 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
                 connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
         finally:
             connection.close()
+
+
+def require_vacant(folder: Path) -> None:
+    """Refuse a place where no new index can be made.
+
+    Raises:
+        NotAnIndexError: it is a file, or a folder that holds other files.
+        StorageError: the folder cannot be listed.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise NotAnIndexError(f"{folder}: expected a folder, found a file; choose another with -i")
+    with storage_errors(folder):
+        strangers = foreign_files(folder)
+    if strangers:
+        raise NotAnIndexError(
+            f"{folder}: the folder exists and is no index (it holds {strangers[0]!r}); "
+            "choose a new folder with -i"
+        )
 
 
 def foreign_files(folder: Path) -> list[str]:
@@ -152,14 +167,14 @@ def open_reader(folder: Path) -> sqlite3.Connection:
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
     """Everything in the block is committed together, or, if it raises, not at all."""
-    connection.execute(f"BEGIN {kind}")
     try:
+        connection.execute(f"BEGIN {kind}")
         yield
+        connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def read_setting(connection: sqlite3.Connection, key: str) -> Any:
@@ -191,6 +206,8 @@ def _uri(folder: Path) -> str:
 
 
 def _require_index(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise NotAnIndexError(f"{folder}: expected an index folder, found a file; name it with -i")
     if not folder.is_dir():
         raise NotAnIndexError(
             f"{folder}: no index here; make one with `retriever index SOURCE -i {folder}`"

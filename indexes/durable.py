@@ -24,12 +24,19 @@ from indexes.errors import DamagedIndexError, StorageError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+# SQLite's shared memory grows by pieces of this size.
+_LEAST_FREE = 32 * 1024
 _REFUSALS = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
     errno.EROFS: "the file system is read-only: choose another folder with -i",
     errno.EACCES: "permission denied: make the folder writable or choose another with -i",
     errno.EPERM: "permission denied: make the folder writable or choose another with -i",
+    errno.EFBIG: "the file would be too large: raise the limit (ulimit -f) or choose another disk",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+    errno.EEXIST: "a file is in the way: choose another folder with -i",
+    errno.ENOTDIR: "a file is in the way: choose another folder with -i",
+    errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
 }
 
 
@@ -38,7 +45,7 @@ def storage_errors(path: Path) -> Iterator[None]:
     """Turn what the operating system or SQLite refuses below `path` into one clear error.
 
     Raises:
-        StorageError: the disk is full, or the folder cannot be written.
+        StorageError: the disk is full or failing, or the folder cannot be made or written.
         DamagedIndexError: SQLite finds its file malformed.
     """
     try:
@@ -54,12 +61,34 @@ def storage_errors(path: Path) -> Iterator[None]:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise StorageError(f"{path}: {_REFUSALS[errno.EACCES]}") from error
         if code == sqlite3.SQLITE_IOERR:
+            # Of a full disk SQLite says so only where the log or the database cannot grow.
+            if _is_full(path):
+                raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
             raise StorageError(f"{path}: the disk reports an error ({error})") from error
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise DamagedIndexError(
-                f"{path / 'index.sqlite'}: {error}; restore it from a backup or index again"
-            ) from error
+        # Every statement is known to be right: an error in one, or text that is no UTF-8 (which
+        # has no code), means that the schema or a row is not as it was written.
+        if code in (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise damaged_database(path, error) from error
         raise
+    except UnicodeDecodeError as error:
+        # SQLite's own message quotes the damaged bytes.
+        raise damaged_database(path, error) from error
+
+
+def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
+    """The error to raise where the database of the index in `folder` holds what nobody wrote."""
+    line = " ".join(str(reason).split())
+    return DamagedIndexError(
+        f"{folder / 'index.sqlite'}: {line}; restore it from a backup or index again with "
+        "--recreate"
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _LEAST_FREE
+    except OSError:
+        return False
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
@@ -72,9 +101,7 @@ def save_array(path: Path, array: NDArray[Any]) -> None:
         OSError: with errno set.
     """
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, np.lib.format.header_data_from_array_1_0(array)
-        )
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)
 
 

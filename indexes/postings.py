@@ -25,13 +25,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.durable import save_array
 from indexes.errors import DamagedIndexError
+from indexes.mapping import damaged, map_array, map_bytes
 
 COUNTS = "postings.counts.npy"
 TERMS = "postings.terms.utf8"
@@ -127,20 +127,20 @@ class Postings:
             DamagedIndexError: a file is missing, not of the kind expected, or of a size that
                 disagrees with the others.
         """
-        counts = _map_array(folder / COUNTS, ("<i8",), (4,))
+        counts = map_array(folder / COUNTS, ("<i8",), (4,))
         n, terms, postings, total_length = (int(value) for value in counts)
         if min(n, terms) < 0 or not terms <= postings <= total_length:
-            raise _damaged(folder / COUNTS, f"impossible counts {counts.tolist()}")
-        offsets = _map_array(folder / OFFSETS, ("<i8",), (terms + 1, 2))
-        text = _map_bytes(folder / TERMS)
+            raise damaged(folder / COUNTS, f"impossible counts {counts.tolist()}")
+        offsets = map_array(folder / OFFSETS, ("<i8",), (terms + 1, 2))
+        text = map_bytes(folder / TERMS)
         if offsets[0].tolist() != [0, 0] or offsets[-1].tolist() != [len(text), postings]:
-            raise _damaged(folder / OFFSETS, "first or last offset disagrees with the other files")
+            raise damaged(folder / OFFSETS, "first or last offset disagrees with the other files")
         return cls(
             terms=text,
             offsets=offsets,
-            positions=_map_array(folder / POSITIONS, ("<u4",), (postings,)),
-            frequencies=_map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,)),
-            lengths=_map_array(folder / LENGTHS, ("<u4",), (n,)),
+            positions=map_array(folder / POSITIONS, ("<u4",), (postings,)),
+            frequencies=map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,)),
+            lengths=map_array(folder / LENGTHS, ("<u4",), (n,)),
             total_length=total_length,
             folder=folder,
         )
@@ -250,47 +250,4 @@ class Postings:
         return positions, frequencies
 
     def _damaged(self, name: str, problem: str) -> DamagedIndexError:
-        return _damaged(self._folder / name if self._folder else Path(name), problem)
-
-
-def _damaged(path: Path, problem: str) -> DamagedIndexError:
-    return DamagedIndexError(f"{path}: {problem}; restore it from a backup or index again")
-
-
-def _map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Map an .npy file that must be of one of these types, this shape and exactly their size.
-
-    The header is checked before anything is mapped, so that no array reaches beyond its file.
-    """
-    try:
-        with path.open("rb") as file:
-            try:
-                version = np.lib.format.read_magic(file)
-                if version != (1, 0):
-                    raise ValueError(f"format version {version}")
-                found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            # numpy's header parser fails in as many ways as Python's own, warnings included.
-            except Exception as error:
-                reason = " ".join(str(error).split())
-                raise _damaged(path, f"not a readable .npy file ({reason})") from error
-            offset, size = file.tell(), path.stat().st_size
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise _damaged(path, "the file is missing") from error
-    if found != shape or fortran or dtype.str not in dtypes:
-        raise _damaged(path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}")
-    expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
-    if size != expected:
-        raise _damaged(path, f"expected {expected} bytes, found {size}")
-    # A plain array: indexing an np.memmap costs a subclass check each time.
-    return np.asarray(np.memmap(path, dtype, mode="r", offset=offset, shape=shape))
-
-
-def _map_bytes(path: Path) -> bytes | mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            # An empty file cannot be mapped.
-            if path.stat().st_size == 0:
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise _damaged(path, "the file is missing") from error
+        return damaged(self._folder / name if self._folder else Path(name), problem)

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from indexes.database import SEGMENTS_FOLDER
 from indexes.durable import fsync_tree, save_array, storage_errors
 from indexes.errors import DamagedIndexError
+from indexes.mapping import map_array
 from indexes.postings import Postings
 
 MANIFEST_FILE = "manifest.json"
@@ -79,14 +80,21 @@ def write_segment(
     Raises:
         StorageError: the disk is full or the folder cannot be written; what was written of the
             segment is removed.
+        ValueError: there are not as many vectors and lists of terms as ids.
     """
+    postings = Postings.build(tokens)
+    if not len(ids) == len(vectors) == len(postings):
+        raise ValueError(
+            f"expected as many vectors and lists of terms as the {len(ids)} passages, found "
+            f"{len(vectors)} and {len(postings)}"
+        )
     with storage_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
         try:
             folder.mkdir(parents=True)
             save_array(folder / IDS_FILE, ids)
             save_array(folder / VECTORS_FILE, vectors)
-            names = [IDS_FILE, VECTORS_FILE, *Postings.build(tokens).write(folder)]
+            names = [IDS_FILE, VECTORS_FILE, *postings.write(folder)]
             files = {name: file_facts(folder / name) for name in sorted(names)}
             manifest = {
                 "passages": len(ids),
@@ -123,8 +131,8 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     return Segment(
         number,
         folder,
-        _map(folder / IDS_FILE, np.dtype(np.int64), (passages,)),
-        _map(folder / VECTORS_FILE, np.dtype(np.float32), (passages, dimensions)),
+        map_array(folder / IDS_FILE, ("<i8",), (passages,)),
+        map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions)),
         Postings.open(folder),
     )
 
@@ -154,21 +162,6 @@ def file_facts(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
-
-
-def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r" if shape[0] else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except (ValueError, OSError, EOFError) as error:
-        raise DamagedIndexError(f"{path}: not a readable array ({error})") from error
-    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
-        raise DamagedIndexError(
-            f"{path}: expected a {dtype} array of shape {shape}, found {array.dtype} {array.shape}"
-        )
-    # A plain view: numpy.memmap's own bookkeeping makes every slice slower.
-    return array.view(np.ndarray)
 
 
 def _size(path: Path) -> int:

@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25 import CorpusStatistics, SearchableSegment
 from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
-from indexes.durable import storage_errors
+from indexes.durable import damaged_database, storage_errors
 from indexes.errors import DamagedIndexError
 from indexes.segment import Segment, open_segment
 from indexes.where import Where
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,13 @@ class Snapshot:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, generation: int, segments: tuple[LiveSegment, ...]
+        self,
+        folder: Path,
+        connection: sqlite3.Connection,
+        generation: int,
+        segments: tuple[LiveSegment, ...],
     ) -> None:
+        self._folder = folder
         self._connection = connection
         self.generation = generation
         self.segments = segments
@@ -77,26 +84,36 @@ class Snapshot:
         return [contained(live.segment.ids, found) for live in self.segments]
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
-        """For each passage id: its document's number and the user's id of that document."""
+        """For each passage id: its document's number and the user's id of that document.
+
+        Raises:
+            DamagedIndexError: no document has one of these passages.
+        """
         rows = self._connection.execute(
             "SELECT p.passage, p.doc, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
             "WHERE p.passage IN (SELECT value FROM json_each(?))",
             (json.dumps(list(passages)),),
         )
-        return {row[0]: (row[1], row[2]) for row in rows}
+        return _complete(self._folder, passages, {row[0]: (row[1], row[2]) for row in rows})
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        """The stored passages with these ids."""
+        """The stored passages with these ids.
+
+        Raises:
+            DamagedIndexError: no document has one of these passages, or its metadata is no JSON.
+        """
         rows = self._connection.execute(
             "SELECT p.passage, d.id, d.title, d.text, d.metadata, p.start, p.stop "
             "FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
             "WHERE p.passage IN (SELECT value FROM json_each(?))",
             (json.dumps(list(passages)),),
         )
-        return {
-            passage: Passage(passage, id_, title, text, json.loads(metadata), start, stop)
-            for passage, id_, title, text, metadata, start, stop in rows
-        }
+        with readable(self._folder):
+            found = {
+                passage: Passage(passage, id_, title, text, json.loads(metadata), start, stop)
+                for passage, id_, title, text, metadata, start, stop in rows
+            }
+        return _complete(self._folder, passages, found)
 
     def count_documents(self) -> int:
         """How many documents the snapshot holds."""
@@ -120,11 +137,9 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._connection: sqlite3.Connection
-        self._opened: tuple[int, int] | None
+        self._connection, self._opened = _connect(folder)
         self._segments: dict[tuple[int, str], Segment] = {}
         self._snapshot: Snapshot | None = None
-        self._open()
 
     def close(self) -> None:
         """Release the database and the mapped files."""
@@ -150,7 +165,8 @@ class Reader:
             with ExitStack() as attempt:
                 attempt.enter_context(transaction(self._connection, "DEFERRED"))
                 try:
-                    snapshot = self._current()
+                    with readable(self.folder):
+                        snapshot = self._current()
                 except DamagedIndexError:
                     # A writer may have replaced the whole folder while its files were opened.
                     if not self._replaced():
@@ -186,25 +202,48 @@ class Reader:
                 )
                 for segment in self._segments.values()
             )
-            self._snapshot = Snapshot(self._connection, generation, live)
+            self._snapshot = Snapshot(self.folder, self._connection, generation, live)
         return self._snapshot
-
-    def _open(self) -> None:
-        while True:
-            before = _identity(self.folder)
-            self._connection = open_reader(self.folder)
-            if before == _identity(self.folder):
-                self._opened = before
-                return
-            self._connection.close()
 
     def _replaced(self) -> bool:
         return self._opened != _identity(self.folder)
 
     def _follow_replacement(self) -> None:
         if self._replaced():
+            # Where nothing can be opened now, the old connection stays for the next attempt.
+            connection, opened = _connect(self.folder)
             self.close()
-            self._open()
+            self._connection, self._opened = connection, opened
+
+
+def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
+    """A connection, and which file it is to."""
+    while True:
+        before = _identity(folder)
+        connection = open_reader(folder)
+        if before == _identity(folder):
+            return connection, before
+        connection.close()
+
+
+@contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """Values of the wrong kind, in rows that a writer made, mean that the database was altered.
+
+    Raises:
+        DamagedIndexError: in place of KeyError, TypeError and ValueError.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged_database(folder, f"a row is not as it was written ({error})") from error
+
+
+def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[int, T]:
+    for passage in wanted:
+        if passage not in found:
+            raise damaged_database(folder, f"passage {passage} belongs to no document")
+    return found
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ from indexes.segment import (
     read_manifest,
     segment_folder,
 )
-from indexes.snapshot import contained
+from indexes.snapshot import contained, readable
 
 
 def verify(folder: Path) -> list[str]:
@@ -40,7 +40,7 @@ def verify(folder: Path) -> list[str]:
     with storage_errors(folder):
         connection = open_reader(folder)
         try:
-            with transaction(connection, "DEFERRED"):
+            with transaction(connection, "DEFERRED"), readable(folder):
                 return list(_problems(folder, connection))
         finally:
             connection.close()
@@ -48,9 +48,11 @@ def verify(folder: Path) -> list[str]:
 
 def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     database = folder / DATABASE_FILE
-    for (line,) in connection.execute("PRAGMA integrity_check"):
-        if line != "ok":
-            yield f"{database}: {line}"
+    for (report,) in connection.execute("PRAGMA integrity_check"):
+        for line in report.splitlines():
+            # The first line of some reports is a heading between asterisks.
+            if line != "ok" and not line.startswith("***"):
+                yield f"{database}: {line}"
     for row in connection.execute("PRAGMA foreign_key_check"):
         yield f"{database}: row {row[1]} of {row[0]} refers to a {row[2]} row that is missing"
     (orphans,) = connection.execute(

@@ -149,10 +149,13 @@ class Writer:
 
         Raises:
             StorageError: the disk is full or cannot be written; the index is as before.
+            ValueError: vectors or tokens are not as many as the passages, or metadata is no JSON.
         """
         first = int(self.setting("next_passage"))
         number = int(self.setting("next_segment"))
-        passages = len(vectors)
+        passages = sum(len(document.spans) for document in documents)
+        if len(vectors) != passages:
+            raise ValueError(f"expected vectors of {passages} passages, found {len(vectors)}")
         manifest_hash = None
         if passages:
             ids = np.arange(first, first + passages, dtype=np.int64)
@@ -243,7 +246,7 @@ class Writer:
         folder = self.folder / SEGMENTS_FOLDER
         if folder.is_dir():
             for path in folder.iterdir():
-                if path.name not in live:
+                if path.name not in live and path.is_dir():
                     shutil.rmtree(path)
 
 

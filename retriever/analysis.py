@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import chain
@@ -125,14 +125,31 @@ class Analyzer:
     An analyser remembers the terms of the words it has seen, and is not to be shared between
     threads. Memory is bounded by a million words.
 
+    Args:
+        settings: defaults to English.
+        stop_list: the stop words themselves, as an earlier analyser's `stop_list` gave them;
+            None takes the language's. An index keeps its own, so that another release of a
+            word list cannot change what its queries mean.
+
+    Attributes:
+        stop_list: the stop words in folded form; empty without `settings.stop_words`.
+
     Raises:
         ConfigError: see `AnalyzerSettings`.
     """
 
-    def __init__(self, settings: AnalyzerSettings | None = None) -> None:
+    def __init__(
+        self, settings: AnalyzerSettings | None = None, stop_list: Iterable[str] | None = None
+    ) -> None:
         self.settings = settings or AnalyzerSettings()
         self._splits_apostrophe = self.settings.language in _APOSTROPHE_SEPARATES
-        self._memo = _Memo(_word_analysis(self.settings, self._pattern))
+        if stop_list is not None:
+            self.stop_list = frozenset(stop_list)
+        elif self.settings.stop_words:
+            self.stop_list = _stop_words(self.settings.language, self._folded_words)
+        else:
+            self.stop_list = frozenset()
+        self._memo = _Memo(self._word_analysis())
 
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
@@ -152,6 +169,27 @@ class Analyzer:
     def _pattern(self, text: str) -> re.Pattern[str]:
         return _word_pattern(text.isascii(), self._splits_apostrophe)
 
+    def _folded_words(self, word: str) -> list[str]:
+        folded = _fold(word, turkish=self.settings.language == "turkish")
+        return self._pattern(folded).findall(folded)
+
+    def _word_analysis(self) -> Callable[[str], tuple[str, ...]]:
+        """The function from a word as written to its terms (none for a stop word)."""
+        possessive = self.settings.language in _HAS_POSSESSIVE
+        stem = _stemmer(self.settings.language) if self.settings.stemming else None
+        stop, fold = self.stop_list, self._folded_words
+
+        def analyse(word: str) -> tuple[str, ...]:
+            terms = []
+            for folded in fold(word):
+                bare = folded.removesuffix("'s") if possessive else folded
+                if bare in stop or folded in stop:
+                    continue
+                terms.append(stem(bare) if stem else bare)
+            return tuple(terms)
+
+        return analyse
+
 
 class _Memo(dict[str, tuple[str, ...]]):
     """Terms of each word already seen; a plain dict for speed, computed where missing."""
@@ -167,32 +205,6 @@ class _Memo(dict[str, tuple[str, ...]]):
                 self.clear()
             self[word] = terms
         return terms
-
-
-def _word_analysis(
-    settings: AnalyzerSettings, pattern: Callable[[str], re.Pattern[str]]
-) -> Callable[[str], tuple[str, ...]]:
-    """The function from a word as written to its terms (none for a stop word)."""
-    language = settings.language
-    possessive = language in _HAS_POSSESSIVE
-    stem = _stemmer(language) if settings.stemming else None
-
-    def fold(word: str) -> list[str]:
-        folded = _fold(word, turkish=language == "turkish")
-        return pattern(folded).findall(folded)
-
-    stop = _stop_words(language, fold) if settings.stop_words else frozenset()
-
-    def analyse(word: str) -> tuple[str, ...]:
-        terms = []
-        for folded in fold(word):
-            bare = folded.removesuffix("'s") if possessive else folded
-            if bare in stop or folded in stop:
-                continue
-            terms.append(stem(bare) if stem else bare)
-        return tuple(terms)
-
-    return analyse
 
 
 def _fold(word: str, *, turkish: bool) -> str:

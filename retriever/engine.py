@@ -24,6 +24,11 @@ from retriever.fusion import FusionSettings, fuse, ranks
 Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
 
+# Cosines differ in the seventh digit by batch and by kernel; ranking them there would be noise.
+_DECIMALS = 6
+# FAISS's cosine of a passage it left out, so rounded, can be this much above the least it found.
+_ROUNDING = 1.5e-6
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
@@ -203,15 +208,14 @@ class Engine:
                 bm25, match = terms.at(index, positions)
             columns.append((live.segment.ids[positions], dense, bm25, match))
         ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
-        # Cosines differ in the seventh digit by batch; ranking them there would be noise.
-        dense = np.round(dense, 6)
+        dense = np.round(dense, _DECIMALS)
         if mode == "bm25":
             complete = len(matches.scores) < depth
             floor = -np.inf if complete else float(matches.scores[-1])
             return _Candidates(ids, bm25, dense, bm25, match, complete, floor)
         complete = sum(map(len, nearest)) < depth
         if mode == "dense":
-            floor = -np.inf if complete else float(dense.min())
+            floor = -np.inf if complete else float(dense.min()) + _ROUNDING
             return _Candidates(ids, dense, dense, bm25, match, complete, floor)
         scores = fuse(dense, bm25, match, self._settings.fusion)
         return _Candidates(ids, scores, dense, bm25, match, complete, -np.inf)

@@ -15,7 +15,7 @@ import numpy as np
 from indexes.durable import storage_errors
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
-from retriever.errors import SourceError
+from retriever.errors import ConfigError, SourceError, StorageError
 from retriever.indexing import Progress, passage_text
 
 _WINDOW = 8192
@@ -50,7 +50,9 @@ def encode_to_file(
     Raises:
         SourceError: what `documents` raises, or a text longer than the window with ``error``.
         StorageError: the disk is full or cannot be written.
+        What `check_output` raises.
     """
+    check_output(output)
     ids_file = output.with_suffix(".ids.jsonl")
     new, new_ids = _temporary(output), _temporary(ids_file)
     rows = truncated = 0
@@ -86,6 +88,21 @@ def encode_to_file(
             new.unlink(missing_ok=True)
             new_ids.unlink(missing_ok=True)
     return Written(rows, truncated, ids_file)
+
+
+def check_output(output: Path) -> None:
+    """Refuse a name that vectors cannot be written to, before anything is encoded.
+
+    Raises:
+        ConfigError: it does not end in .npy.
+        StorageError: it is a folder, or in a folder that does not exist.
+    """
+    if output.suffix != ".npy":
+        raise ConfigError(f"{output}: expected a file name that ends in .npy; change --output")
+    if not output.parent.is_dir() or output.is_dir():
+        raise StorageError(
+            f"{output}: expected a file in a folder that exists; make the folder or change --output"
+        )
 
 
 def _windows(documents: Iterator[Document]) -> Iterator[list[Document]]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from indexes.database import FORMAT_VERSION, is_index
+from indexes.database import DATABASE_FILE, FORMAT_VERSION, is_index, require_vacant
 from indexes.durable import recover_replacement
 from indexes.segment import Segment
 from indexes.snapshot import Reader
@@ -17,11 +17,12 @@ from indexes.where import Where, compile_where
 from indexes.writer import Writer
 from retriever.analysis import Analyzer, AnalyzerSettings
 from retriever.corpus import Document
+from retriever.corpus.metadata import string_fault
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import DEFAULT_MODEL, find_model
 from retriever.encoders.spec import EncoderSpec
 from retriever.engine import Engine, Hit, Query, SearchSettings
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.errors import BadInputError, ConfigError, DamagedIndexError, EncoderMismatchError
 from retriever.indexing import (
     CommitSettings,
     Indexer,
@@ -61,6 +62,10 @@ class ModelChoice:
             download=self.download,
         )
 
+    def weights(self) -> str:
+        """The identity of the model's files; raises what `find_model` raises."""
+        return find_model(self.name or DEFAULT_MODEL, download=self.download).weights
+
     def check(self, spec: EncoderSpec, folder: Path) -> None:
         """Refuse a model that is not the one an index was made with.
 
@@ -69,7 +74,7 @@ class ModelChoice:
         """
         wanted = []
         if self.name is not None:
-            weights = find_model(self.name, download=self.download).weights
+            weights = self.weights()
             if weights != spec.weights:
                 wanted.append(f"{self.name} with weights {weights[:12]}")
         if self.max_length not in (None, spec.max_length):
@@ -78,7 +83,7 @@ class ModelChoice:
             raise EncoderMismatchError(
                 f"{folder}: the index was made with {spec.model} with weights {spec.weights[:12]} "
                 f"and a window of {spec.max_length} pieces, but {' and '.join(wanted)} was asked "
-                "for; leave --model out, or make the index again with --recreate"
+                "for; leave the option out, or make the index again with --recreate"
             )
 
 
@@ -100,11 +105,27 @@ class Index:
         self._choice = choice
         self._encoder = encoder
         self._reader = Reader(folder)
-        with self._reader.snapshot() as snapshot:
-            self.encoder_spec = EncoderSpec.from_json(snapshot.setting("encoder"))
-            self.analyzer = Analyzer(AnalyzerSettings.from_json(snapshot.setting("analyzer")))
-            self.passages = PassageSettings(**snapshot.setting("passages"))
-        choice.check(self.encoder_spec, folder)
+        try:
+            self._read_settings()
+            choice.check(self.encoder_spec, folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_settings(self) -> None:
+        try:
+            with self._reader.snapshot() as snapshot:
+                self.encoder_spec = EncoderSpec.from_json(snapshot.setting("encoder"))
+                self.analyzer = Analyzer(
+                    AnalyzerSettings.from_json(snapshot.setting("analyzer")),
+                    snapshot.setting("stop_list"),
+                )
+                self.passages = PassageSettings(**snapshot.setting("passages"))
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
+            raise DamagedIndexError(
+                f"{self.folder / DATABASE_FILE}: a setting is missing or altered ({error!r}); "
+                "restore it from a backup or index again with --recreate"
+            ) from error
 
     @classmethod
     def open(cls, folder: str | Path, choice: ModelChoice | None = None) -> Index:
@@ -114,7 +135,7 @@ class Index:
             NotAnIndexError, FormatVersionError, DamagedIndexError
             EncoderMismatchError: `choice` names another encoder than the index's own.
         """
-        return cls(Path(folder), choice or ModelChoice(), None)
+        return cls(own_name(folder), choice or ModelChoice(), None)
 
     @classmethod
     def create(
@@ -138,14 +159,17 @@ class Index:
             StorageError: it cannot be written; ConfigError: the index exists and was made with
             another analyser or another way with long texts.
         """
-        folder, choice = Path(folder), choice or ModelChoice()
+        folder, choice = own_name(folder), choice or ModelChoice()
         encoder = None
         recover_replacement(folder)
         if not is_index(folder):
+            require_vacant(folder)
             encoder = choice.load()
+            analyser = Analyzer(analyzer)
             settings = {
                 "encoder": encoder.spec.to_json(),
-                "analyzer": (analyzer or AnalyzerSettings()).to_json(),
+                "analyzer": analyser.settings.to_json(),
+                "stop_list": sorted(analyser.stop_list),
                 "passages": asdict(passages or PassageSettings()),
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
@@ -230,7 +254,8 @@ class Index:
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents by id; returns those that were there, ascending."""
         with Writer(self.folder) as writer:
-            return writer.delete(ids)
+            # No id holds NUL, at which SQLite's JSON functions would end it.
+            return writer.delete([id_ for id_ in ids if "\0" not in id_])
 
     def delete_where(self, where: str) -> list[str]:
         """Delete the documents that match a filter; returns their ids, ascending.
@@ -263,7 +288,7 @@ class Index:
             where: rank only the documents that match this filter, see `indexes.where`.
 
         Raises:
-            BadInputError: a query is blank.
+            BadInputError: a query is blank, or no Unicode text.
             FilterError: the filter does not parse.
             DamagedIndexError: a file of the index is missing or altered.
             What `encoder` raises, in the modes that need it.
@@ -272,8 +297,11 @@ class Index:
         compiled = None if where is None else compile_where(where)
         batch: list[str] = []
         for number, text in enumerate(texts, start=1):
+            fault = string_fault(text)
             if not text.strip():
-                raise BadInputError(f"query {number} is empty: expected at least one word")
+                fault = "is empty: expected at least one word"
+            if fault is not None:
+                raise BadInputError(f"query {number} {fault}")
             batch.append(text)
             if len(batch) == _QUERY_BATCH:
                 yield from self._search(batch, settings, compiled)
@@ -318,6 +346,12 @@ class Index:
     def verify(self) -> list[str]:
         """Check every file, count and id; returns what is wrong, a line each."""
         return verify(self.folder)
+
+
+def own_name(folder: str | Path) -> Path:
+    """The path of a folder that can be replaced: not a link, nor written ``.`` or ``..``."""
+    path = Path(folder)
+    return path.resolve() if path.name in ("", "..") or path.is_symlink() else path
 
 
 def size_on_disk(folder: Path) -> int:

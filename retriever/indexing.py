@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from indexes.writer import NewDocument, Writer, metadata_json
 from retriever.analysis import Analyzer
 from retriever.corpus import Document
+from retriever.corpus.metadata import document_fault
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError
 from retriever.passages import split_passages
@@ -150,8 +151,7 @@ class Indexer:
         self._progress = progress
         self._waiting = _Batch()
         self._waiting_pieces = 0
-        self._ready = _Batch()
-        self._vectors: list[NDArray[np.float32]] = []
+        self._ready: list[tuple[_Batch, NDArray[np.float32]]] = []
         self._metadata: dict[str, dict[str, Any]] = {}
         self._uncommitted: set[str] = set()
         self._committed_at = time.monotonic()
@@ -166,8 +166,10 @@ class Indexer:
         """
         chunk: list[Document] = []
         try:
-            for document in documents:
-                _check_metadata(document)
+            for document in self._committing_on_failure(documents, chunk):
+                fault = document_fault(document)
+                if fault is not None:
+                    raise SourceError(f"document {document.id!r}: {fault}")
                 if document.id in self._uncommitted:
                     # A second source gives the document again: the later one replaces it.
                     self._consider(chunk)
@@ -186,6 +188,17 @@ class Indexer:
             self._write()
             raise
         self._flush()
+
+    def _committing_on_failure(
+        self, documents: Iterable[Document], chunk: list[Document]
+    ) -> Iterator[Document]:
+        """The documents; where reading them fails, those in `chunk` and before are committed."""
+        try:
+            yield from documents
+        except Exception:
+            self._consider(chunk)
+            self._flush()
+            raise
 
     def _consider(self, chunk: list[Document]) -> None:
         """Sort documents into unchanged, changed in metadata alone, and to be encoded.
@@ -216,7 +229,7 @@ class Indexer:
         ):
             self._encode()
         if (
-            len(self._ready.pieces) >= self._commit.passages
+            sum(len(vectors) for _, vectors in self._ready) >= self._commit.passages
             or time.monotonic() - self._committed_at >= self._commit.seconds
         ):
             self._write()
@@ -288,22 +301,19 @@ class Indexer:
         vectors = self._encoder().encode_pieces(batch.pieces, self._progress.encoded)
         self.report.passages += len(batch.pieces)
         self.report.pieces += sum(map(len, batch.pieces))
-        self._vectors.append(vectors)
-        self._ready.add(batch)
+        # One step, so that an interruption leaves no vectors without their documents.
+        self._ready.append((batch, vectors))
 
     def _write(self) -> None:
         """Commit what is encoded, and metadata that changed alone."""
-        batch, self._ready = self._ready, _Batch()
-        vectors, self._vectors = self._vectors, []
+        ready, self._ready = self._ready, []
         metadata, self._metadata = self._metadata, {}
-        if batch.documents or metadata:
-            dimensions = vectors[0].shape[1] if vectors else 0
-            self._writer.commit(
-                batch.documents,
-                np.concatenate([np.empty((0, dimensions), np.float32), *vectors]),
-                batch.tokens,
-                metadata,
-            )
+        if ready or metadata:
+            batch = _Batch()
+            for part, _ in ready:
+                batch.add(part)
+            vectors = [part for _, part in ready] or [np.empty((0, 0), np.float32)]
+            self._writer.commit(batch.documents, np.concatenate(vectors), batch.tokens, metadata)
         self._uncommitted = {document.id for document in self._waiting.documents}
         self._committed_at = time.monotonic()
 
@@ -323,16 +333,6 @@ def content_hash(document: Document) -> bytes:
     title = document.title or ""
     content = f"{len(title)} {title}{document.text}".encode()
     return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def _check_metadata(document: Document) -> None:
-    try:
-        metadata_json(document.metadata)
-    except (TypeError, ValueError) as error:
-        raise SourceError(
-            f"document {document.id!r}: its metadata cannot be stored as JSON ({error}); use "
-            "strings, finite numbers, booleans, None, lists and dictionaries"
-        ) from error
 
 
 def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:

@@ -18,8 +18,9 @@ def split_passages(
     """Cut a text into passages of at most `budget` word pieces.
 
     A passage ends at the last sentence end that fits, else before the last word that fits, else
-    after the last piece that fits. The next one begins with the whole sentences found in the
-    last `overlap` pieces, or, where a sentence was cut, about `overlap` pieces back at a word.
+    after the last piece that fits; always further than the one before. The next one begins with
+    the whole sentences found in the last `overlap` pieces, or, where a sentence was cut, about
+    `overlap` pieces back at a word.
 
     Args:
         text: the text.
@@ -37,14 +38,15 @@ def split_passages(
     sentences = _pieces_at(starts, (match.end() for match in _SENTENCE_END.finditer(text)))
     words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
     spans: list[tuple[int, int]] = []
-    first = 0
+    first = stop = 0
     while True:
         limit = first + budget
         if limit >= len(offsets):
             spans.append((starts[first] if spans else 0, len(text)))
             return spans
-        at_sentence = _last_in(sentences, first + 1, limit)
-        stop = at_sentence or _last_in(words, first + 1, limit) or limit
+        # An end that the overlap reaches already would make a passage of nothing new.
+        at_sentence = _last_in(sentences, stop + 1, limit)
+        stop = at_sentence or _last_in(words, stop + 1, limit) or limit
         spans.append((starts[first] if spans else 0, offsets[stop - 1][1]))
         choices = sentences if at_sentence else words
         first = _first_in(choices, max(first + 1, stop - overlap), stop) or stop

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from indexes.database import DATABASE_FILE, foreign_files
+from indexes.database import DATABASE_FILE, foreign_files, require_vacant
 from indexes.durable import recover_replacement, replace_folder, storage_errors
 from indexes.lock import WriterLock
 from retriever.analysis import AnalyzerSettings
-from retriever.index import Index, ModelChoice
+from retriever.errors import ConfigError
+from retriever.index import Index, ModelChoice, own_name
 from retriever.indexing import PassageSettings
 
 # Says that the folder is an unfinished recreation, and with which settings it was begun.
@@ -37,18 +38,29 @@ def recreated(
     stays. Where there is no old index, this is `Index.create`.
 
     Raises:
-        What `Index.create` raises; IndexLockedError: another writer holds the old index.
+        What `Index.create` raises; IndexLockedError: another writer holds the old index;
+        NotAnIndexError: a folder beside it that is needed holds other files; ConfigError: the
+        current folder is, or lies in, the one to be replaced.
     """
-    folder, choice = Path(folder), choice or ModelChoice()
+    folder, choice = own_name(folder), choice or ModelChoice()
     recover_replacement(folder)
     if not folder.is_dir() or not any(folder.iterdir()) or foreign_files(folder):
         with Index.create(folder, choice, analyzer=analyzer, passages=passages) as index:
             yield index
         return
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise ConfigError(
+            f"{folder}: the folder is to be replaced and is the current one, or holds it: run the "
+            "command from another folder"
+        )
     new = folder.with_name(folder.name + ".new")
+    for beside in (new, folder.with_name(folder.name + ".old")):
+        # Somebody's own folder may have this name.
+        require_vacant(beside)
     begun_with = json.dumps(
         {
             "model": choice.name,
+            "weights": choice.weights(),
             "max_length": choice.max_length,
             "analyzer": (analyzer or AnalyzerSettings()).to_json(),
             "passages": asdict(passages or PassageSettings()),

@@ -81,20 +81,32 @@ class FakeEncoder:
         return 10 + zlib.crc32(word.lower().strip(".,!?").encode()) % 2**30
 
 
-@pytest.fixture
-def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
-    """A `FakeEncoder` that every index of the test is made with and opened with."""
+@pytest.fixture(scope="session")
+def install_fake_encoder() -> Callable[[pytest.MonkeyPatch], FakeEncoder]:
+    """Makes every index be made with and opened with one new `FakeEncoder`."""
     from retriever.encoders.encoder import Encoder
 
-    encoder = FakeEncoder()
+    def install(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
+        encoder = FakeEncoder()
 
-    def load(*_: Any, **__: Any) -> FakeEncoder:
-        encoder.loads += 1
+        def load(*_: Any, **__: Any) -> FakeEncoder:
+            encoder.loads += 1
+            return encoder
+
+        monkeypatch.setattr(Encoder, "load", load)
+        monkeypatch.setattr(Encoder, "from_spec", load)
         return encoder
 
-    monkeypatch.setattr(Encoder, "load", load)
-    monkeypatch.setattr(Encoder, "from_spec", load)
-    return encoder
+    return install
+
+
+@pytest.fixture
+def fake_encoder(
+    install_fake_encoder: Callable[[pytest.MonkeyPatch], FakeEncoder],
+    monkeypatch: pytest.MonkeyPatch,
+) -> FakeEncoder:
+    """The `FakeEncoder` of every index that the test makes or opens."""
+    return install_fake_encoder(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from indexes.errors import SourceError
 from retriever.corpus.columns import ID_NAMES, TEXT_NAMES, TITLE_NAMES, detected, listed
 from retriever.corpus.documents import Fields, Json, Record
-from retriever.corpus.metadata import metadata_fault, string_fault
+from retriever.corpus.metadata import id_fault, metadata_fault, string_fault
 
 _SHOWN = 60
 
@@ -82,9 +82,10 @@ def _id(value: Json, where: str) -> str:
         return str(value)
     if not isinstance(value, str):
         raise SourceError(f"{where}: id is {_shown(value)}, expected a string or an integer")
-    if not value.strip():
-        raise SourceError(f"{where}: id is empty, expected a string or an integer")
-    return _storable(value, "id", where)
+    fault = id_fault(value)
+    if fault is not None:
+        raise SourceError(f"{where}: id {fault}")
+    return value
 
 
 def _text(value: Json, name: str | None, where: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from retriever.corpus.documents import Json
+from retriever.corpus.documents import Document
 
 _MAX_DEPTH = 100
 _INT64 = range(-(2**63), 2**63)
@@ -23,20 +23,47 @@ def string_fault(value: str) -> str | None:
     return None
 
 
-def metadata_fault(metadata: Mapping[str, Json]) -> str | None:
+def id_fault(value: str) -> str | None:
+    """What keeps `value` from being an id, or None."""
+    if not value.strip():
+        return "is empty, expected a string or an integer"
+    if "\0" in value:
+        # SQLite's JSON functions, which look ids up, end a string at NUL.
+        return "holds a NUL character (\\u0000), which no id may hold"
+    return string_fault(value)
+
+
+def document_fault(document: Document) -> str | None:
+    """What keeps a document, which any program may have made, from being stored, or None."""
+    for role, value in (("id", document.id), ("text", document.text), ("title", document.title)):
+        if not isinstance(value, str):
+            if role == "title" and value is None:
+                continue
+            return f"{role} is {value!r:.60}, expected a string"
+        fault = id_fault(value) if role == "id" else string_fault(value)
+        if fault is not None:
+            return f"{role} {fault}"
+    return metadata_fault(document.metadata)
+
+
+def metadata_fault(metadata: Mapping[str, object]) -> str | None:
     """What keeps `metadata` from being stored, naming the top-level field, or None.
 
     Refused are integers beyond 64 bits, NaN and infinities, lone surrogates (in keys as well),
-    and nesting deeper than 100 levels.
+    what JSON does not have, and nesting deeper than 100 levels.
     """
     for name, value in metadata.items():
-        fault = string_fault(name) or _value_fault(value, 1)
+        fault = _key_fault(name) or _value_fault(value, 1)
         if fault is not None:
             return f"the field {name!r} {fault}"
     return None
 
 
-def _value_fault(value: Json, depth: int) -> str | None:
+def _key_fault(key: object) -> str | None:
+    return string_fault(key) if isinstance(key, str) else "has a name that is no string"
+
+
+def _value_fault(value: object, depth: int) -> str | None:
     if isinstance(value, str):
         return string_fault(value)
     if isinstance(value, float):
@@ -48,10 +75,12 @@ def _value_fault(value: Json, depth: int) -> str | None:
         return None
     if depth > _MAX_DEPTH:
         return f"is nested deeper than {_MAX_DEPTH} levels"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return next(filter(None, (_value_fault(item, depth + 1) for item in value)), None)
+    if not isinstance(value, dict):
+        return f"holds a value of type {type(value).__name__}, which JSON does not have"
     for key, item in value.items():
-        fault = string_fault(key) or _value_fault(item, depth + 1)
+        fault = _key_fault(key) or _value_fault(item, depth + 1)
         if fault is not None:
             return fault
     return None

@@ -12,6 +12,9 @@ from retriever.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     import torch
 
+# Characters of a library's own message that are shown: some of them fill a screen.
+_REASON = 240
+
 
 class Backbone:
     """A model in evaluation mode, in float32, on one device.
@@ -32,13 +35,31 @@ class Backbone:
         self.device = _device(device)
         try:
             with _quiet_transformers():
-                self._tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True)
-                model = AutoModel.from_pretrained(
-                    folder.path, local_files_only=True, use_safetensors=True, dtype=torch.float32
+                # Code that comes with a model is never run: a prompt would offer to.
+                self._tokenizer = AutoTokenizer.from_pretrained(
+                    folder.path, local_files_only=True, trust_remote_code=False
                 )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            reason = str(error).strip().splitlines()[0]
+                model, report = AutoModel.from_pretrained(
+                    folder.path,
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    use_safetensors=True,
+                    dtype=torch.float32,
+                    ignore_mismatched_sizes=True,
+                    output_loading_info=True,
+                )
+        except MemoryError:
+            raise
+        except Exception as error:
+            # The libraries have an error of their own for each thing that a file can have wrong.
+            reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
             raise ModelError(f"{folder.path}: the model cannot be loaded: {reason}") from error
+        if model.config.is_encoder_decoder or not hasattr(model.config, "hidden_size"):
+            raise ModelError(
+                f"{folder.path}: expected a text encoder such as BERT or RoBERTa, found "
+                f"{model.config.model_type}; name another model with --model"
+            )
+        _require_weights(folder, report)
         self._model = model.eval().to(self.device)
         self.dimensions = int(model.config.hidden_size)
         self.max_length = _positions(model, self._tokenizer)
@@ -90,6 +111,18 @@ class Backbone:
             mask = (places < torch.tensor(lengths, device=self.device)[:, None]).long()
         output = self._model(input_ids=input_ids, attention_mask=mask)
         return output.last_hidden_state, mask
+
+
+def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
+    """Refuse what transformers fills up with random numbers; the pooler's output is not read."""
+    missing = [str(name) for name in report["missing_keys"] if not str(name).startswith("pooler.")]
+    misshapen = [str(name) for name, *_ in report["mismatched_keys"]]
+    for what, names in (("are missing", missing), ("have another shape", misshapen)):
+        if names:
+            raise ModelError(
+                f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {what}, "
+                f"such as {min(names)}; copy, download or save the model again"
+            )
 
 
 def _device(name: str | None) -> torch.device:

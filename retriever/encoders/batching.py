@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Batches of about this many word pieces keep a layer's activations in the processor's caches.
-BATCH_PIECES = 2048
+BATCH_PIECES = 1536
 
 
 def token_batches(

@@ -141,20 +141,36 @@ def _tokenizer_files(path: Path) -> list[Path]:
 
 def _sentence_settings(path: Path) -> int | None:
     """Check the sentence-transformers settings of a model, if it has some; returns its window."""
-    if (path / "modules.json").is_file():
-        for module in _json(path / "modules.json"):
-            kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-            if kind == "Pooling":
-                _require_mean(path / module["path"] / "config.json")
-            elif kind not in ("Transformer", "Normalize"):
-                raise ModelError(
-                    f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
-                    "supported: its vectors would be wrong without it"
-                )
-    if (path / "sentence_bert_config.json").is_file():
-        window = _json(path / "sentence_bert_config.json").get("max_seq_length")
-        return int(window) if window else None
-    return None
+    try:
+        _check_modules(path)
+        window = _window(path)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
+            f"that sentence-transformers writes ({error!r}); download or save the model again"
+        ) from error
+    return window
+
+
+def _check_modules(path: Path) -> None:
+    if not (path / "modules.json").is_file():
+        return
+    for module in _json(path / "modules.json"):
+        kind = str(module["type"]).rsplit(".", 1)[-1]
+        if kind == "Pooling":
+            _require_mean(path / module["path"] / "config.json")
+        elif kind not in ("Transformer", "Normalize"):
+            raise ModelError(
+                f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
+                "supported: its vectors would be wrong without it"
+            )
+
+
+def _window(path: Path) -> int | None:
+    if not (path / "sentence_bert_config.json").is_file():
+        return None
+    window = _json(path / "sentence_bert_config.json").get("max_seq_length")
+    return int(window) if window else None
 
 
 def _require_mean(path: Path) -> None:

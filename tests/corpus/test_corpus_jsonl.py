@@ -29,7 +29,7 @@ VALUES = st.recursive(
 ROLES = {"id", "_id", "text", "title"}
 RECORDS = st.lists(
     st.tuples(
-        VISIBLE,
+        VISIBLE.filter(lambda text: "\0" not in text),
         VISIBLE,
         st.none() | UNICODE,
         st.dictionaries(UNICODE.filter(lambda name: name not in ROLES), VALUES, max_size=4),
@@ -146,6 +146,7 @@ BAD = {
     "id float": ('{"id": 1.5, "text": "x"}', "id is the number 1.5"),
     "id list": ('{"id": ["b"], "text": "x"}', "id is a list"),
     "id blank": ('{"id": " ", "text": "x"}', "id is empty"),
+    "id with nul": ('{"id": "b\\u0000c", "text": "x"}', r"id holds a NUL character \(\\u0000\)"),
     "id again": ('{"id": "a", "text": "x"}', r"'a' was given before, at .*c\.jsonl:1;"),
     "nan": ('{"id": "b", "text": "x", "n": [NaN]}', "'n' holds nan"),
     "overflow": ('{"id": "b", "text": "x", "n": -1e999}', "'n' holds -inf"),

@@ -51,6 +51,7 @@ SENTENCES = [
     "antidisestablishmentarianism",
     "supercalifragilisticexpialidocious" * 4,
     "x" * 150,
+    "x" * 3000,
     "1234567890 3.14159 1,000,000 -273.15 6.02e23",
     "!!! ??? ...",
     "-",
@@ -66,7 +67,7 @@ SENTENCES = [
     "word " * 253,
     "word " * 254,
 ]
-OVER_LONG = ["word " * 255, "word " * 5000, PROSE * 12, "x" * 3000, "狐" * 1000]
+OVER_LONG = ["word " * 255, "word " * 5000, PROSE * 12, "x, y; " * 600, "狐" * 1000]
 TEXTS = [*SENTENCES, *OVER_LONG, "the last one is short"]
 CUT = f"{len(OVER_LONG)} of {len(TEXTS)} texts are longer than the window of 256 word pieces"
 

@@ -45,9 +45,7 @@ def test_the_fingerprint_is_sixteen_hexadecimal_digits():
     assert int(SPEC.fingerprint, 16) >= 0
 
 
-@pytest.mark.parametrize(
-    "impossible", [{"layers": "first"}, {"pooling": "max"}, {"max_length": 7}]
-)
+@pytest.mark.parametrize("impossible", [{"layers": "first"}, {"pooling": "max"}, {"max_length": 7}])
 def test_impossible_values_are_refused(impossible):
     with pytest.raises(ConfigError, match=next(iter(impossible))):
         replace(SPEC, **impossible)

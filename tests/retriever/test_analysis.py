@@ -207,3 +207,10 @@ def test_memory_of_words_is_bounded_without_changing_terms(monkeypatch):
     text = "running cats jumped over lazy dogs while running " + "x" * 300
     assert analyzer.tokens(text) == ENGLISH.tokens(text)
     assert len(analyzer._memo) <= 3
+
+
+def test_a_kept_stop_list_is_used_whatever_the_languages_list_now_holds():
+    kept = Analyzer(AnalyzerSettings(), stop_list=["cat"])
+    assert kept.tokens("the cat sat") == ["the", "sat"]
+    same = Analyzer(AnalyzerSettings(), stop_list=sorted(Analyzer().stop_list))
+    assert same.tokens("the cat sat on the mat") == Analyzer().tokens("the cat sat on the mat")

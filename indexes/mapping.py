@@ -1,0 +1,74 @@
+"""Files of a segment as arrays and bytes: large ones mapped, small ones read.
+
+A mapping keeps a file descriptor as long as it lives, so an index of many small segments would
+need more of them than a process may have.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import DamagedIndexError
+
+# Up to this size a file is read, which takes about as long as mapping it.
+_SMALL = 64 * 1024
+
+
+def damaged(path: Path, problem: str) -> DamagedIndexError:
+    """The error to raise for a file that is not as it was written."""
+    return DamagedIndexError(f"{path}: {problem}; restore it from a backup or index again")
+
+
+def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array of an .npy file, read-only, of one of these types and of exactly this shape.
+
+    The header is checked before anything is mapped, so that no array reaches beyond its file.
+
+    Raises:
+        DamagedIndexError: the file is missing, of another form or of another size.
+    """
+    try:
+        with path.open("rb") as file:
+            try:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"format version {version}")
+                found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            # numpy's header parser fails in as many ways as Python's own, warnings included.
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise damaged(path, f"not a readable .npy file ({reason})") from error
+            offset, size = file.tell(), path.stat().st_size
+            if found != shape or fortran or dtype.str not in dtypes:
+                raise damaged(
+                    path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}"
+                )
+            expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
+            if size != expected:
+                raise damaged(path, f"expected {expected} bytes, found {size}")
+            if size <= _SMALL:
+                return np.frombuffer(file.read(), dtype).reshape(shape)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+    # A plain array: indexing an np.memmap costs a subclass check each time.
+    return np.asarray(np.memmap(path, dtype, mode="r", offset=offset, shape=shape))
+
+
+def map_bytes(path: Path) -> bytes | mmap.mmap:
+    """The content of a file, read-only.
+
+    Raises:
+        DamagedIndexError: the file is missing.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size <= _SMALL:
+                return file.read()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error

@@ -1,0 +1,34 @@
+"""The imports tell the architecture: cli, eval, retriever, indexes, in that order, never back."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ["indexes", "retriever", "eval", "cli"]
+HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib"}
+MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+
+
+def _imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name.split(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node, node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_from_its_own_layer_and_those_below_it(path):
+    layer = LAYERS.index(path.relative_to(ROOT).parts[0])
+    above = set(LAYERS[layer + 1 :])
+    tree = ast.parse(path.read_text())
+    assert not {name for _, name in _imports(tree)} & above
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_libraries_are_imported_where_they_are_used(path):
+    tree = ast.parse(path.read_text())
+    at_top = {name for node, name in _imports(tree) if node in tree.body}
+    assert not at_top & HEAVY

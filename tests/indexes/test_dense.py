@@ -1,0 +1,150 @@
+"""Exact inner-product search, against NumPy's sums over all vectors."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from indexes.dense import search_flat
+from indexes.errors import MissingExtraError
+
+
+def brute_force(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], allowed: NDArray[np.bool_] | None
+) -> NDArray[np.float64]:
+    """The inner product with every vector, -inf where the mask forbids it."""
+    scores = vectors.astype(np.float64) @ query.astype(np.float64)
+    return scores if allowed is None else np.where(allowed, scores, -np.inf)
+
+
+def check(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    allowed: NDArray[np.bool_] | None,
+) -> None:
+    found = search_flat(vectors, queries, k, allowed)
+    permitted = len(vectors) if allowed is None else int(allowed.sum())
+    assert len(found) == len(queries)
+    for query, (positions, scores) in zip(queries, found, strict=True):
+        assert positions.dtype == np.int64
+        assert scores.dtype == np.float32
+        assert len(positions) == len(scores) == min(k, permitted)
+        assert len(set(positions.tolist())) == len(positions)
+        assert ((positions >= 0) & (positions < len(vectors))).all()
+        expected = brute_force(vectors, query, allowed)
+        # What is returned is permitted, scored right, in order, and nothing better was left out.
+        np.testing.assert_allclose(scores, expected[positions], rtol=1e-4, atol=1e-4)
+        assert (np.diff(scores) <= 0).all()
+        best = np.sort(expected)[::-1][: len(scores)]
+        np.testing.assert_allclose(scores, best, rtol=1e-4, atol=1e-4)
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[Any, ...]:
+    n, d = draw(st.integers(0, 70)), draw(st.integers(1, 24))
+    chance = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if draw(st.booleans()):
+        vectors = chance.standard_normal((n, d)).astype(np.float32)
+    else:
+        vectors = chance.integers(-2, 3, (n, d)).astype(np.float32)  # many equal scores
+    queries = chance.standard_normal((draw(st.integers(0, 5)), d)).astype(np.float32)
+    share = draw(st.sampled_from([None, 0.0, 0.03, 0.5, 1.0]))
+    allowed = None if share is None else chance.random(n) < share
+    return vectors, queries, draw(st.integers(1, 100)), allowed
+
+
+@settings(deadline=None, max_examples=200)
+@given(searches())
+def test_the_k_best_allowed_vectors_are_found(search: tuple[Any, ...]) -> None:
+    check(*search)
+
+
+@pytest.mark.parametrize("share", [0.01, 1 / 16, 0.07, 0.5, 1.0])
+@pytest.mark.parametrize("queries", [1, 40])
+def test_larger_sets_and_every_share_of_allowed_vectors(share: float, queries: int) -> None:
+    chance = np.random.default_rng(7)
+    vectors = chance.standard_normal((3000, 48)).astype(np.float32)
+    allowed = np.zeros(3000, np.bool_)
+    allowed[chance.choice(3000, int(3000 * share), replace=False)] = True
+    check(vectors, chance.standard_normal((queries, 48)).astype(np.float32), 25, allowed)
+    check(vectors, chance.standard_normal((queries, 48)).astype(np.float32), 2500, allowed)
+
+
+def test_a_k_above_the_number_of_vectors_returns_them_all() -> None:
+    vectors = np.eye(3, dtype=np.float32)
+    ((positions, scores),) = search_flat(vectors, np.array([[3, 1, 2]], np.float32), 10)
+    assert positions.tolist() == [0, 2, 1]
+    assert scores.tolist() == [3, 2, 1]
+
+
+def test_a_k_above_the_number_of_allowed_vectors_returns_those_alone() -> None:
+    vectors = np.eye(4, dtype=np.float32)
+    allowed = np.array([True, False, True, False])
+    ((positions, _),) = search_flat(vectors, np.array([[1, 9, 2, 9]], np.float32), 4, allowed)
+    assert positions.tolist() == [2, 0]
+
+
+def test_nothing_allowed_gives_nothing() -> None:
+    vectors = np.eye(4, dtype=np.float32)
+    found = search_flat(vectors, vectors[:2], 4, np.zeros(4, np.bool_))
+    assert [(len(positions), len(scores)) for positions, scores in found] == [(0, 0), (0, 0)]
+
+
+def test_no_vectors_give_nothing_for_each_query() -> None:
+    found = search_flat(np.empty((0, 5), np.float32), np.ones((3, 5), np.float32), 4)
+    assert [len(positions) for positions, _ in found] == [0, 0, 0]
+
+
+def test_no_queries_give_no_answers() -> None:
+    assert search_flat(np.ones((3, 5), np.float32), np.empty((0, 5), np.float32), 4) == []
+
+
+def test_vectors_mapped_read_only_are_searched_where_they_lie(tmp_path: Path) -> None:
+    chance = np.random.default_rng(3)
+    vectors = chance.standard_normal((500, 32)).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r").view(np.ndarray)
+    assert not mapped.flags.writeable
+    queries = chance.standard_normal((3, 32)).astype(np.float32)
+    check(mapped, queries, 20, None)
+    check(mapped, queries, 20, chance.random(500) < 0.5)
+
+
+def test_queries_of_another_layout_are_searched_too() -> None:
+    chance = np.random.default_rng(4)
+    vectors = chance.standard_normal((50, 8)).astype(np.float32)
+    queries = chance.standard_normal((8, 6)).T  # float64, Fortran order
+    found = search_flat(vectors, queries, 5)  # type: ignore[arg-type]
+    expected = np.argsort(-(queries @ vectors.T.astype(np.float64)), axis=1)[:, :5]
+    assert [positions.tolist() for positions, _ in found] == expected.tolist()
+
+
+def test_vectors_that_are_not_numbers_are_never_minus_one() -> None:
+    vectors = np.full((20, 4), np.nan, np.float32)
+    vectors[3] = 1
+    for allowed in (None, np.ones(20, np.bool_)):
+        for positions, _ in search_flat(vectors, np.ones((2, 4), np.float32), 5, allowed):
+            assert (positions >= 0).all()
+
+
+def test_a_missing_faiss_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def refuse(name: str, *rest: Any) -> Any:
+        if name == "faiss":
+            raise ImportError("no module named faiss")
+        return imported(name, *rest)
+
+    monkeypatch.delitem(sys.modules, "faiss", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError, match=r"layer-retriever\[cpu\]"):
+        search_flat(np.ones((2, 2), np.float32), np.ones((1, 2), np.float32), 1)

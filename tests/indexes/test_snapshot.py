@@ -1,0 +1,293 @@
+"""Readers: one consistent view, whatever a writer does, and damage that is named."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from index_samples import commit, document, found_by, live_passages, make_index, texts, texts_in
+
+import indexes.snapshot
+from indexes.durable import replace_folder
+from indexes.errors import DamagedIndexError, NotAnIndexError
+from indexes.segment import open_segment
+from indexes.snapshot import Reader
+from indexes.where import compile_where
+from indexes.writer import Writer
+
+SEGMENT_FILES = [
+    "manifest.json",
+    "ids.npy",
+    "vectors.npy",
+    "postings.counts.npy",
+    "postings.frequencies.npy",
+    "postings.lengths.npy",
+    "postings.offsets.npy",
+    "postings.positions.npy",
+    "postings.terms.utf8",
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return make_index(
+        tmp_path / "index",
+        [document("a", "apple", {"n": 1}), document("b", "bread crumbs", {"n": 2}, passages=2)],
+        [document("c", "cherry", {"n": 3})],
+    )
+
+
+@pytest.fixture
+def reader(index: Path) -> Iterator[Reader]:
+    reader = Reader(index)
+    yield reader
+    reader.close()
+
+
+def other_index(tmp_path: Path) -> Path:
+    return make_index(tmp_path / "new", [document("z", "zest")])
+
+
+def test_a_snapshot_keeps_its_view_while_a_writer_commits(index: Path, reader: Reader) -> None:
+    with reader.snapshot() as snapshot:
+        before = (texts_in(snapshot), snapshot.generation, snapshot.statistics)
+        mask = snapshot.allowed(compile_where("n >= 1"))
+        with Writer(index) as writer:
+            commit(writer, document("a", "avocado"), document("d", "dates"))
+            writer.delete(["b", "c"])
+        assert (texts_in(snapshot), snapshot.generation, snapshot.statistics) == before
+        assert found_by(snapshot, "cherry") == {"c"}
+        assert found_by(snapshot, "avocado") == set()
+        assert snapshot.count_documents() == 3
+        assert snapshot.count_tombstones() == 0
+        assert [m.tolist() for m in snapshot.allowed(compile_where("n >= 1"))] == [
+            m.tolist() for m in mask
+        ]
+    with reader.snapshot() as snapshot:
+        assert texts_in(snapshot) == {"a": "avocado", "d": "dates"}
+        assert snapshot.generation == before[1] + 2
+
+
+def test_every_reader_sees_the_latest_commit(index: Path) -> None:
+    readers = [Reader(index) for _ in range(3)]
+    with Writer(index) as writer:
+        for round_ in range(4):
+            commit(writer, document("a", f"round{round_}"))
+            for reader in readers:
+                with reader.snapshot() as snapshot:
+                    assert texts_in(snapshot)["a"] == f"round{round_}"
+    for reader in readers:
+        reader.close()
+
+
+def test_only_live_passages_count(index: Path, reader: Reader) -> None:
+    with Writer(index) as writer:
+        writer.delete(["b"])
+    with reader.snapshot() as snapshot:
+        first, second = snapshot.segments
+        assert first.alive is not None
+        assert first.alive.tolist() == [True, False, False]
+        assert second.alive is None
+        assert (snapshot.statistics.passages, snapshot.statistics.total_length) == (2, 2)
+
+
+def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> None:
+    with reader.snapshot() as snapshot:
+        masks = snapshot.allowed(compile_where("n = 2"))
+        assert [mask.tolist() for mask in masks] == [[False, True, True], [False]]
+        masks = snapshot.allowed(compile_where("n > 99"))
+        assert [mask.tolist() for mask in masks] == [[False, False, False], [False]]
+
+
+def test_passages_know_their_document(reader: Reader) -> None:
+    with reader.snapshot() as snapshot:
+        ids = live_passages(snapshot)
+        stored = snapshot.passages(ids)
+        assert [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids] == [
+            "apple",
+            "bread",
+            "crumbs",
+            "cherry",
+        ]
+        owners = snapshot.documents_of(ids)
+        assert [owners[id_][1] for id_ in ids] == ["a", "b", "b", "c"]
+        assert owners[ids[1]] == owners[ids[2]]
+        assert snapshot.passages([]) == {}
+        assert snapshot.documents_of([]) == {}
+
+
+def test_a_passage_without_a_document_is_damage(reader: Reader) -> None:
+    with reader.snapshot() as snapshot:
+        for ask in (snapshot.passages, snapshot.documents_of):
+            with pytest.raises(DamagedIndexError, match=r"index\.sqlite: passage 1000000"):
+                ask([1, 10**6])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET metadata = '{' WHERE id = 'a'",
+        "UPDATE documents SET metadata = NULL WHERE id = 'a'",
+        "UPDATE documents SET text = CAST(x'ff' AS TEXT) WHERE id = 'a'",
+        "UPDATE settings SET key = 'x' WHERE key = 'generation'",
+        "UPDATE settings SET value = 'x' WHERE key = 'generation'",
+        "UPDATE segments SET manifest = NULL WHERE segment = 1",
+        "ALTER TABLE passages RENAME COLUMN start TO other",
+        "ALTER TABLE segments RENAME TO other",
+    ],
+)
+def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statement: str) -> None:
+    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
+        # What damage can do no statement can, unless the schema allows it.
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
+        connection.commit()
+    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
+        connection.execute(statement)
+        connection.commit()
+    reader = Reader(index)
+    with pytest.raises(DamagedIndexError) as caught, reader.snapshot() as snapshot:
+        texts_in(snapshot)
+    assert str(index) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    reader.close()
+
+
+def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: Reader) -> None:
+    with reader.snapshot() as snapshot:
+        before = [live.segment for live in snapshot.segments]
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    with reader.snapshot() as snapshot:
+        after = [live.segment for live in snapshot.segments]
+    assert len(after) == 3
+    assert all(one is other for one, other in zip(before, after[:2], strict=True))
+
+
+def test_an_unchanged_index_gives_the_same_snapshot(reader: Reader) -> None:
+    with reader.snapshot() as first:
+        pass
+    with reader.snapshot() as second:
+        pass
+    assert first is second
+
+
+def test_an_empty_index_has_an_empty_snapshot(tmp_path: Path) -> None:
+    reader = Reader(make_index(tmp_path / "index"))
+    with reader.snapshot() as snapshot:
+        assert snapshot.segments == ()
+        assert snapshot.count_documents() == 0
+        assert snapshot.allowed(compile_where("n = 1")) == []
+    reader.close()
+
+
+def test_a_block_that_raises_releases_the_view(index: Path, reader: Reader) -> None:
+    with pytest.raises(ZeroDivisionError), reader.snapshot():
+        raise ZeroDivisionError
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    with reader.snapshot() as snapshot:
+        assert "d" in texts_in(snapshot)
+
+
+def test_a_reader_follows_a_replaced_folder(index: Path, tmp_path: Path, reader: Reader) -> None:
+    with reader.snapshot() as snapshot:
+        assert set(texts_in(snapshot)) == {"a", "b", "c"}
+    replace_folder(other_index(tmp_path), index)
+    with reader.snapshot() as snapshot:
+        assert texts_in(snapshot) == {"z": "zest"}
+        assert found_by(snapshot, "apple") == set()
+    with Writer(index) as writer:
+        commit(writer, document("y", "yam"))
+    with reader.snapshot() as snapshot:
+        assert texts_in(snapshot) == {"y": "yam", "z": "zest"}
+
+
+def test_a_snapshot_outlives_the_replacement_of_its_folder(
+    index: Path, tmp_path: Path, reader: Reader
+) -> None:
+    with reader.snapshot() as snapshot:
+        before = texts_in(snapshot)
+        replace_folder(other_index(tmp_path), index)
+        assert texts_in(snapshot) == before
+        assert found_by(snapshot, "cherry") == {"c"}
+
+
+@pytest.mark.parametrize("generations", [0, 1, 2])
+def test_a_new_folder_is_recognised_whatever_its_generation(
+    index: Path, tmp_path: Path, reader: Reader, generations: int
+) -> None:
+    with reader.snapshot() as snapshot:
+        assert snapshot.generation == 2
+    new = make_index(tmp_path / "new", *([document("z", f"zest{g}")] for g in range(generations)))
+    replace_folder(new, index)
+    with reader.snapshot() as snapshot:
+        assert set(texts_in(snapshot)) == ({"z"} if generations else set())
+
+
+def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, opened = other_index(tmp_path), []
+
+    def replace_then_open(folder: Path, *key: Any) -> Any:
+        if not opened:
+            opened.append(key)
+            replace_folder(new, index)
+        return open_segment(folder, *key)
+
+    monkeypatch.setattr(indexes.snapshot, "open_segment", replace_then_open)
+    assert texts(index) == {"z": "zest"}
+
+
+def test_a_removed_folder_is_no_index_and_comes_back(
+    index: Path, tmp_path: Path, reader: Reader
+) -> None:
+    index.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(NotAnIndexError), reader.snapshot():
+            pass
+    (tmp_path / "away").rename(index)
+    with reader.snapshot() as snapshot:
+        assert set(texts_in(snapshot)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage: str) -> None:
+    path = index / "segments" / "000002" / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1])
+    reader = Reader(index)
+    for _ in range(2):
+        with (
+            pytest.raises(DamagedIndexError, match=f"segments/000002/{name}") as caught,
+            reader.snapshot(),
+        ):
+            pass
+        assert "\n" not in str(caught.value)
+    reader.close()
+
+
+def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
+    index: Path, reader: Reader
+) -> None:
+    with reader.snapshot():
+        pass
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    (index / "segments" / "000003" / "vectors.npy").unlink()
+    with pytest.raises(DamagedIndexError, match=r"000003/vectors\.npy"), reader.snapshot():
+        pass
+
+
+def test_closing_twice_is_harmless(index: Path) -> None:
+    reader = Reader(index)
+    reader.close()
+    reader.close()

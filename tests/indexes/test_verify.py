@@ -1,0 +1,285 @@
+"""Verification finds every kind of damage and names the file; a sound index has none."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from index_samples import SETTINGS, commit, document, flip, make_index, texts
+
+from indexes.errors import DamagedIndexError, NotAnIndexError, RetrieverError
+from indexes.verify import verify
+from indexes.writer import Writer
+
+SEGMENT_FILES = [
+    "manifest.json",
+    "ids.npy",
+    "vectors.npy",
+    "postings.counts.npy",
+    "postings.frequencies.npy",
+    "postings.lengths.npy",
+    "postings.offsets.npy",
+    "postings.positions.npy",
+    "postings.terms.utf8",
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """Two segments, an upsert, a deletion."""
+    folder = make_index(
+        tmp_path / "index",
+        [document(f"d{i}", f"word{i} and more", {"n": i}, passages=2) for i in range(5)],
+        [document("d1", "again"), document("e", "other")],
+    )
+    with Writer(folder) as writer:
+        writer.delete(["d3"])
+    assert verify(folder) == []
+    return folder
+
+
+@pytest.fixture
+def database(index: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(index / "index.sqlite", isolation_level=None)) as connection:
+        yield connection
+
+
+def file_of(index: Path, name: str) -> Path:
+    return index / "segments" / "000001" / name
+
+
+def one_line_each(problems: list[str]) -> str:
+    assert problems
+    assert not any("\n" in problem for problem in problems)
+    return "\n".join(problems)
+
+
+def test_an_empty_index_is_sound(tmp_path: Path) -> None:
+    with Writer(tmp_path / "index", create=SETTINGS):
+        pass
+    assert verify(tmp_path / "index") == []
+
+
+def test_an_index_is_sound_while_a_writer_works(index: Path) -> None:
+    with Writer(index) as writer:
+        commit(writer, document("f", "fig"))
+        assert verify(index) == []
+
+
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+@pytest.mark.parametrize("where", [0.0, 0.3, 0.6, 1.0])
+def test_a_flipped_byte_is_found_in_every_file(index: Path, name: str, where: float) -> None:
+    path = file_of(index, name)
+    flip(path, int(where * (path.stat().st_size - 1)))
+    assert str(path) in one_line_each(verify(index))
+
+
+def test_every_byte_of_a_segment_is_covered(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", [document("a", "apple pie")])
+    for path in sorted((folder / "segments" / "000001").iterdir()):
+        content = path.read_bytes()
+        for position in range(0, len(content), 11):
+            flip(path, position)
+            assert str(path) in one_line_each(verify(folder)), position
+            path.write_bytes(content)
+    assert verify(folder) == []
+
+
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+def test_a_truncated_file_is_found(index: Path, name: str) -> None:
+    path = file_of(index, name)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert str(path) in one_line_each(verify(index))
+
+
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+def test_a_missing_file_is_found(index: Path, name: str) -> None:
+    file_of(index, name).unlink()
+    assert f"{file_of(index, name)}: the file is missing" in one_line_each(verify(index))
+
+
+def test_a_missing_segment_is_found(index: Path) -> None:
+    shutil.rmtree(index / "segments" / "000001")
+    assert "000001" in one_line_each(verify(index))
+
+
+def test_a_missing_segments_folder_is_found(index: Path) -> None:
+    shutil.rmtree(index / "segments")
+    problems = one_line_each(verify(index))
+    assert "000001" in problems
+    assert "000002" in problems
+
+
+def test_an_extra_file_is_found(index: Path) -> None:
+    file_of(index, "extra.npy").write_text("who put me here")
+    assert verify(index) == [
+        f"{file_of(index, 'extra.npy')}: a file that the manifest does not name"
+    ]
+
+
+def test_swapped_manifests_are_found(index: Path) -> None:
+    first, second = (index / "segments" / f"00000{n}" / "manifest.json" for n in (1, 2))
+    contents = first.read_bytes(), second.read_bytes()
+    first.write_bytes(contents[1])
+    second.write_bytes(contents[0])
+    problems = one_line_each(verify(index))
+    assert str(first) in problems
+    assert str(second) in problems
+
+
+def test_swapped_segments_are_found(index: Path, tmp_path: Path) -> None:
+    first, second = (index / "segments" / f"00000{n}" for n in (1, 2))
+    first.rename(tmp_path / "aside")
+    second.rename(first)
+    (tmp_path / "aside").rename(second)
+    problems = one_line_each(verify(index))
+    assert str(first) in problems
+    assert str(second) in problems
+
+
+def test_the_files_of_another_index_are_found(index: Path, tmp_path: Path) -> None:
+    other = make_index(tmp_path / "other", [document("x", "elsewhere")])
+    shutil.rmtree(index / "segments" / "000001")
+    shutil.copytree(other / "segments" / "000001", index / "segments" / "000001")
+    assert "000001" in one_line_each(verify(index))
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("INSERT INTO tombstones VALUES (77)", "1 deleted passages lie in no segment"),
+        (
+            "INSERT INTO tombstones SELECT min(passage) FROM passages",
+            "1 passages are both stored and deleted",
+        ),
+        (
+            "DELETE FROM passages WHERE passage = (SELECT min(passage) FROM passages)",
+            "1 passages of segments are neither stored nor deleted",
+        ),
+        (
+            "DELETE FROM tombstones WHERE passage = (SELECT min(passage) FROM tombstones)",
+            "1 passages of segments are neither stored nor deleted",
+        ),
+        (
+            "INSERT INTO passages SELECT 500, doc, 0, 1 FROM documents LIMIT 1",
+            "1 stored passages lie in no segment",
+        ),
+        (
+            "INSERT INTO documents VALUES (900, 'x', NULL, 't', '{}', x'00')",
+            "1 documents have no passage",
+        ),
+        ("DELETE FROM documents WHERE id = 'e'", "refers to a documents row that is missing"),
+        ("UPDATE settings SET value = '2' WHERE key = 'next_passage'", "a second time"),
+        ("UPDATE segments SET passages = passages + 1 WHERE segment = 1", "expected 11 passages"),
+        ("UPDATE segments SET manifest = 'other' WHERE segment = 2", "000002/manifest.json"),
+        ("DELETE FROM segments WHERE segment = 2", "lie in no segment"),
+    ],
+)
+def test_rows_that_disagree_are_found(
+    index: Path, database: sqlite3.Connection, statement: str, words: str
+) -> None:
+    database.execute("PRAGMA foreign_keys=OFF")
+    assert database.execute(statement).rowcount == 1
+    problems = one_line_each(verify(index))
+    assert words in problems
+    assert str(index) in problems
+
+
+def test_a_passage_in_two_segments_is_found(index: Path, database: sqlite3.Connection) -> None:
+    shutil.copytree(index / "segments" / "000002", index / "segments" / "000003")
+    database.execute("INSERT INTO segments SELECT 3, passages, manifest FROM segments LIMIT 1, 1")
+    assert "a passage lies in two segments" in one_line_each(verify(index))
+
+
+@pytest.mark.parametrize(
+    ("alter", "words"),
+    [
+        (lambda ids, vectors: ids.__setitem__(slice(None), ids[::-1].copy()), "ascending"),
+        (lambda ids, vectors: vectors.__setitem__((0, 0), np.nan), "not finite"),
+    ],
+)
+def test_content_that_was_wrong_when_written_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alter: Callable[[np.ndarray, np.ndarray], None],
+    words: str,
+) -> None:
+    import indexes.writer
+
+    write = indexes.writer.write_segment
+
+    def write_altered(
+        folder: Path, ids: np.ndarray, vectors: np.ndarray, tokens: list[list[str]]
+    ) -> str:
+        alter(ids, vectors)
+        return write(folder, ids, vectors, tokens)
+
+    monkeypatch.setattr(indexes.writer, "write_segment", write_altered)
+    folder = make_index(tmp_path / "index", [document("a", "apple"), document("b", "bread")])
+    assert words in one_line_each(verify(folder))
+
+
+def pages(path: Path) -> int:
+    return path.stat().st_size // 4096
+
+
+def test_a_flipped_byte_in_the_head_of_any_page_of_the_database_is_found(index: Path) -> None:
+    path = index / "index.sqlite"
+    content = path.read_bytes()
+    assert pages(path) >= 8
+    for page in range(1, pages(path)):
+        # The page's type, and where its first cell begins.
+        for offset in (0, 8):
+            flip(path, page * 4096 + offset)
+            try:
+                problems = verify(index)
+            except DamagedIndexError as error:
+                problems = [str(error)]
+            assert str(path) in one_line_each(problems), (page, offset)
+            path.write_bytes(content)
+    assert verify(index) == []
+
+
+def test_a_flipped_byte_in_the_first_page_gives_a_clear_answer(index: Path) -> None:
+    """Some of its bytes mean nothing; the others never end in an error of another kind."""
+    path = index / "index.sqlite"
+    content, before = path.read_bytes(), texts(index)
+    for position in range(0, 4096, 13):
+        flip(path, position)
+        try:
+            if not verify(index):
+                assert texts(index) == before
+        except RetrieverError as error:
+            assert str(index) in str(error)
+            assert "\n" not in str(error)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kept", [4096, 8192, 5000])
+def test_a_truncated_database_is_found(index: Path, kept: int) -> None:
+    path = index / "index.sqlite"
+    path.write_bytes(path.read_bytes()[:kept])
+    try:
+        problems = verify(index)
+    except DamagedIndexError as error:
+        problems = [str(error)]
+    assert str(path) in one_line_each(problems)
+
+
+def test_verifying_changes_nothing(index: Path) -> None:
+    def state() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in index.rglob("*") if p.is_file()}
+
+    before = state()
+    verify(index)
+    assert state() == before
+
+
+def test_what_is_no_index_is_not_verified(tmp_path: Path) -> None:
+    with pytest.raises(NotAnIndexError):
+        verify(tmp_path)

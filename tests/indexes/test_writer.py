@@ -1,0 +1,407 @@
+"""Changing an index: what a commit makes visible, what it buries, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_samples import (
+    SETTINGS,
+    commit,
+    document,
+    found_by,
+    in_child,
+    in_fork,
+    live_passages,
+    make_index,
+    metadata,
+    texts,
+    texts_in,
+)
+
+import indexes.writer
+from indexes.errors import NotAnIndexError, StorageError
+from indexes.segment import write_segment
+from indexes.snapshot import Reader
+from indexes.verify import verify
+from indexes.where import compile_where
+from indexes.writer import NewDocument, Writer
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """Documents a and b in one segment, c in another."""
+    return make_index(
+        tmp_path / "index",
+        [document("a", "apple pie", {"kind": "fruit"}), document("b", "bread", {"kind": "grain"})],
+        [document("c", "cherry cake", {"kind": "fruit"})],
+    )
+
+
+@pytest.fixture
+def reader(index: Path) -> Iterator[Reader]:
+    reader = Reader(index)
+    yield reader
+    reader.close()
+
+
+def generation(reader: Reader) -> int:
+    with reader.snapshot() as snapshot:
+        return snapshot.generation
+
+
+def segments(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "segments").iterdir()}
+
+
+def test_a_commit_is_visible_after_it_and_not_before(
+    index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during = {}
+
+    def look(folder: Path, *arguments: Any) -> str:
+        written = write_segment(folder, *arguments)
+        during.update(texts(index))
+        return written
+
+    with Writer(index) as writer:
+        monkeypatch.setattr(indexes.writer, "write_segment", look)
+        commit(writer, document("d", "dates"), document("a", "apricot"))
+        with reader.snapshot() as snapshot:
+            after = texts_in(snapshot)
+    assert during == {"a": "apple pie", "b": "bread", "c": "cherry cake"}
+    assert after == {"a": "apricot", "b": "bread", "c": "cherry cake", "d": "dates"}
+
+
+def test_an_upsert_replaces_the_document_and_buries_its_passages(
+    index: Path, reader: Reader
+) -> None:
+    with Writer(index) as writer:
+        commit(writer, document("a", "avocado", {"kind": "new"}))
+    with reader.snapshot() as snapshot:
+        assert texts_in(snapshot)["a"] == "avocado"
+        assert snapshot.count_documents() == 3
+        assert snapshot.count_tombstones() == 1
+        assert snapshot.statistics.passages == 3
+        assert found_by(snapshot, "apple") == set()
+        assert found_by(snapshot, "avocado") == {"a"}
+    assert metadata(index)["a"] == {"kind": "new"}
+    assert verify(index) == []
+
+
+def test_every_passage_of_a_replaced_document_is_buried(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "i", [document("a", "one two three four", passages=4)])
+    with Writer(folder) as writer:
+        commit(writer, document("a", "five six", passages=2))
+    reader = Reader(folder)
+    with reader.snapshot() as snapshot:
+        assert snapshot.count_tombstones() == 4
+        assert len(live_passages(snapshot)) == 2
+        for word in ("one", "two", "three", "four"):
+            assert found_by(snapshot, word) == set()
+        stored = snapshot.passages(live_passages(snapshot))
+        assert sorted((p.start, p.stop) for p in stored.values()) == [(0, 4), (5, 8)]
+    reader.close()
+
+
+def test_deleted_documents_are_gone_at_once(index: Path, reader: Reader) -> None:
+    with Writer(index) as writer:
+        assert writer.delete(["c", "a", "unknown", "a"]) == ["a", "c"]
+        with reader.snapshot() as snapshot:
+            assert texts_in(snapshot) == {"b": "bread"}
+            assert found_by(snapshot, "cherry") == set()
+            assert snapshot.count_tombstones() == 2
+        assert writer.delete(["a"]) == []
+    assert verify(index) == []
+
+
+def test_a_deleted_document_can_come_back(index: Path) -> None:
+    with Writer(index) as writer:
+        writer.delete(["a"])
+        commit(writer, document("a", "almond"))
+    assert texts(index)["a"] == "almond"
+    assert verify(index) == []
+
+
+def test_deleting_by_filter_deletes_what_matches(index: Path) -> None:
+    with Writer(index) as writer:
+        assert writer.delete_where(compile_where('kind = "fruit"')) == ["a", "c"]
+        assert writer.delete_where(compile_where('kind = "fruit"')) == []
+    assert texts(index) == {"b": "bread"}
+    assert verify(index) == []
+
+
+def test_pruning_keeps_what_was_touched_or_committed(index: Path) -> None:
+    with Writer(index) as writer:
+        writer.touch(["a", "unknown"])
+        commit(writer, document("b", "brioche"), document("d", "dates"))
+        assert writer.delete_untouched() == ["c"]
+    assert texts(index) == {"a": "apple pie", "b": "brioche", "d": "dates"}
+
+
+def test_pruning_forgets_what_an_earlier_writer_touched(index: Path) -> None:
+    with Writer(index) as writer:
+        writer.touch(["a"])
+    with Writer(index) as writer:
+        assert writer.delete_untouched() == ["a", "b", "c"]
+    assert texts(index) == {}
+    assert verify(index) == []
+
+
+def test_metadata_alone_changes_without_a_segment(index: Path, reader: Reader) -> None:
+    before = segments(index)
+    with Writer(index) as writer:
+        commit(writer, metadata={"a": {"kind": "dessert"}, "unknown": {}})
+    assert segments(index) == before
+    assert metadata(index)["a"] == {"kind": "dessert"}
+    assert texts(index)["a"] == "apple pie"
+    with reader.snapshot() as snapshot:
+        masks = snapshot.allowed(compile_where('kind = "fruit"'))
+        assert [mask.tolist() for mask in masks] == [[False, False], [True]]
+
+
+def test_heads_tell_hash_and_metadata_of_what_is_stored(index: Path) -> None:
+    with Writer(index) as writer:
+        heads = writer.heads(["a", "unknown"])
+        assert list(heads) == ["a"]
+        assert heads["a"].hash == b"apple pie"
+        assert json.loads(heads["a"].metadata) == {"kind": "fruit"}
+        # More ids than SQLite has room for parameters.
+        assert set(writer.heads([str(n) for n in range(50_000)] + ["b"])) == {"b"}
+
+
+def test_each_change_raises_the_generation_by_one(index: Path, reader: Reader) -> None:
+    seen = [generation(reader)]
+    with Writer(index) as writer:
+        for change in (
+            lambda: commit(writer, document("d", "dates")),
+            lambda: commit(writer, metadata={"d": {"x": 1}}),
+            lambda: writer.delete(["a"]),
+            lambda: writer.delete_where(compile_where('kind = "grain"')),
+            writer.delete_untouched,
+        ):
+            change()
+            seen.append(generation(reader))
+    assert seen == list(range(seen[0], seen[0] + 6))
+
+
+def test_passage_ids_are_never_given_out_again(index: Path) -> None:
+    def ids() -> set[int]:
+        reader = Reader(index)
+        with reader.snapshot() as snapshot:
+            found = {int(id_) for live in snapshot.segments for id_ in live.segment.ids}
+        reader.close()
+        return found
+
+    seen = ids()
+    for round_ in range(3):
+        with Writer(index) as writer:
+            writer.delete(["a", "b", "c"])
+            commit(writer, document("a", f"round {round_}"), document("b", "x y", passages=2))
+        new = ids() - seen
+        assert len(new) == 3
+        assert min(new) > max(seen)
+        seen |= new
+
+
+def test_the_folder_of_an_uncommitted_segment_is_removed_by_the_next_writer(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*arguments: Any) -> str:
+        write_segment(*arguments)
+        os._exit(9)
+
+    def crash() -> None:
+        monkeypatch.setattr(indexes.writer, "write_segment", die)
+        with Writer(index) as writer:
+            commit(writer, document("d", "dates"))
+
+    before = segments(index)
+    assert in_fork(crash) == 9
+    assert len(segments(index)) == len(before) + 1
+    assert set(texts(index)) == {"a", "b", "c"}
+    assert verify(index) == []
+    with Writer(index):
+        assert segments(index) == before
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    assert set(texts(index)) == {"a", "b", "c", "d"}
+    assert verify(index) == []
+
+
+def test_a_file_between_the_segments_disturbs_nobody(index: Path) -> None:
+    stray = index / "segments" / ".DS_Store"
+    stray.write_text("Finder")
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    assert stray.read_text() == "Finder"
+    assert "d" in texts(index)
+
+
+def test_a_commit_that_fails_leaves_the_index_as_it_was(index: Path) -> None:
+    bad = NewDocument("d", None, "dates", {"x": float("nan")}, b"", [(0, 5)])
+    with Writer(index) as writer:
+        before = texts(index)
+        with pytest.raises(ValueError, match="JSON"):
+            commit(writer, document("a", "avocado"), bad)
+        assert texts(index) == before
+        commit(writer, document("a", "avocado"))
+    assert texts(index) == {**before, "a": "avocado"}
+    assert verify(index) == []
+
+
+@pytest.mark.parametrize("vectors", [0, 1, 3])
+def test_as_many_vectors_as_passages_are_asked_for(index: Path, vectors: int) -> None:
+    with Writer(index) as writer, pytest.raises(ValueError, match="2 passages"):
+        writer.commit(
+            [document("d", "dates figs", passages=2)],
+            np.ones((vectors, 6), np.float32),
+            [["x"]] * vectors,
+        )
+    assert verify(index) == []
+    assert set(texts(index)) == {"a", "b", "c"}
+
+
+def test_a_writer_without_create_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(NotAnIndexError), Writer(tmp_path / "index"):
+        pass
+    assert not (tmp_path / "index").exists()
+
+
+def test_creating_again_opens_what_is_there(index: Path) -> None:
+    with Writer(index, create={"encoder": "another"}) as writer:
+        assert writer.setting("encoder") == SETTINGS["encoder"]
+    assert set(texts(index)) == {"a", "b", "c"}
+
+
+def test_parent_folders_are_made(tmp_path: Path) -> None:
+    assert texts(make_index(tmp_path / "x" / "y", [document("a", "apple")])) == {"a": "apple"}
+
+
+def test_settings_can_be_changed(index: Path) -> None:
+    with Writer(index) as writer:
+        writer.set("note", {"x": [1]})
+    with Writer(index) as writer:
+        assert writer.setting("note") == {"x": [1]}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if os.geteuid() != 0 or mount is None:
+        pytest.skip("mounting a small file system needs root")
+    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_keeps_earlier_commits_and_the_rest_follows(small_disk: Path) -> None:
+    folder = make_index(small_disk / "index", [document("a", "apple")])
+    filler = small_disk / "filler"
+    big = [document(f"big{i}", f"word{i} " * 400) for i in range(100)]
+    for free in (0, 4_000, 40_000, 120_000, 200_000):
+        room = shutil.disk_usage(small_disk).free - free
+        filler.write_bytes(b"x" * max(room, 0))
+        with pytest.raises(StorageError, match="disk is full"), Writer(folder) as writer:
+            commit(writer, *big)
+        # SQLite's shared memory needs a little room for reading, too.
+        filler.unlink()
+        assert texts(folder) == {"a": "apple"}
+        assert verify(folder) == []
+    with Writer(folder) as writer:
+        commit(writer, *big)
+    assert len(texts(folder)) == 101
+    assert verify(folder) == []
+
+
+FILE_LIMIT = """
+import resource, sys
+from pathlib import Path
+from index_samples import commit, document, texts
+from indexes.errors import StorageError
+from indexes.writer import Writer
+
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+with Writer(folder) as writer:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        commit(writer, *(document(f"big{i}", f"word{i} " * 400) for i in range(50)))
+    except StorageError as error:
+        print(error)
+    print(sorted(texts(folder)))
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 1000, 5000, 60_000])
+def test_a_limit_on_file_sizes_keeps_earlier_commits(index: Path, limit: int) -> None:
+    outcome = in_child(FILE_LIMIT, index, str(limit))
+    assert outcome.returncode == 0, outcome.stderr
+    error, found = outcome.stdout.splitlines()
+    assert str(index) in error
+    assert found == "['a', 'b', 'c']"
+    assert verify(index) == []
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    assert set(texts(index)) == {"a", "b", "c", "d"}
+
+
+IDS = st.sampled_from("abcdefg")
+WORDS = st.lists(st.sampled_from(["red", "green", "blue"]), min_size=1, max_size=5)
+DOCUMENTS = st.dictionaries(IDS, st.tuples(WORDS, st.integers(1, 3)), min_size=1, max_size=4)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), DOCUMENTS),
+        st.tuples(st.just("delete"), st.lists(IDS, max_size=4)),
+        st.tuples(st.just("where"), st.integers(1, 3)),
+        st.tuples(st.just("reopen"), st.none()),
+    ),
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(steps=STEPS)
+def test_an_index_holds_what_a_dictionary_would(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("model") / "index"
+    expected: dict[str, tuple[str, int]] = {}
+    writer = Writer(folder, create=SETTINGS).__enter__()
+    for step, given_ in steps:
+        if step == "commit":
+            new = {id_: (" ".join(words), size) for id_, (words, size) in given_.items()}
+            commit(writer, *(document(i, t, {"size": s}, passages=s) for i, (t, s) in new.items()))
+            expected |= new
+        elif step == "delete":
+            assert writer.delete(given_) == sorted(set(given_) & set(expected))
+            expected = {id_: kept for id_, kept in expected.items() if id_ not in given_}
+        elif step == "where":
+            gone = sorted(id_ for id_, (_, size) in expected.items() if size == given_)
+            assert writer.delete_where(compile_where(f"size = {given_}")) == gone
+            expected = {id_: kept for id_, kept in expected.items() if id_ not in gone}
+        else:
+            writer.__exit__(None, None, None)
+            writer = Writer(folder).__enter__()
+    writer.__exit__(None, None, None)
+    assert texts(folder) == {id_: text for id_, (text, _) in expected.items()}
+    assert verify(folder) == []
+    reader = Reader(folder)
+    with reader.snapshot() as snapshot:
+        for word in ("red", "green", "blue"):
+            holders = {id_ for id_, (text, _) in expected.items() if word in text.split()}
+            assert found_by(snapshot, word) == holders
+    reader.close()

@@ -1,0 +1,390 @@
+"""Ranking against brute force over every stored passage, in all modes, with all that can differ."""
+
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from indexes.bm25 import BM25Settings
+from retriever import CommitSettings, Document, FusionSettings, Index, SearchSettings
+from retriever.analysis import Analyzer
+from retriever.errors import ConfigError
+from retriever.fusion import fuse
+
+MODES = ["dense", "bm25", "hybrid"]
+VOCABULARY = [f"{a}{b}" for a in ("red", "cat", "sun", "oak", "ink") for b in "bdfgklmnp"]
+
+
+def sentence(chance, low, high):
+    weights = [1 / (i + 1) for i in range(len(VOCABULARY))]
+    words = chance.choices(VOCABULARY, weights, k=chance.randint(low, high))
+    return " ".join(words) + "."
+
+
+def corpus(n, seed=0):
+    """Documents with titles, metadata, repeated texts, and some of several passages."""
+    chance = random.Random(seed)
+    documents = []
+    for number in range(n):
+        text = sentence(chance, 3, 12)
+        if number % 11 == 3:
+            text = " ".join(sentence(chance, 4, 12) for _ in range(12))
+        if number % 13 == 5:
+            text = documents[number // 2].text
+        title = sentence(chance, 1, 3) if number % 3 == 0 else None
+        share = chance.random()
+        documents.append(Document(f"d{chance.random():.6f}", text, title, {"share": share}))
+    return documents
+
+
+def add_in_parts(index, documents, size):
+    """Each part becomes a segment of its own."""
+    for start in range(0, len(documents), size):
+        index.add(documents[start : start + size])
+
+
+def build(folder, documents):
+    """An index of several segments, in which documents were also replaced and deleted."""
+    index = Index.create(folder)
+    doomed = [replace(document, id=f"gone{document.id}") for document in documents[::4]]
+    stale = [replace(document, text="oakb oakb stale") for document in documents[::5]]
+    add_in_parts(index, [*stale, *doomed, *documents], 60)
+    index.delete([document.id for document in doomed])
+    assert len(index.info()["segments"]) > 2
+    return index
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory, install_fake_encoder):
+    """Searched by many tests, changed by none."""
+    with pytest.MonkeyPatch.context() as patch:
+        install_fake_encoder(patch)
+        made = build(tmp_path_factory.mktemp("engine") / "index", corpus(220))
+    with made:
+        yield made
+
+
+class BruteForce:
+    """Scores every passage that SQLite says is stored, one by one, with nothing of the engine."""
+
+    def __init__(self, index, allowed=lambda metadata: True):
+        with closing(sqlite3.connect(index.folder / "index.sqlite")) as database:
+            rows = database.execute(
+                "SELECT p.passage, d.id, d.title, d.text, p.start, p.stop, "
+                "json_extract(d.metadata, '$.share') FROM passages p JOIN documents d USING (doc) "
+                "ORDER BY p.passage"
+            ).fetchall()
+        self.encoder, self.analyzer = index.encoder, Analyzer(index.analyzer.settings)
+        self.ids = [row[1] for row in rows]
+        self.spans = [(row[4], row[5]) for row in rows]
+        texts = [
+            f"{row[2]} {row[3][row[4] : row[5]]}" if row[2] else row[3][row[4] : row[5]]
+            for row in rows
+        ]
+        self.vectors = self.encoder.encode(texts).astype(np.float64)
+        self.terms = [self.analyzer.tokens(text) for text in texts]
+        self.kept = [i for i, row in enumerate(rows) if allowed(row[6])]
+
+    def dense(self, query):
+        vector = self.encoder.encode([query])[0].astype(np.float64)
+        return np.round(self.vectors @ vector, 6)
+
+    def bm25(self, query):
+        """Lucene's BM25 with k1 = 1.2 and b = 0.75, over all live passages."""
+        terms, n = self.analyzer.tokens(query), len(self.terms)
+        mean = sum(map(len, self.terms)) / n
+        scores, matches = np.zeros(n), np.zeros(n, bool)
+        for term in terms:
+            df = sum(term in passage for passage in self.terms)
+            for i, passage in enumerate(self.terms):
+                if f := passage.count(term):
+                    norm = 1.2 * (1 - 0.75 + 0.75 * len(passage) / mean)
+                    scores[i] += math.log(1 + (n - df + 0.5) / (df + 0.5)) * f / (f + norm)
+                    matches[i] = True
+        return scores, matches
+
+    def rank(self, query, mode, k, fusion=None):
+        """(id, score, span) of the best documents, by score and then id."""
+        dense, (bm25, matches) = self.dense(query), self.bm25(query)
+        kept = self.kept
+        if mode == "bm25":
+            kept = [i for i in kept if matches[i]]
+        scores = {"dense": dense, "bm25": bm25}.get(mode)
+        if scores is None:
+            scores = np.zeros(len(dense))
+            scores[kept] = fuse(dense[kept], bm25[kept], matches[kept], fusion or FusionSettings())
+        best = {}
+        for i in kept:
+            if self.ids[i] not in best or scores[i] > scores[best[self.ids[i]]]:
+                best[self.ids[i]] = i
+        order = sorted(best, key=lambda id_: (-scores[best[id_]], id_))[:k]
+        return [(id_, scores[best[id_]], self.spans[best[id_]]) for id_ in order]
+
+
+def found(hits):
+    return [(hit.id, hit.score, (hit.start, hit.stop)) for hit in hits]
+
+
+def same(hits, expected):
+    """Equal ids in equal order, with equal scores; spans where a document's passages differ."""
+    assert [row[0] for row in found(hits)] == [row[0] for row in expected]
+    assert [row[2] for row in found(hits)] == [row[2] for row in expected]
+    np.testing.assert_allclose([hit.score for hit in hits], [row[1] for row in expected], atol=1e-9)
+
+
+QUERIES = ["redb", "catd sunf inkg", "redb redb oakp", "sunm unknownword", "inkp inkn inkm inkl"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_hits_are_those_of_brute_force(index, mode, k):
+    brute = BruteForce(index)
+    # Hybrid ranks its candidates: with every passage a candidate, it is exact too.
+    settings = SearchSettings(mode=mode, k=k, depth=1000 if mode == "hybrid" else 3)
+    for query in QUERIES:
+        same(index.search(query, settings), brute.rank(query, mode, k))
+
+
+@pytest.mark.parametrize(
+    "fusion",
+    [
+        FusionSettings(alpha=0.2),
+        FusionSettings(normalization="z-score"),
+        FusionSettings(method="rrf"),
+        FusionSettings(method="rrf", rrf_k=1),
+    ],
+)
+def test_hybrid_fuses_as_asked(index, fusion):
+    brute = BruteForce(index)
+    settings = SearchSettings(k=20, depth=1000, fusion=fusion)
+    for query in QUERIES:
+        same(index.search(query, settings), brute.rank(query, "hybrid", 20, fusion))
+
+
+def test_hybrid_candidates_are_the_best_of_each_component_scored_by_both(index):
+    brute, depth = BruteForce(index), 12
+    for query in QUERIES:
+        dense, (bm25, matches) = brute.dense(query), brute.bm25(query)
+        nearest = set(np.argsort(-dense)[:depth].tolist())
+        edge = sorted(dense, reverse=True)[depth - 1 : depth + 1]
+        assert edge[0] > edge[1], "the test needs a clear edge"
+        best = [i for i in np.argsort(-bm25, kind="stable") if matches[i]][:depth]
+        brute.kept = sorted(nearest.union(best))
+        hits = index.search(query, SearchSettings(k=5, depth=depth))
+        same(hits, brute.rank(query, "hybrid", 5))
+        for hit in hits:
+            i = next(
+                i
+                for i in brute.kept
+                if (brute.ids[i], brute.spans[i]) == (hit.id, found([hit])[0][2])
+            )
+            assert hit.dense == pytest.approx(dense[i], abs=1e-9)
+            assert hit.bm25 == pytest.approx(bm25[i], abs=1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("below", [0.5, 0.05, 0.02, 0.0])
+def test_filtered_hits_are_those_of_brute_force(index, mode, below):
+    brute = BruteForce(index, lambda share: share < below)
+    settings = SearchSettings(mode=mode, k=10, depth=1000 if mode == "hybrid" else 1)
+    for query in QUERIES:
+        hits = index.search(query, settings, where=f"share < {below}")
+        same(hits, brute.rank(query, mode, 10))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05, 0.001])
+def test_a_filter_gives_k_hits_while_k_documents_match(tmp_path, fake_encoder, share):
+    n, chance = 3000, random.Random(1)
+    documents = [
+        Document(str(i), sentence(chance, 3, 8) + " common", None, {"rank": i}) for i in range(n)
+    ]
+    chance.shuffle(documents)
+    matching = round(n * share)
+    with Index.create(tmp_path / "index") as index:
+        index.add(documents, commit=CommitSettings(passages=1000, window_passages=512))
+        for mode in MODES:
+            for k in (1, 3, 10):
+                settings = SearchSettings(mode=mode, k=k, depth=1)
+                hits = index.search("common redb", settings, where=f"rank < {matching}")
+                assert len(hits) == min(k, matching)
+                assert all(hit.metadata["rank"] < matching for hit in hits)
+
+
+def test_a_filter_does_not_change_bm25_scores(index):
+    settings = SearchSettings(mode="bm25", k=300)
+    everyone = {hit.id: hit.score for hit in index.search("redb catd", settings)}
+    some = index.search("redb catd", settings, where="share < 0.3")
+    assert 0 < len(some) < len(everyone)
+    assert all(everyone[hit.id] == hit.score for hit in some)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_documents_are_ordered_by_id_whatever_the_order_of_insertion(
+    tmp_path, fake_encoder, mode
+):
+    documents = [Document(f"same{i:02}", "the same text here") for i in reversed(range(20))]
+    with Index.create(tmp_path / "index") as index:
+        add_in_parts(index, [*documents, Document("a-other", "something else")], 7)
+        hits = index.search("same text", SearchSettings(mode=mode, k=5))
+        assert [hit.id for hit in hits] == [f"same{i:02}" for i in range(5)]
+        assert len({hit.score for hit in hits}) == 1
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25"])
+def test_ties_reach_past_the_depth(tmp_path, fake_encoder, mode):
+    documents = [Document(f"same{i:03}", "the same text here") for i in reversed(range(150))]
+    with Index.create(tmp_path / "index") as index:
+        add_in_parts(index, documents, 60)
+        hits = index.search("same text", SearchSettings(mode=mode, k=3, depth=1))
+        assert [hit.id for hit in hits] == ["same000", "same001", "same002"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_document_of_many_passages_takes_one_place(tmp_path, fake_encoder, mode):
+    long = Document("long", " ".join(f"Apples are number {i} here." for i in range(120)))
+    others = [Document(f"x{i}", f"Pears and one apples {i}.") for i in range(4)]
+    with Index.create(tmp_path / "index") as index:
+        index.add([long, *others])
+        assert index.info()["passages"] > 15
+        hits = index.search("apples number here", SearchSettings(mode=mode, k=5, depth=1))
+        assert len(hits) == 5
+        assert sorted(hit.id for hit in hits) == ["long", "x0", "x1", "x2", "x3"]
+        assert hits[0].id == "long"
+        assert hits[0].passage == long.text[hits[0].start : hits[0].stop]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_k_beyond_the_corpus_gives_all_that_can_be_ranked(index, mode):
+    hits = index.search("redb", SearchSettings(mode=mode, k=10_000))
+    documents = index.info()["documents"]
+    if mode == "bm25":
+        assert len(hits) == len(BruteForce(index).rank("redb", "bm25", 10_000)) < documents
+    else:
+        assert len(hits) == documents
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_empty_index_gives_no_hits(tmp_path, fake_encoder, mode):
+    settings = SearchSettings(mode=mode)
+    with Index.create(tmp_path / "index") as index:
+        assert index.search("anything", settings) == []
+        assert index.search("anything", settings, where="year = 1") == []
+        index.add([Document("1", "anything goes")])
+        assert len(index.search("anything", settings)) == 1
+        index.delete(["1"])
+        assert index.search("anything", settings) == []
+        assert list(index.search_many([], settings)) == []
+
+
+@pytest.mark.parametrize("query", ["unheardof", "the of and", "?!"])
+def test_a_query_without_known_words(index, query):
+    assert index.search(query, SearchSettings(mode="bm25")) == []
+    dense = index.search(query, SearchSettings(mode="dense"))
+    hybrid = index.search(query, SearchSettings(mode="hybrid"))
+    assert len(dense) == len(hybrid) == 10
+    assert [hit.id for hit in hybrid] == [hit.id for hit in dense]
+    assert all(hit.bm25 == 0 and hit.bm25_rank is None for hit in hybrid)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_many_queries_at_once_are_answered_as_one_at_a_time(index, mode):
+    chance = random.Random(2)
+    queries = [sentence(chance, 1, 5) for _ in range(300)]
+    settings = SearchSettings(mode=mode, k=3, depth=1)
+    together = list(index.search_many(queries, settings, where="share < 0.7"))
+    alone = [index.search(query, settings, where="share < 0.7") for query in queries]
+    assert together == alone
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_how_passages_lie_in_segments_changes_nothing(tmp_path, fake_encoder, mode):
+    documents = corpus(200, seed=3)
+    results = []
+    for passages in (20, 10_000):
+        with Index.create(tmp_path / str(passages)) as index:
+            add_in_parts(index, documents, passages)
+            settings = SearchSettings(mode=mode, k=8, depth=30)
+            results.append(list(index.search_many(QUERIES, settings)))
+    assert results[0] == results[1]
+
+
+def test_every_field_of_a_hit_says_what_it_promises(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        index.add(
+            [
+                Document("a", "apples and pears", "Fruit", {"year": 2020, "tags": ["x"]}),
+                Document("b", "apples"),
+                Document("c", "stones"),
+            ]
+        )
+        first, second, third = index.search("apples", SearchSettings(mode="hybrid"))
+        assert [first.rank, second.rank, third.rank] == [1, 2, 3]
+        assert (first.id, second.id) == ("b", "a")
+        assert (first.title, first.metadata) == (None, {})
+        assert (second.title, second.metadata) == ("Fruit", {"year": 2020, "tags": ["x"]})
+        assert (second.passage, second.start, second.stop) == ("apples and pears", 0, 16)
+        assert (first.dense_rank, first.bm25_rank) == (1, 1)
+        assert first.score == 1
+        assert first.dense == 1
+        assert (third.bm25, third.bm25_rank) == (0, None)
+        [dense, *_] = index.search("apples", SearchSettings(mode="dense"))
+        assert (dense.score, dense.bm25, dense.bm25_rank) == (dense.dense, None, None)
+        [bm25, _] = index.search("apples", SearchSettings(mode="bm25"))
+        assert (bm25.score, bm25.dense, bm25.dense_rank) == (bm25.bm25, None, None)
+
+
+def test_component_ranks_are_those_among_the_candidates_with_ties_sharing(index):
+    hits = index.search("redb catd", SearchSettings(k=500, depth=1000))
+    brute = BruteForce(index)
+    dense, (bm25, matches) = brute.dense("redb catd"), brute.bm25("redb catd")
+    place = {(id_, span): i for i, (id_, span) in enumerate(zip(brute.ids, brute.spans, strict=True))}
+    for hit in hits:
+        i = place[hit.id, (hit.start, hit.stop)]
+        assert hit.dense_rank == 1 + sum(dense > dense[i])
+        assert hit.bm25_rank == (1 + sum(bm25[matches] > bm25[i] + 1e-12) if matches[i] else None)
+
+
+def test_bm25_settings_are_chosen_for_each_query(index):
+    lucene = index.search("redb catd", SearchSettings(mode="bm25"))
+    settings = SearchSettings(mode="bm25", bm25=BM25Settings(variant="atire", k1=2, b=0.1))
+    atire = index.search("redb catd", settings)
+    assert [hit.score for hit in lucene] != [hit.score for hit in atire]
+
+
+def test_nearly_equal_cosines_are_ordered_as_brute_force_orders_them(tmp_path, fake_encoder):
+    """Scores that differ in the seventh digit are equal, and FAISS's own order does not show."""
+    axis = np.zeros(16)
+    axis[0] = 1
+    chance = np.random.default_rng(0)
+
+    def nearly_equal(rows):
+        vectors = np.zeros((len(rows), 16))
+        cosines = 0.9 + chance.random(len(rows)) * 1e-5
+        directions = chance.standard_normal((len(rows), 15))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        vectors[:, 0] = cosines
+        vectors[:, 1:] = directions * np.sqrt(1 - cosines**2)[:, None]
+        return vectors.astype(np.float32)
+
+    fake_encoder._vectors = nearly_equal
+    with Index.create(tmp_path / "index") as index:
+        index.add([Document(f"{i:04}", f"text {i}") for i in range(3000)])
+        vectors = np.load(next((tmp_path / "index" / "segments").glob("*/vectors.npy")))
+        fake_encoder._vectors = lambda rows: np.array([axis], np.float32)
+        cosines = np.round(vectors.astype(np.float64) @ axis, 6)
+        expected = sorted(range(3000), key=lambda i: (-cosines[i], i))
+        for k in (5, 37, 200, 600):
+            hits = index.search("query", SearchSettings(mode="dense", k=k, depth=1))
+            assert [int(hit.id) for hit in hits] == expected[:k]
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "sparse"}, {"k": 0}, {"k": -3}, {"depth": 0}], ids=str)
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}: expected"):
+        SearchSettings(**wrong)

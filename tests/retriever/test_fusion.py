@@ -1,0 +1,119 @@
+"""Fusion against scipy and the formulas written out, and the ranges that are promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata, zscore
+
+from retriever.errors import ConfigError
+from retriever.fusion import FusionSettings, fuse, min_max, ranks, z_score
+
+COSINES = st.floats(-1, 1).map(lambda value: round(value, 3))
+
+
+@st.composite
+def candidates(draw):
+    """Cosines, BM25 scores and matches of the same candidates; ties are frequent."""
+    n = draw(st.integers(1, 30))
+    dense = np.array(draw(st.lists(COSINES, min_size=n, max_size=n)))
+    matches = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    bm25 = np.array(draw(st.lists(st.integers(0, 40), min_size=n, max_size=n))) / 4.0
+    return dense, np.where(matches, bm25, 0.0), matches
+
+
+@given(candidates())
+def test_ranks_are_those_of_scipy_with_ties_sharing_the_best(case):
+    _, bm25, matches = case
+    expected = np.zeros(len(bm25), np.int64)
+    if matches.any():
+        expected[matches] = rankdata(-bm25[matches], method="min")
+    np.testing.assert_array_equal(ranks(bm25, matches), expected)
+
+
+@given(candidates())
+def test_z_score_is_that_of_scipy(case):
+    dense, _, _ = case
+    if dense.std() > 1e-6:
+        np.testing.assert_allclose(z_score(dense), zscore(dense), atol=1e-9)
+
+
+@given(candidates(), st.floats(0, 1))
+def test_convex_min_max_is_the_written_formula_and_within_zero_and_one(case, alpha):
+    dense, bm25, matches = case
+    fused = fuse(dense, bm25, matches, FusionSettings(alpha=alpha))
+
+    def scaled(scores):
+        low, high = min(scores), max(scores)
+        if low == high:
+            return [float(high > 0)] * len(scores)
+        return [(score - low) / (high - low) for score in scores]
+
+    expected = [alpha * d + (1 - alpha) * b for d, b in zip(scaled(dense), scaled(bm25), strict=True)]
+    np.testing.assert_allclose(fused, expected, atol=1e-12)
+    assert ((fused >= 0) & (fused <= 1 + 1e-12)).all()
+
+
+@given(candidates(), st.floats(0.5, 200))
+def test_rrf_is_the_written_formula_and_within_its_range(case, constant):
+    dense, bm25, matches = case
+    fused = fuse(dense, bm25, matches, FusionSettings(method="rrf", rrf_k=constant))
+    expected = []
+    for i in range(len(dense)):
+        score = 1 / (constant + 1 + sum(dense > dense[i]))
+        if matches[i]:
+            score += 1 / (constant + 1 + sum(bm25[matches] > bm25[i]))
+        expected.append(score)
+    np.testing.assert_allclose(fused, expected, rtol=1e-12)
+    assert ((fused > 0) & (fused <= 2 / (constant + 1) + 1e-12)).all()
+
+
+@given(candidates())
+def test_extreme_weights_rank_by_one_component_alone(case):
+    dense, bm25, matches = case
+    np.testing.assert_array_equal(
+        fuse(dense, bm25, matches, FusionSettings(alpha=1)), min_max(dense)
+    )
+    np.testing.assert_array_equal(
+        fuse(dense, bm25, matches, FusionSettings(alpha=0)), min_max(bm25)
+    )
+
+
+@pytest.mark.parametrize("normalization", ["min-max", "z-score"])
+def test_a_query_without_known_words_keeps_the_dense_order(normalization):
+    dense = np.array([0.3, -0.2, 0.9, 0.1])
+    settings = FusionSettings(normalization=normalization)
+    fused = fuse(dense, np.zeros(4), np.zeros(4, np.bool_), settings)
+    assert list(np.argsort(-fused)) == list(np.argsort(-dense))
+
+
+@pytest.mark.parametrize(
+    ("scores", "mapped"), [([], []), ([2.0, 2.0], [1, 1]), ([0.0, 0.0], [0, 0]), ([-1.0], [0])]
+)
+def test_min_max_of_equal_scores_is_one_where_they_are_positive(scores, mapped):
+    assert list(min_max(np.array(scores))) == mapped
+
+
+def test_z_score_of_equal_scores_is_zero():
+    assert list(z_score(np.array([0.7, 0.7]))) == [0, 0]
+    assert list(z_score(np.array([]))) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("method", "borda"),
+        ("alpha", -0.1),
+        ("alpha", 1.1),
+        ("alpha", float("nan")),
+        ("normalization", "softmax"),
+        ("rrf_k", 0),
+        ("rrf_k", float("inf")),
+        ("rrf_k", float("nan")),
+    ],
+)
+def test_impossible_settings_are_refused(setting, value):
+    with pytest.raises(ConfigError, match="expected"):
+        FusionSettings(**{setting: value})

@@ -1,0 +1,144 @@
+"""Splitting long texts: nothing lost, nothing too long, cut where sentences end."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever.passages import split_passages
+
+PROSE = """
+It is a truth universally acknowledged, that a single man in possession of a good fortune, must
+be in want of a wife. However little known the feelings or views of such a man may be on his first
+entering a neighbourhood, this truth is so well fixed in the minds of the surrounding families,
+that he is considered the rightful property of some one or other of their daughters.
+
+“My dear Mr. Bennet,” said his lady to him one day, “have you heard that Netherfield Park is let
+at last?” Mr. Bennet replied that he had not. “But it is,” returned she; “for Mrs. Long has just
+been here, and she told me all about it.” Mr. Bennet made no answer. “Do you not want to know who
+has taken it?” cried his wife, impatiently. “You want to tell me, and I have no objection to
+hearing it.” This was invitation enough!
+"""
+
+WORDS = st.text(st.sampled_from("abé狐3"), min_size=1, max_size=9)
+SEPARATORS = st.sampled_from([" ", " ", " ", ". ", "! ", "?” ", "\n", "\n\n", "\n- ", "。", ", "])
+
+
+@st.composite
+def cut_texts(draw):
+    """A text and offsets of pieces as a tokenizer gives them: runs of letters, and other signs."""
+    text = draw(st.sampled_from(["", " ", "\n"]))
+    offsets = []
+    for word in draw(st.lists(WORDS, max_size=60)):
+        start = len(text)
+        text += word
+        while start < len(text):
+            stop = min(len(text), start + draw(st.integers(1, 4)))
+            offsets.append((start, stop))
+            start = stop
+        for character in draw(SEPARATORS):
+            if not character.isspace():
+                offsets.append((len(text), len(text) + 1))
+            text += character
+    budget = draw(st.integers(1, 30))
+    return text, offsets, budget, draw(st.integers(0, budget - 1))
+
+
+def inside(offsets, span):
+    """Which pieces lie in a span."""
+    return {i for i, (start, stop) in enumerate(offsets) if span[0] <= start and stop <= span[1]}
+
+
+@given(cut_texts())
+def test_every_piece_lies_whole_in_some_passage(case):
+    text, offsets, budget, overlap = case
+    spans = split_passages(text, offsets, budget, overlap)
+    covered = set().union(*(inside(offsets, span) for span in spans))
+    assert covered == set(range(len(offsets)))
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(text)
+
+
+@given(cut_texts())
+def test_no_passage_holds_more_pieces_than_the_budget(case):
+    text, offsets, budget, overlap = case
+    for start, stop in split_passages(text, offsets, budget, overlap):
+        touched = [piece for piece in offsets if piece[0] < stop and piece[1] > start]
+        assert len(touched) <= budget
+
+
+@given(cut_texts())
+def test_each_passage_begins_and_ends_after_the_one_before(case):
+    spans = split_passages(*case)
+    for before, after in itertools.pairwise(spans):
+        assert before[0] < after[0]
+        assert before[1] < after[1]
+
+
+@given(cut_texts())
+def test_neighbours_share_no_more_than_the_overlap(case):
+    text, offsets, budget, overlap = case
+    spans = split_passages(text, offsets, budget, overlap)
+    for before, after in itertools.pairwise(spans):
+        assert len(inside(offsets, before) & inside(offsets, after)) <= overlap
+
+
+@given(cut_texts())
+def test_each_passage_adds_a_piece_that_the_one_before_lacks(case):
+    text, offsets, budget, overlap = case
+    spans = split_passages(text, offsets, budget, overlap)
+    for before, after in itertools.pairwise(spans):
+        assert inside(offsets, after) - inside(offsets, before)
+
+
+@given(cut_texts())
+def test_a_text_within_the_budget_is_one_passage(case):
+    text, offsets, _, _ = case
+    assert split_passages(text, offsets, max(1, len(offsets)), 0) == [(0, len(text))]
+
+
+def words_of(text):
+    return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+
+
+@pytest.mark.parametrize("budget", [50, 70, 100])
+def test_prose_is_cut_at_sentence_ends(budget):
+    spans = split_passages(PROSE, words_of(PROSE), budget, overlap=20)
+    assert len(spans) > 2
+    for start, stop in spans[:-1]:
+        assert re.search(r"[.?!]”?$", PROSE[start:stop])
+    for start, _ in spans[1:]:
+        assert re.search(r"[.?!]”?\s+$", PROSE[:start])
+
+
+def test_neighbours_share_whole_sentences_where_these_fit_the_overlap():
+    text = " ".join(f"Sentence number {number} ends here." for number in range(30))
+    spans = split_passages(text, words_of(text), budget=30, overlap=12)
+    shared = [text[b[0] : a[1]] for a, b in itertools.pairwise(spans)]
+    assert all(re.fullmatch(r"(Sentence number \d+ ends here\. ?){2}", part) for part in shared)
+
+
+def test_a_sentence_longer_than_the_budget_is_cut_between_words():
+    text = "word " * 100
+    spans = split_passages(text, words_of(text), budget=30, overlap=10)
+    assert all(re.fullmatch(r"(word ?)+", text[start:stop]) for start, stop in spans)
+    shared = [text[b[0] : a[1]] for a, b in itertools.pairwise(spans)]
+    assert all(part.count("word") == 10 for part in shared)
+
+
+def test_a_word_longer_than_the_budget_is_cut_between_pieces():
+    text = "x" * 100
+    pieces = [(i, i + 4) for i in range(0, 100, 4)]
+    spans = split_passages(text, pieces, budget=10, overlap=3)
+    assert [stop - start for start, stop in spans[:-1]] == [40] * (len(spans) - 1)
+
+
+def test_full_width_stops_end_sentences():
+    text = "敏捷的棕色狐狸跳过了懒狗。" * 10
+    pieces = [(i, i + 1) for i in range(len(text))]
+    for start, stop in split_passages(text, pieces, budget=30, overlap=0):
+        assert text[start:stop] == "敏捷的棕色狐狸跳过了懒狗。" * 2
