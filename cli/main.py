@@ -6,6 +6,7 @@ Subcommands are imported when they run, so that ``retriever --help`` stays quick
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -71,7 +72,8 @@ def run(arguments: list[str]) -> int:
 
 def _discard_output() -> None:
     """Keep Python from complaining at exit about output that cannot be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:

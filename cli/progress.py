@@ -35,6 +35,7 @@ class EncodingProgress:
 
         self._bar = tqdm(
             total=self._reader.total_bytes,
+            desc="0 passages",
             disable=self._quiet,
             file=sys.stderr,
             unit="B",
@@ -43,7 +44,7 @@ class EncodingProgress:
             leave=False,
             bar_format=None
             if self._reader.total_bytes is None
-            else "{percentage:3.0f}% |{bar}| {postfix} {elapsed}, {remaining} left",
+            else "{percentage:3.0f}% |{bar}| {desc}, {elapsed}, {remaining} left",
         )
         return self
 
@@ -67,7 +68,8 @@ class EncodingProgress:
         reached = self._before + (self._after - self._before) * self._done // self._window
         elapsed = self._bar.format_dict["elapsed"]
         rate = self._passages / elapsed if elapsed else 0.0
-        self._bar.set_postfix_str(f"{self._passages:,} passages, {rate:,.0f}/s,", refresh=False)
+        said = f"{self._passages:,} passages, {rate:,.0f}/s"
+        self._bar.set_description_str(said, refresh=False)
         self._bar.update(reached - self._bar.n)
 
 

@@ -116,15 +116,15 @@ def foreign_files(folder: Path) -> list[str]:
 
 def is_index(folder: Path) -> bool:
     """Whether `folder` holds the database of a completely created index."""
-    try:
-        with (folder / DATABASE_FILE).open("rb") as file:
-            header = file.read(72)
-    except OSError:
+    if not (folder / DATABASE_FILE).is_file():
         return False
-    if header[68:72] == _APPLICATION_ID.to_bytes(4, "big"):
-        return True
-    # Just created: the header may still be in the write-ahead log alone.
-    return _has_log(folder) and _application_id(folder) == _APPLICATION_ID
+    try:
+        if _application_id(folder, "ro&immutable=1") == _APPLICATION_ID:
+            return True
+        # Just created: the header may still be in the write-ahead log alone.
+        return _has_log(folder) and _application_id(folder, "ro") == _APPLICATION_ID
+    except sqlite3.DatabaseError:
+        return _marked(folder)
 
 
 def open_writer(folder: Path) -> sqlite3.Connection:
@@ -231,13 +231,27 @@ def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
         )
 
 
-def _application_id(folder: Path) -> int:
-    connection = _connect(f"{_uri(folder)}?mode=ro")
+def _application_id(folder: Path, mode: str) -> int:
+    """The id that SQLite finds.
+
+    The file is not to be opened but by SQLite: closing it would drop the locks that other
+    connections of this process hold, and a writer would take away the log under them.
+    """
+    connection = sqlite3.connect(f"{_uri(folder)}?mode={mode}", uri=True)
     try:
         (found,) = connection.execute("PRAGMA application_id").fetchone()
         return int(found)
     finally:
         connection.close()
+
+
+def _marked(folder: Path) -> bool:
+    """Whether a file that SQLite cannot read, and so nobody has open, bears our mark."""
+    try:
+        with (folder / DATABASE_FILE).open("rb") as file:
+            return file.read(72)[68:] == _APPLICATION_ID.to_bytes(4, "big")
+    except OSError:
+        return False
 
 
 def _has_log(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Files that survive a crash: fsync, atomic replacement of a folder, and what the system refused.
+"""Files that survive a crash: fsync, and what the system refused.
 
 The order that makes a commit safe is always the same: write the files, fsync each, fsync the
 folder that names them, and only then make them visible.
@@ -6,12 +6,10 @@ folder that names them, and only then make them visible.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +20,6 @@ from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError, StorageError
 
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
 # SQLite's shared memory grows by pieces of this size.
 _LEAST_FREE = 32 * 1024
 _REFUSALS = {
@@ -65,9 +61,10 @@ def storage_errors(path: Path) -> Iterator[None]:
             if _is_full(path):
                 raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
             raise StorageError(f"{path}: the disk reports an error ({error})") from error
-        # Every statement is known to be right: an error in one, or text that is no UTF-8 (which
-        # has no code), means that the schema or a row is not as it was written.
-        if code in (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        # Every statement is known to be right: an error in one, or text that is no UTF-8 (an
+        # OperationalError without a code), means that something is not as it was written.
+        altered = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        if altered or (code == 0 and isinstance(error, sqlite3.OperationalError)):
             raise damaged_database(path, error) from error
         raise
     except UnicodeDecodeError as error:
@@ -120,54 +117,3 @@ def fsync_tree(folder: Path) -> None:
         fsync_path(path)
     fsync_path(folder)
     fsync_path(folder.parent)
-
-
-def replace_folder(new: Path, current: Path) -> None:
-    """Put the folder `new` in the place of `current`, which is then removed.
-
-    On Linux the two names are exchanged in one atomic step. Where the system cannot do that,
-    `current` is first moved aside to `current.old`; `recover_replacement` undoes that after a
-    crash between the two moves.
-    """
-    aside = current.with_name(current.name + ".old")
-    shutil.rmtree(aside, ignore_errors=True)
-    if _exchange(new, current):
-        os.rename(new, aside)
-    else:
-        os.rename(current, aside)
-        os.rename(new, current)
-    fsync_path(current.parent)
-    shutil.rmtree(aside)
-
-
-def recover_replacement(current: Path) -> None:
-    """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise.
-
-    Only the caller that is about to write may call this.
-    """
-    aside = current.with_name(current.name + ".old")
-    if not (aside / "index.sqlite").exists():
-        return
-    if current.exists():
-        shutil.rmtree(aside)
-    else:
-        os.rename(aside, current)
-        fsync_path(current.parent)
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap two names in one atomic step; False where the system or file system cannot."""
-    if not sys.platform.startswith("linux"):
-        return False
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    result = renameat2(
-        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
-    )
-    if result == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(first), None, str(second))

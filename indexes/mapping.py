@@ -7,6 +7,7 @@ need more of them than a process may have.
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
             except Exception as error:
                 reason = " ".join(str(error).split())
                 raise damaged(path, f"not a readable .npy file ({reason})") from error
-            offset, size = file.tell(), path.stat().st_size
+            offset, size = file.tell(), os.fstat(file.fileno()).st_size
             if found != shape or fortran or dtype.str not in dtypes:
                 raise damaged(
                     path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}"
@@ -53,10 +54,10 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
                 raise damaged(path, f"expected {expected} bytes, found {size}")
             if size <= _SMALL:
                 return np.frombuffer(file.read(), dtype).reshape(shape)
+            # A plain array: indexing an np.memmap costs a subclass check each time.
+            return np.asarray(np.memmap(file, dtype, mode="r", offset=offset, shape=shape))
     except (FileNotFoundError, IsADirectoryError) as error:
         raise damaged(path, "the file is missing") from error
-    # A plain array: indexing an np.memmap costs a subclass check each time.
-    return np.asarray(np.memmap(path, dtype, mode="r", offset=offset, shape=shape))
 
 
 def map_bytes(path: Path) -> bytes | mmap.mmap:
@@ -67,7 +68,7 @@ def map_bytes(path: Path) -> bytes | mmap.mmap:
     """
     try:
         with path.open("rb") as file:
-            if path.stat().st_size <= _SMALL:
+            if os.fstat(file.fileno()).st_size <= _SMALL:
                 return file.read()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, IsADirectoryError) as error:

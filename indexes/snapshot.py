@@ -206,7 +206,7 @@ class Reader:
         return self._snapshot
 
     def _replaced(self) -> bool:
-        return self._opened != _identity(self.folder)
+        return self._opened != identity(self.folder)
 
     def _follow_replacement(self) -> None:
         if self._replaced():
@@ -219,9 +219,9 @@ class Reader:
 def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
     """A connection, and which file it is to."""
     while True:
-        before = _identity(folder)
+        before = identity(folder)
         connection = open_reader(folder)
-        if before == _identity(folder):
+        if before == identity(folder):
             return connection, before
         connection.close()
 
@@ -246,7 +246,7 @@ def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[
     return found
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def identity(folder: Path) -> tuple[int, int] | None:
     """Which file is `index.sqlite` now; changes when the folder is replaced."""
     try:
         status = os.stat(folder / DATABASE_FILE)

@@ -20,7 +20,7 @@ from indexes.segment import (
     read_manifest,
     segment_folder,
 )
-from indexes.snapshot import contained, readable
+from indexes.snapshot import contained, identity, readable
 
 
 def verify(folder: Path) -> list[str]:
@@ -37,6 +37,20 @@ def verify(folder: Path) -> list[str]:
         NotAnIndexError, FormatVersionError: there is nothing to check.
         DamagedIndexError: the database is too damaged to be read at all.
     """
+    while True:
+        before = identity(folder)
+        try:
+            problems = _check(folder)
+        except DamagedIndexError:
+            if identity(folder) == before:
+                raise
+        else:
+            # Files of a folder that was replaced meanwhile belong to another database.
+            if identity(folder) == before:
+                return problems
+
+
+def _check(folder: Path) -> list[str]:
     with storage_errors(folder):
         connection = open_reader(folder)
         try:
@@ -96,7 +110,7 @@ def _segment_problems(
         if problem:
             damaged = True
             yield problem
-    for file in sorted(path.iterdir()):
+    for file in _files(path):
         if file.name != MANIFEST_FILE and file.name not in manifest["files"]:
             yield f"{file}: a file that the manifest does not name"
     if damaged:
@@ -142,6 +156,14 @@ def _identity_problems(
     both = int(np.count_nonzero(contained(stored, dead)))
     if both:
         yield f"{database}: {both} passages are both stored and deleted"
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        # Replaced with its index since the files were read: `verify` begins again.
+        return []
 
 
 def _file_problem(path: Path, expected: dict[str, object]) -> str | None:

@@ -28,8 +28,9 @@ from indexes.database import (
     transaction,
     write_setting,
 )
-from indexes.durable import recover_replacement, storage_errors
+from indexes.durable import storage_errors
 from indexes.lock import WriterLock
+from indexes.replacement import recover_replacement
 from indexes.segment import segment_folder, write_segment
 from indexes.where import Where
 

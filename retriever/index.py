@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from indexes.database import DATABASE_FILE, FORMAT_VERSION, is_index, require_vacant
-from indexes.durable import recover_replacement
+from indexes.replacement import recover_replacement
 from indexes.segment import Segment
 from indexes.snapshot import Reader
 from indexes.verify import verify
@@ -357,11 +359,11 @@ def own_name(folder: str | Path) -> Path:
 def size_on_disk(folder: Path) -> int:
     """Bytes of every file below `folder`."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue  # a writer's temporary file that has just gone
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            # A writer's temporary file, or a folder that was replaced, may have just gone.
+            with suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 

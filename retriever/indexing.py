@@ -35,10 +35,19 @@ class PassageSettings:
     Attributes:
         on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
         overlap: word pieces that neighbouring passages share at most.
+
+    Raises:
+        ConfigError: a value that is impossible.
     """
 
     on_long: Literal["split", "truncate"] = "split"
     overlap: int = 48
+
+    def __post_init__(self) -> None:
+        if self.on_long not in ("split", "truncate"):
+            raise ConfigError(f"on_long: expected split or truncate, found {self.on_long!r}")
+        if self.overlap < 0:
+            raise ConfigError(f"overlap: expected 0 or more, found {self.overlap}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,7 @@ class Indexer:
                 if len(chunk) == _CHUNK:
                     self._consider(chunk)
             self._consider(chunk)
+            self._flush()
         except SourceError:
             self._consider(chunk)
             self._flush()
@@ -187,7 +197,6 @@ class Indexer:
             # What is encoded is kept; what is not would make the person wait.
             self._write()
             raise
-        self._flush()
 
     def _committing_on_failure(
         self, documents: Iterable[Document], chunk: list[Document]
@@ -306,14 +315,15 @@ class Indexer:
 
     def _write(self) -> None:
         """Commit what is encoded, and metadata that changed alone."""
-        ready, self._ready = self._ready, []
-        metadata, self._metadata = self._metadata, {}
+        ready, metadata = self._ready, self._metadata
         if ready or metadata:
             batch = _Batch()
             for part, _ in ready:
                 batch.add(part)
             vectors = [part for _, part in ready] or [np.empty((0, 0), np.float32)]
             self._writer.commit(batch.documents, np.concatenate(vectors), batch.tokens, metadata)
+        # Only now: where the commit is interrupted, `add` tries it again.
+        self._ready, self._metadata = [], {}
         self._uncommitted = {document.id for document in self._waiting.documents}
         self._committed_at = time.monotonic()
 

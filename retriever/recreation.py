@@ -10,10 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from indexes.database import DATABASE_FILE, foreign_files, require_vacant
-from indexes.durable import recover_replacement, replace_folder, storage_errors
+from indexes.durable import storage_errors
 from indexes.lock import WriterLock
+from indexes.replacement import (
+    new_folder,
+    old_folder,
+    recover_replacement,
+    replace_folder,
+)
 from retriever.analysis import AnalyzerSettings
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, NotAnIndexError
 from retriever.index import Index, ModelChoice, own_name
 from retriever.indexing import PassageSettings
 
@@ -32,29 +38,35 @@ def recreated(
     """Build an index anew beside the old one, which it replaces when the block ends well.
 
     Until then the old index serves readers and stays as it is, damaged or not; the new one grows
-    in the folder named like it with ``.new`` added. If the block raises, or the process dies,
-    that folder is kept: the next `recreated` with the same settings goes on with it. The caller
-    passes ``prune=True`` to `Index.add`, so that nothing of an earlier attempt with other sources
-    stays. Where there is no old index, this is `Index.create`.
+    in a hidden folder beside it (see `indexes.replacement`). If the block raises, or the process
+    dies, that folder is kept: the next `recreated` with the same settings goes on with it. The
+    caller passes ``prune=True`` to `Index.add`, so that nothing of an earlier attempt with other
+    sources stays. Where there is no old index, this is `Index.create`.
 
     Raises:
         What `Index.create` raises; IndexLockedError: another writer holds the old index;
-        NotAnIndexError: a folder beside it that is needed holds other files; ConfigError: the
-        current folder is, or lies in, the one to be replaced.
+        NotAnIndexError: the folder, or one beside it that is needed, holds other files;
+        ConfigError: the current folder is, or lies in, the one to be replaced.
     """
     folder, choice = own_name(folder), choice or ModelChoice()
     recover_replacement(folder)
-    if not folder.is_dir() or not any(folder.iterdir()) or foreign_files(folder):
+    if not folder.is_dir() or not any(folder.iterdir()):
         with Index.create(folder, choice, analyzer=analyzer, passages=passages) as index:
             yield index
         return
+    strangers = foreign_files(folder)
+    if strangers:
+        raise NotAnIndexError(
+            f"{folder}: holds {strangers[0]!r}, which is no part of an index and would be lost; "
+            "move it away, or choose another folder with -i"
+        )
     if Path.cwd().is_relative_to(folder.resolve()):
         raise ConfigError(
             f"{folder}: the folder is to be replaced and is the current one, or holds it: run the "
             "command from another folder"
         )
-    new = folder.with_name(folder.name + ".new")
-    for beside in (new, folder.with_name(folder.name + ".old")):
+    new = new_folder(folder)
+    for beside in (new, old_folder(folder)):
         # Somebody's own folder may have this name.
         require_vacant(beside)
     begun_with = json.dumps(

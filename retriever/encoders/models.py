@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
             that are not supported; the message says what would work.
         MissingExtraError: a bundled model's package is not installed.
     """
-    if Path(name).is_dir():
+    # Unlike Path.is_dir this is no error where the current folder may not be searched.
+    if os.path.isdir(name):
         return _inspect(name, Path(name))
     if name in BUNDLED:
         return _bundled(name, BUNDLED[name])

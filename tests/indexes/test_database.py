@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,14 @@ def test_a_setting_written_again_replaces_the_earlier_value(tmp_path: Path) -> N
 def test_a_transaction_that_raises_leaves_everything_as_it_was(tmp_path: Path) -> None:
     create_database(tmp_path, {"key": "before"})
     connection = open_writer(tmp_path)
-    with pytest.raises(KeyboardInterrupt), transaction(connection):
-        write_setting(connection, "key", "after")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with transaction(connection):
+            write_setting(connection, "key", "after")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert read_setting(connection, "key") == "before"
     with transaction(connection):
         write_setting(connection, "key", "later")
@@ -313,3 +318,42 @@ def test_a_file_where_the_index_is_to_be_made_is_in_the_way(tmp_path: Path, belo
     with pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way"), Writer(folder, {}):
         pass
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from index_samples import commit, document
+from indexes.writer import Writer
+
+with Writer(Path(sys.argv[1])) as writer:
+    commit(writer, document("a", "avocado"), document("c", "cherry"))
+    writer.delete(["b"])
+"""
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        is_index,
+        verify,
+        texts,
+        lambda index: Writer(index).__enter__().__exit__(None, None, None),
+    ],
+    ids=["is_index", "verify", "texts", "writer"],
+)
+def test_looking_at_an_index_leaves_the_locks_of_its_readers(
+    index: Path, look: Callable[[Path], object]
+) -> None:
+    """A process that opens and closes the file itself drops its own connections' locks."""
+    reader = Reader(index)
+    with reader.snapshot():
+        pass
+    look(index)
+    outcome = in_child(WRITE, index)
+    assert outcome.returncode == 0, outcome.stderr
+    # The other process was not the last to close the database, so the log is still there.
+    assert (index / f"{DATABASE_FILE}-wal").exists()
+    with reader.snapshot() as snapshot:
+        assert snapshot.count_documents() == 2
+    reader.close()

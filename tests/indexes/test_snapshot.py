@@ -12,8 +12,8 @@ import pytest
 from index_samples import commit, document, found_by, live_passages, make_index, texts, texts_in
 
 import indexes.snapshot
-from indexes.durable import replace_folder
 from indexes.errors import DamagedIndexError, NotAnIndexError
+from indexes.replacement import replace_folder
 from indexes.segment import open_segment
 from indexes.snapshot import Reader
 from indexes.where import compile_where

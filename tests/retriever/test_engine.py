@@ -343,7 +343,9 @@ def test_component_ranks_are_those_among_the_candidates_with_ties_sharing(index)
     hits = index.search("redb catd", SearchSettings(k=500, depth=1000))
     brute = BruteForce(index)
     dense, (bm25, matches) = brute.dense("redb catd"), brute.bm25("redb catd")
-    place = {(id_, span): i for i, (id_, span) in enumerate(zip(brute.ids, brute.spans, strict=True))}
+    place = {
+        (id_, span): i for i, (id_, span) in enumerate(zip(brute.ids, brute.spans, strict=True))
+    }
     for hit in hits:
         i = place[hit.id, (hit.start, hit.stop)]
         assert hit.dense_rank == 1 + sum(dense > dense[i])

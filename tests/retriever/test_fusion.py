@@ -51,7 +51,9 @@ def test_convex_min_max_is_the_written_formula_and_within_zero_and_one(case, alp
             return [float(high > 0)] * len(scores)
         return [(score - low) / (high - low) for score in scores]
 
-    expected = [alpha * d + (1 - alpha) * b for d, b in zip(scaled(dense), scaled(bm25), strict=True)]
+    expected = [
+        alpha * d + (1 - alpha) * b for d, b in zip(scaled(dense), scaled(bm25), strict=True)
+    ]
     np.testing.assert_allclose(fused, expected, atol=1e-12)
     assert ((fused >= 0) & (fused <= 1 + 1e-12)).all()
 

@@ -1,0 +1,320 @@
+"""Every command's happy path: what is printed for a person, what as JSON, and the exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+RECORDS = [
+    {"id": "a", "text": "Apples are red fruit.", "year": 2020},
+    {"id": "b", "title": "On pears", "text": "Pears are green fruit.", "year": 2021, "tags": ["x"]},
+    {"id": "c", "text": "Stones are grey.", "year": 1999},
+    {"id": "d", "text": "Red apples and red stones.", "year": 2005},
+]
+
+
+@pytest.fixture(autouse=True)
+def _somewhere(tmp_path, monkeypatch, fake_encoder):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETRIEVER_INDEX", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def corpus(write_jsonl):
+    return write_jsonl(*RECORDS)
+
+
+@pytest.fixture
+def indexed(retriever, corpus):
+    assert retriever("index", corpus).code == 0
+
+
+def lines_of_json(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_index_tells_what_it_did_and_nothing_else(retriever, corpus, tmp_path):
+    done = retriever("index", corpus)
+    assert (done.code, done.err) == (0, "")
+    summary = r"4 added, 0 updated, 0 unchanged, 0 skipped; 4 passages encoded in \d+\.\d s; "
+    assert re.fullmatch(rf"\.retriever: {summary}[\d.]+ kB on disk\n", done.out)
+    assert (tmp_path / ".retriever" / "index.sqlite").is_file()
+
+
+def test_index_json_is_one_object_of_counts(retriever, corpus, write_jsonl):
+    retriever("index", corpus)
+    changed = write_jsonl({**RECORDS[0], "text": "new"}, *RECORDS[1:3], {"id": "e", "text": "E"})
+    done = retriever("index", changed, "--json")
+    [summary] = lines_of_json(done.out)
+    counts = {"added": 1, "updated": 1, "unchanged": 2, "deleted": 0, "skipped": 0, "passages": 2}
+    assert summary.items() >= counts.items()
+    assert {"seconds", "bytes", "pieces", "split", "truncated", "identical"} <= set(summary)
+    assert done.err == ""
+
+
+def test_quiet_indexing_prints_nothing(retriever, corpus):
+    assert retriever("index", corpus, "--quiet") == (0, "", "")
+
+
+def test_recreating_drops_what_the_sources_do_not_hold(retriever, indexed, write_jsonl):
+    done = retriever("index", write_jsonl(RECORDS[0], name="less.jsonl"), "--recreate")
+    assert "1 added, 0 updated, 0 unchanged, 0 deleted, 0 skipped" in done.out
+    assert json.loads(retriever("info", "--json").out)["documents"] == 1
+
+
+def test_the_index_folder_is_an_option_a_variable_or_the_default(
+    retriever, corpus, tmp_path, monkeypatch
+):
+    retriever("index", corpus, "-i", "by-option")
+    monkeypatch.setenv("RETRIEVER_INDEX", str(tmp_path / "by-variable"))
+    retriever("index", corpus)
+    monkeypatch.delenv("RETRIEVER_INDEX")
+    retriever("index", corpus)
+    made = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert made == {"by-option", "by-variable", ".retriever"}
+    monkeypatch.setenv("RETRIEVER_INDEX", "by-variable")
+    assert retriever("info").out.split()[1] == str(tmp_path / "by-variable")
+    assert retriever("info", "-i", "by-option").out.split()[1] == str(tmp_path / "by-option")
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "txt", "jsonl.gz", "parquet", "folder", "stdin"])
+def test_every_kind_of_source_is_indexed(retriever, tmp_path, monkeypatch, kind):
+    texts = ["Apples are red.", "Stones are grey."]
+    source = tmp_path / f"source.{kind}"
+    if kind in ("csv", "tsv"):
+        mark = "," if kind == "csv" else "\t"
+        rows = [f"id{mark}text", *(f"{i}{mark}{text}" for i, text in enumerate(texts))]
+        source.write_text("\n".join(rows) + "\n")
+    elif kind == "txt":
+        source.write_text("\n".join(texts) + "\n")
+    elif kind == "jsonl.gz":
+        with gzip.open(source, "wt") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+    elif kind == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"id": ["0", "1"], "text": texts}), source)
+    elif kind == "folder":
+        source.mkdir()
+        for i, text in enumerate(texts):
+            (source / f"{i}.md").write_text(f"# Title {i}\n\n{text}\n")
+    else:
+        import io
+
+        content = "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        source = "-"
+    done = retriever("index", source, "--json")
+    assert json.loads(done.out)["added"] == 2
+    assert "apples" in retriever("query", "apples", "--mode", "bm25").out.lower()
+    noted = "note: ids are" in done.err
+    assert noted == (kind in ("txt", "jsonl.gz", "folder"))
+
+
+def test_fields_are_named_by_options(retriever, write_jsonl):
+    path = write_jsonl({"key": "k", "body": "Apples", "head": "H", "text": "metadata"})
+    fields = ["--id-field", "key", "--text-field", "body", "--title-field", "head"]
+    assert retriever("index", path, *fields).code == 0
+    [hit] = lines_of_json(retriever("query", "apples", "--json").out)
+    assert (hit["id"], hit["title"], hit["metadata"]) == ("k", "H", {"text": "metadata"})
+
+
+def test_query_shows_rank_score_id_title_and_marks_the_words(retriever, indexed):
+    done = retriever("query", "red", "fruits", "--mode", "bm25")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert re.fullmatch(r"  1  \d\.\d{4}  a", lines[0])
+    assert lines[1] == "     Apples are *red* *fruit*."
+    assert any(re.fullmatch(r"  3  \d\.\d{4}  b  On pears", line) for line in lines)
+    assert "     Pears are green *fruit*." in lines
+
+
+def test_query_json_is_one_object_a_hit_with_every_component(retriever, indexed):
+    hits = lines_of_json(retriever("query", "red fruit", "--json", "-k", "3").out)
+    assert [hit["rank"] for hit in hits] == [1, 2, 3]
+    keys = ["rank", "score", "id", "title", "passage", "start", "stop", "dense", "dense_rank"]
+    assert list(hits[0]) == [*keys, "bm25", "bm25_rank", "metadata"]
+    assert hits[0]["metadata"] == {"year": 2020}
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        (["--alpha", "0.3"], "score = 0.3 * dense + 0.7 * bm25, both min-max normalised over"),
+        (["--alpha", "0.25", "--normalization", "z-score"], "score = 0.25 * dense + 0.75 * bm25"),
+        (["--fusion", "rrf", "--rrf-k", "10"], "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)"),
+        (["--mode", "bm25"], "score = bm25"),
+        (["--mode", "dense"], "score = dense"),
+    ],
+)
+def test_explain_shows_how_the_score_was_made(retriever, indexed, options, how):
+    done = retriever("query", "apples", "--explain", *options)
+    assert done.code == 0
+    assert how in done.out
+    table = done.out[done.out.index("score = ") :].splitlines()
+    assert table[1].split() == ["rank", "score", "dense", "rank", "bm25", "rank", "id"]
+    assert table[2].split()[0] == "1"
+    assert ("-" in table[2].split()) == ("--mode" in options)
+
+
+def test_a_filter_narrows_the_hits(retriever, indexed):
+    hits = lines_of_json(retriever("query", "red", "--json", "--where", "year >= 2005").out)
+    assert {hit["id"] for hit in hits} == {"a", "b", "d"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["zebra", "--mode", "bm25"], "no hits\n"),
+        (["the of", "--mode", "bm25"], "nothing but stop words and punctuation\n"),
+        (["red", "--where", "yeer = 1"], "no document matches the filter\n"),
+    ],
+)
+def test_no_hits_is_success_and_says_why_on_stderr(retriever, indexed, arguments, why):
+    done = retriever("query", *arguments)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.endswith(why)
+
+
+def test_an_empty_index_says_so(retriever, indexed):
+    retriever("delete", "a", "b", "c", "d")
+    assert retriever("query", "red") == (0, "", "no hits: the index is empty\n")
+
+
+def test_long_passages_are_shown_around_the_words_or_in_full(retriever, write_jsonl):
+    filler = "Filler words stand here. " * 30
+    retriever("index", write_jsonl({"id": "x", "text": filler + "The zebra. " + filler}))
+    [hit] = retriever("query", "zebra", "--mode", "bm25").out.split("\n     ", 1)[1:]
+    assert "*zebra*" in hit
+    assert len(hit) < 400
+    full = retriever("query", "zebra", "--mode", "bm25", "--full").out
+    assert "*zebra*" in full
+    assert "…" not in full
+
+
+def test_what_a_document_holds_cannot_steer_the_terminal(retriever, write_jsonl):
+    nasty = "\x1b]0;title\x07 zebra\r\n\x9b31m stripes"
+    record = {"id": f"i{nasty}", "title": nasty, "text": nasty}
+    assert retriever("index", write_jsonl(record)).code == 0
+    done = retriever("query", "zebra", "--mode", "bm25", "--explain")
+    assert "*zebra*" in done.out
+    assert not set(done.out) & set("\x1b\x07\x9b\r")
+    assert len(done.out.splitlines()) == 5
+    [hit] = lines_of_json(retriever("query", "zebra", "--json").out)
+    assert (hit["id"], hit["title"], hit["passage"]) == (f"i{nasty}", nasty, nasty)
+
+
+QUERIES = ["red apples", "green pears", "grey stones", "zebra"]
+
+
+@pytest.fixture
+def queries(write_jsonl):
+    return write_jsonl(
+        *({"id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)), name="queries.jsonl"
+    )
+
+
+def test_a_file_of_queries_is_answered_in_its_order(retriever, indexed, queries):
+    hits = lines_of_json(retriever("query", "--queries", queries, "--json", "-k", "2").out)
+    assert [hit["query"] for hit in hits] == [f"q{i}" for i in range(4) for _ in range(2)]
+    alone = lines_of_json(retriever("query", "grey stones", "--json", "-k", "2").out)
+    assert [{**hit, "query": "q2"} for hit in alone] == hits[4:6]
+    text = retriever("query", "--queries", queries).out
+    assert re.findall(r"^== (q\d): (.*)$", text, re.M) == [
+        (f"q{i}", text) for i, text in enumerate(QUERIES)
+    ]
+
+
+def test_queries_a_line_get_numbers_as_ids(retriever, indexed, tmp_path):
+    (tmp_path / "q.txt").write_text("red apples\n\ngrey stones\n")
+    done = retriever("query", "--queries", "q.txt", "--json", "-k", "1")
+    assert [hit["query"] for hit in lines_of_json(done.out)] == ["1", "2"]
+    assert done.err.startswith("note: ids are made from the order")
+
+
+def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries, tmp_path):
+    done = retriever("query", "--queries", queries, "--run", "out.run", "-k", "3")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "out.run: 4 queries, 12 hits\n"
+    with open("out.run") as file:
+        run = pytrec_eval.parse_run(file)
+    hits = lines_of_json(retriever("query", "--queries", queries, "--json", "-k", "3").out)
+    assert run == {
+        f"q{i}": {hit["id"]: hit["score"] for hit in hits if hit["query"] == f"q{i}"}
+        for i in range(4)
+    }
+    qrels = {"q0": {"a": 2, "d": 1}, "q1": {"b": 1}, "q2": {"c": 1}}
+    lines = [f"{q} 0 {doc} {grade}\n" for q, docs in qrels.items() for doc, grade in docs.items()]
+    (tmp_path / "qrels").write_text("".join(lines))
+    done = retriever("eval", "run", "out.run", "--qrels", "qrels", "--json", "-m", "nDCG@10")
+    [scores] = lines_of_json(done.out)
+    expected = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10"}).evaluate(run)
+    mean = np.mean([values["ndcg_cut_10"] for values in expected.values()])
+    assert scores["nDCG@10"] == pytest.approx(mean, abs=1e-9)
+    assert (scores["run"], scores["queries"]) == ("out.run", 3)
+    table = retriever("eval", "run", "out.run", "out.run", "--qrels", "qrels").out.splitlines()
+    assert table[0].split() == ["nDCG@10", "R@10", "AP", "RR"]
+    assert [line.split()[0] for line in table[1:]] == ["out.run", "out.run"]
+
+
+def test_delete_by_id_and_by_filter(retriever, indexed):
+    assert retriever("delete", "a") == (0, ".retriever: 1 documents deleted\n", "")
+    done = retriever("delete", "--where", "year < 2006", "--json")
+    assert json.loads(done.out) == {"deleted": ["c", "d"], "missing": []}
+    hits = lines_of_json(retriever("query", "red", "--json").out)
+    assert [hit["id"] for hit in hits] == ["b"]
+
+
+def test_deleting_what_is_not_there_deletes_the_rest_and_says_so(retriever, indexed):
+    done = retriever("delete", "a", "nobody")
+    assert done.code == 2
+    assert done.err == "retriever: .retriever: the index holds no document 'nobody'\n"
+    assert done.out == ".retriever: 1 documents deleted\n"
+
+
+def test_info_names_what_the_index_is(retriever, indexed):
+    text = retriever("info").out
+    for part in ("documents    4\n", "4 in 1 segments, 0 deleted", "window 32 pieces", "english"):
+        assert part in text
+    info = json.loads(retriever("info", "--json").out)
+    assert (info["documents"], info["encoder"]["model"]) == (4, "fake")
+
+
+def test_verify_says_that_an_index_is_sound(retriever, indexed):
+    assert retriever("verify") == (0, ".retriever: sound\n", "")
+    assert json.loads(retriever("verify", "--json").out) == {"sound": True, "problems": []}
+
+
+def test_encode_writes_vectors_and_ids(retriever, corpus, fake_encoder):
+    done = retriever("encode", corpus, "-o", "v.npy")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "v.npy: 4 vectors of 16 dimensions; ids in v.ids.jsonl\n"
+    texts = [f"{r['title']} {r['text']}" if "title" in r else r["text"] for r in RECORDS]
+    np.testing.assert_array_equal(np.load("v.npy"), fake_encoder.encode(texts))
+    with open("v.ids.jsonl") as file:
+        assert [json.loads(line) for line in file] == ["a", "b", "c", "d"]
+
+
+def test_what_is_cut_off_is_counted_and_said(retriever, write_jsonl):
+    long = {"id": "long", "text": "word " * 100}
+    source = write_jsonl(long, RECORDS[0])
+    done = retriever("index", source, "--on-long", "truncate")
+    assert done.err.startswith("warning: the end of 1 documents was cut off")
+    assert "window of 32 word pieces" in done.err
+    done = retriever("encode", source, "-o", "v.npy")
+    assert done.err.startswith("warning: the end of 1 texts was cut off")
+
+
+def test_the_language_of_the_bm25_side_is_chosen_when_the_index_is_made(retriever, write_jsonl):
+    source = write_jsonl({"id": "1", "text": "Die Äpfel sind rot"})
+    retriever("index", source, "--language", "german")
+    assert "*Äpfel*" in retriever("query", "apfel", "--mode", "bm25").out
+    retriever("index", source, "--language", "none", "-i", "plain")
+    assert retriever("query", "sein", "--mode", "bm25", "-i", "plain").out == ""
+    assert "*sind*" in retriever("query", "sind", "--mode", "bm25", "-i", "plain").out

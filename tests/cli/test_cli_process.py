@@ -1,0 +1,309 @@
+"""What only a process of its own shows: terminals, pipes, signals of output, and imports."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from retriever import Document, Index, ModelChoice
+
+COMMANDS = ["index", "query", "delete", "info", "verify", "encode", "eval", "eval run"]
+HEAVY = ["torch", "faiss", "transformers", "numpy", "pyarrow", "tqdm", "huggingface_hub"]
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
+# Says on stderr when a model is loaded.
+TOLD = """
+import sys
+from retriever.encoders.encoder import Encoder
+from_spec = Encoder.from_spec
+def told(*arguments, **options):
+    print("LOADED", file=sys.stderr, flush=True)
+    return from_spec(*arguments, **options)
+Encoder.from_spec = told
+from cli.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_models):
+    """A folder that holds an index made with a tiny model, which other processes can load."""
+    folder = tmp_path_factory.mktemp("process")
+    with Index.create(folder / ".retriever", ModelChoice(str(tiny_models["bert"]))) as index:
+        index.add([Document("a", "w1 w2 w3 apples"), Document("b", "w4 w5 pears", "Title")])
+        index.add([Document(f"c{i}", f"w{i} stones") for i in range(100)])
+    return folder
+
+
+def command(*arguments, code="from cli.main import main; main()"):
+    return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+def run(folder, *arguments, **options):
+    """The finished process; its standard streams are pipes."""
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+class Terminal:
+    """A process whose chosen streams are one terminal, 100 columns wide."""
+
+    def __init__(self, folder, arguments, *, stdout=None, **environment):
+        self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 100))
+        unset = {"NO_COLOR", "RETRIEVER_INDEX", "COLUMNS"}
+        kept = {name: value for name, value in os.environ.items() if name not in unset}
+        self.process = subprocess.Popen(
+            arguments,
+            cwd=folder,
+            stdin=theirs,
+            stdout=theirs if stdout is None else stdout,
+            stderr=theirs,
+            env={**kept, "TERM": "xterm", **environment},
+        )
+        os.close(theirs)
+        self.shown = ""
+        self._unread = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        os.close(self._ours)
+
+    def until(self, text):
+        """Read on to the next `text`; returns what is shown from the last one up to it."""
+        while text not in self._unread:
+            chunk = self._read()
+            assert chunk, f"the end came before {text!r}, after {self._unread!r}"
+            self._unread += chunk
+        before, found, self._unread = self._unread.partition(text)
+        self.shown += before + found
+        return before + found
+
+    def rest(self):
+        """Everything up to the end of the process."""
+        while chunk := self._read():
+            self._unread += chunk
+        self.process.wait(60)
+        seen, self._unread = self._unread, ""
+        self.shown += seen
+        return seen
+
+    def type(self, text):
+        os.write(self._ours, text.encode())
+
+    def _read(self):
+        ready, _, _ = select.select([self._ours], [], [], 60)
+        assert ready, "nothing more came"
+        try:
+            chunk = os.read(self._ours, 65536)
+        except OSError:
+            # Linux ends a terminal that nobody else holds so.
+            return ""
+        # Half a character is nothing yet, which is not the end.
+        return self._decoder.decode(chunk) or self._read()
+
+
+def test_the_installed_command_runs(folder):
+    script = os.path.join(os.path.dirname(sys.executable), "retriever")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"retriever, version \d+\.\d+\.\d+\n", done.stdout)
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_shows_every_option_and_imports_nothing_heavy(folder, name):
+    code = (
+        "import json, sys\nfrom cli.main import run\n"
+        "code = run(sys.argv[1:])\n"
+        f"print(json.dumps([m for m in {HEAVY} if m in sys.modules]), file=sys.stderr)\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        command(*name.split(), "--help", code=code), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"Usage: retriever {name}".rstrip())
+    assert json.loads(done.stderr) == []
+    for short, long in re.findall(r"^  (-\w), (--[\w-]+)", done.stdout, re.M):
+        assert short != long
+    described = re.findall(r"^  (?:-\w, )?(--[\w/-]+|-k)", done.stdout, re.M)
+    assert described
+    if name == "":
+        assert re.findall(r"^  (\w+)  ", done.stdout, re.M) == COMMANDS[:-1]
+
+
+def test_every_option_has_a_help_text():
+    import click
+
+    from cli.main import cli
+
+    def check(group, path):
+        for name in group.list_commands(None):
+            found = group.get_command(None, name)
+            assert found.help, f"{path} {name}"
+            for parameter in found.params:
+                if isinstance(parameter, click.Option):
+                    assert parameter.help, f"{path} {name} {parameter.opts}"
+            if isinstance(found, click.Group):
+                check(found, f"{path} {name}")
+
+    check(cli, "retriever")
+
+
+def test_a_bm25_query_imports_neither_torch_nor_faiss(folder):
+    done = subprocess.run(
+        command("query", "apples", "--mode", "bm25", code=TOLD + ""),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    traced = subprocess.run(
+        [
+            *(sys.executable, "-X", "importtime", "-c", "from cli.main import main; main()"),
+            *("query", "apples", "--mode", "bm25"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.split("|")[-1].strip() for line in traced.stderr.splitlines()}
+    assert "numpy" in imported
+    assert not imported & (set(HEAVY) - {"numpy"})
+
+
+def test_words_are_marked_in_bold_at_a_terminal_and_with_stars_elsewhere(folder):
+    arguments = command("query", "apples", "--mode", "bm25")
+    with Terminal(folder, arguments) as terminal:
+        assert "\x1b[33m\x1b[1mapples\x1b[0m" in terminal.rest()
+        assert terminal.process.returncode == 0
+    with Terminal(folder, arguments, NO_COLOR="1") as terminal:
+        assert "w1 w2 w3 *apples*" in terminal.rest()
+        assert "\x1b" not in terminal.shown
+    assert "w1 w2 w3 *apples*" in run(folder, "query", "apples", "--mode", "bm25").stdout
+
+
+def test_the_prompt_answers_query_after_query_with_one_model(folder):
+    """Along the way: a blank line is no query, and a long query is one line of warning."""
+    with Terminal(folder, command("query", "-k", "1", code=TOLD)) as terminal:
+        terminal.until("> ")
+        terminal.type("w1 w2 w3\n")
+        assert re.search(r"  1  \d\.\d{4}  a", terminal.until("> "))
+        terminal.type("   \n")
+        assert "  1  " not in ESCAPE.sub("", terminal.until("> "))
+        terminal.type("pears\n")
+        assert re.search(r"  1  \d\.\d{4}  b", terminal.until("> "))
+        terminal.type("w1 " * 60 + "\n")
+        warned = ESCAPE.sub("", terminal.until("  1  ") + terminal.until("> "))
+        assert "warning: 1 of 1 texts are longer than the window of 40 word pieces" in warned
+        assert "UserWarning" not in warned
+        terminal.type("\x04")
+        terminal.rest()
+        assert terminal.process.returncode == 0
+        assert terminal.shown.count("LOADED") == 1
+
+
+def test_the_prompt_goes_nowhere_where_hits_go_to_a_file(folder):
+    arguments = command("query", "--mode", "bm25", "--json", "-k", "1")
+    with Terminal(folder, arguments, stdout=subprocess.PIPE) as terminal:
+        terminal.until("Ctrl-D ends.")
+        terminal.type("apples\n")
+        terminal.type("pears\n")
+        terminal.type("\x04")
+        out, _ = terminal.process.communicate(timeout=60)
+        assert [json.loads(line)["id"] for line in out.decode().splitlines()] == ["a", "b"]
+
+
+def test_a_filter_that_does_not_parse_is_shown_at_the_prompt_too(folder):
+    arguments = command("query", "--mode", "bm25", "--where", "n >")
+    with Terminal(folder, arguments) as terminal:
+        terminal.until("> ")
+        terminal.type("apples\n")
+        assert "filter, character 4" in terminal.rest()
+        assert terminal.process.returncode == 2
+
+
+def test_progress_is_shown_on_stderr_at_a_terminal_and_nowhere_else(tmp_path, tiny_models):
+    records = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(3000)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    arguments = ["index", "c.jsonl", "--model", str(tiny_models["bert"])]
+    with Terminal(tmp_path, command(*arguments), stdout=subprocess.PIPE) as terminal:
+        terminal.rest()
+        out = terminal.process.stdout.read().decode()
+        assert re.fullmatch(r"\.retriever: 3,000 added, [^\n]*\n", out)
+        assert terminal.process.wait(60) == 0
+        assert re.search(r"\d% \|[^|]+\| [\d,]+ passages, [\d,]+/s, \d+:\d+, ", terminal.shown)
+    quiet = run(tmp_path, *arguments, "-i", "other")
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    assert quiet.stdout.startswith("other: 3,000 added")
+
+
+def test_a_reader_that_leaves_early_is_no_error(folder, tmp_path):
+    queries = tmp_path / "q.txt"
+    queries.write_text("stones\n" * 5000)
+    with subprocess.Popen(
+        command("query", "--mode", "bm25", "--queries", queries),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline().startswith(b"== 1: stones")
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(60) == 0
+    assert errors == "note: ids are made from the order of the records: 1, 2, 3, ...\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_one_line(folder):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("query", "stones", "--mode", "bm25"),
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "retriever: No space left on device\n")
+
+
+def test_standard_input_is_a_source_and_a_file_of_queries(folder):
+    done = run(folder, "query", "--mode", "bm25", "--queries", "-", "--json", input="apples\npears")
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["a", "b"]
+    nothing = run(folder, "query", "--mode", "bm25", stdin=subprocess.DEVNULL)
+    assert nothing.returncode == 2
+    assert "give TEXT or --queries FILE" in nothing.stderr
+
+
+def test_text_of_any_script_is_printed_in_any_locale(tmp_path, tiny_models):
+    with Index.create(tmp_path / ".retriever", ModelChoice(str(tiny_models["bert"]))) as index:
+        index.add([Document("ключ", "Съешь же ещё 狐 🦊", "Füße")])
+    for locale in ("C", "C.UTF-8"):
+        environment = {**os.environ, "LC_ALL": locale}
+        done = run(tmp_path, "query", "съешь", "--mode", "bm25", env=environment, encoding="utf-8")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "ключ  Füße" in done.stdout
+        assert "*Съешь* же ещё 狐 🦊" in done.stdout

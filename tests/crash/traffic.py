@@ -1,0 +1,133 @@
+"""One writer and several readers of an index, as processes of their own.
+
+Run as ``traffic.py write FOLDER SECONDS`` or ``traffic.py read FOLDER SECONDS SEED``; prints what
+was done as a line of JSON. Documents come in groups of five, written, rewritten and deleted
+together: whoever reads must find five of them, all of one version, or none.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import workload
+
+from retriever.corpus import Document
+from retriever.engine import Hit, SearchSettings
+from retriever.index import Index
+from retriever.recreation import recreated
+
+GROUPS = 40
+SIZE = 5
+
+
+def text_of(group: int, item: int, version: int) -> str:
+    return f"group{group} group{group} group{group} item{item} version{version}"
+
+
+def members(group: int, version: int) -> list[Document]:
+    return [
+        Document(
+            f"{group}-{item}",
+            text_of(group, item, version),
+            metadata={"group": group, "item": item, "version": version},
+        )
+        for item in range(SIZE)
+    ]
+
+
+def write(folder: Path, seconds: float) -> Counter[str]:
+    chance, done = random.Random(1), Counter[str]()
+    live: set[int] = set()
+    end = time.monotonic() + seconds
+    version = 0
+    while time.monotonic() < end:
+        version += 1
+        if version % 25 == 0:
+            live = set(chance.sample(range(GROUPS), 12))
+            with recreated(folder) as index:
+                index.add([d for g in sorted(live) for d in members(g, version)], prune=True)
+            done["recreated"] += 1
+            continue
+        group = chance.randrange(GROUPS)
+        with Index.create(folder) as index:
+            if group not in live:
+                index.add(members(group, version))
+                live.add(group)
+                done["added"] += 1
+            elif chance.random() < 0.4:
+                index.add(members(group, version))
+                done["rewritten"] += 1
+            elif chance.random() < 0.5:
+                assert len(index.delete([f"{group}-{item}" for item in range(SIZE)])) == SIZE
+                live.remove(group)
+                done["deleted"] += 1
+            else:
+                assert len(index.delete_where(f"group = {group}")) == SIZE
+                live.remove(group)
+                done["deleted"] += 1
+    return done
+
+
+def check_group(hits: Sequence[Hit], group: int, what: str) -> bool:
+    """Whether the group was found; AssertionError where part of it was, or two versions."""
+    found = [hit for hit in hits if hit.metadata["group"] == group]
+    versions = {hit.metadata["version"] for hit in found}
+    seen = f"{what}: {[(hit.id, hit.metadata['version']) for hit in found]}"
+    assert len(found) in (0, SIZE), seen
+    assert len(versions) <= 1, seen
+    assert len({hit.id for hit in found}) == len(found), seen
+    for hit in hits:
+        told = hit.metadata
+        assert hit.id == f"{told['group']}-{told['item']}", seen
+        assert hit.passage == text_of(told["group"], told["item"], told["version"]), seen
+    return bool(found)
+
+
+def read(folder: Path, seconds: float, seed: int) -> Counter[str]:
+    chance, done = random.Random(seed), Counter[str]()
+    end = time.monotonic() + seconds
+    index = Index.open(folder)
+    while time.monotonic() < end:
+        group = chance.randrange(GROUPS)
+        query, where = f"group{group}", f"group = {group}"
+        for mode in ("bm25", "dense", "hybrid"):
+            settings = SearchSettings(mode=mode, k=20)
+            hits = index.search(query, settings)
+            if check_group(hits, group, mode):
+                done[mode] += 1
+                # The five stand first: nothing else is about the group.
+                assert {hit.metadata["group"] for hit in hits[:SIZE]} == {group}
+            assert mode != "bm25" or len(hits) in (0, SIZE)
+            check_group(index.search(query, settings, where=where), group, f"{mode} filtered")
+            done["searches"] += 2
+        facts = index.info()
+        assert facts["documents"] % SIZE == 0, facts
+        assert facts["passages"] == facts["documents"], facts
+        if chance.random() < 0.1:
+            problems = index.verify()
+            assert problems == [], problems
+            done["verified"] += 1
+        if chance.random() < 0.2:
+            index.close()
+            index = Index.open(folder)
+            done["opened"] += 1
+    index.close()
+    return done
+
+
+def main() -> None:
+    workload.install()
+    action, folder, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
+    seed = sys.argv[4:]
+    done = read(folder, seconds, int(seed[0])) if action == "read" else write(folder, seconds)
+    sys.stdout.write(json.dumps(done) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What `import retriever` promises: its names, its lightness, and one tree of errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import retriever
+from retriever import errors
+
+HEAVY = ["torch", "transformers", "faiss", "numpy", "pyarrow", "tqdm", "huggingface_hub"]
+
+
+def imported_by(code):
+    """Which of the heavy libraries a Python program has imported at its end."""
+    shown = f"import json, sys\n{code}\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    done = subprocess.run(
+        [sys.executable, "-c", shown], capture_output=True, text=True, check=True, timeout=60
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", retriever.__all__)
+def test_every_name_can_be_imported(name):
+    assert getattr(retriever, name).__name__ == name
+
+
+def test_names_that_do_not_exist_are_refused_as_python_does():
+    with pytest.raises(AttributeError, match="no attribute 'Indx'"):
+        _ = retriever.Indx
+    with pytest.raises(ImportError):
+        from retriever import Indx  # noqa: F401
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    assert imported_by("import retriever") == []
+
+
+def test_searching_by_bm25_needs_neither_torch_nor_faiss(tmp_path, fake_encoder):
+    with retriever.Index.create(tmp_path / "index") as index:
+        index.add([retriever.Document("1", "apples")])
+    code = (
+        "from retriever import Index, SearchSettings\n"
+        f"with Index.open({str(tmp_path / 'index')!r}) as index:\n"
+        "    assert index.search('apples', SearchSettings(mode='bm25'))"
+    )
+    assert imported_by(code) == ["numpy"]
+
+
+def test_every_error_is_a_retriever_error_with_an_exit_code():
+    tree = [getattr(errors, name) for name in errors.__all__]
+    assert all(issubclass(error, retriever.RetrieverError) for error in tree)
+    assert {error.exit_code for error in tree} == {1, 2, 3}
+
+
+def test_the_whole_path_with_the_bundled_model(tmp_path, minilm):
+    with retriever.Index.create(tmp_path / "index") as index:
+        index.add(
+            [
+                retriever.Document("cat", "The cat sat on the mat.", None, {"year": 2020}),
+                retriever.Document("qubit", "Quantum computers use qubits.", None, {"year": 1999}),
+                retriever.Document("dog", "Dogs are loyal animals.", "Dogs", {"year": 2021}),
+            ]
+        )
+        settings = retriever.SearchSettings(mode="dense", k=2)
+        assert index.search("feline", settings)[0].id == "cat"
+        [first, second] = index.search("physics of computing", settings)
+        assert first.id == "qubit"
+        assert first.score > second.score
+        [recent] = index.search("physics of computing", settings, where="year > 2020")
+        assert recent.id == "dog"
+        assert index.encoder.spec == minilm.spec
+        assert index.verify() == []

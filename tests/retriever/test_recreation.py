@@ -1,0 +1,197 @@
+"""Recreating an index: the old one serves until the new one is complete, whatever happens."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from indexes.lock import WriterLock
+from indexes.replacement import new_folder, old_folder
+from indexes.verify import verify
+from retriever import AnalyzerSettings, CommitSettings, Document, Index, SearchSettings, recreated
+from retriever.errors import ConfigError, IndexLockedError, NotAnIndexError
+
+ALL = SearchSettings(mode="dense", k=10_000)
+SMALL = CommitSettings(passages=100, window_passages=100)
+
+
+class Killed(BaseException):
+    """Ends the block as the death of the process would: nothing runs after it."""
+
+
+def documents(n, word="old"):
+    return [Document(f"{word}{i}", f"{word} text {i}") for i in range(n)]
+
+
+def held(folder):
+    with Index.open(folder) as index:
+        return {hit.id for hit in index.search("text", ALL)}
+
+
+def ids(*lists):
+    return {document.id for documents in lists for document in documents}
+
+
+def interrupted(n, error=Killed):
+    yield from documents(n, "new")
+    raise error("now")
+
+
+@pytest.fixture
+def folder(tmp_path, fake_encoder):
+    """An index of twenty old documents; sound afterwards, with nothing left beside it."""
+    folder = tmp_path / "my.index"
+    with Index.create(folder) as index:
+        index.add(documents(20))
+    yield folder
+    assert verify(folder) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my.index"]
+
+
+def test_the_old_index_serves_until_the_block_ends(folder):
+    with Index.open(folder) as reader:
+        with recreated(folder) as index:
+            index.add(documents(30, "new"), prune=True)
+            assert held(folder) == ids(documents(20))
+            assert {hit.id for hit in reader.search("text", ALL)} == ids(documents(20))
+        assert held(folder) == ids(documents(30, "new"))
+        assert {hit.id for hit in reader.search("text", ALL)} == ids(documents(30, "new"))
+
+
+def test_a_failed_recreation_keeps_the_old_index_and_goes_on_later(folder, fake_encoder):
+    with pytest.raises(RuntimeError, match="now"), recreated(folder) as index:
+        index.add(interrupted(300, RuntimeError), prune=True)
+    assert held(folder) == ids(documents(20))
+    before = fake_encoder.encoded
+    with recreated(folder) as index:
+        index.add(documents(310, "new"), prune=True)
+    assert fake_encoder.encoded - before == 10
+    assert held(folder) == ids(documents(310, "new"))
+
+
+def test_a_killed_recreation_keeps_the_old_index_and_loses_one_segment_at_most(
+    folder, fake_encoder
+):
+    with pytest.raises(Killed), recreated(folder) as index:
+        index.add(interrupted(2000), commit=SMALL, prune=True)
+    assert held(folder) == ids(documents(20))
+    before = fake_encoder.encoded
+    with recreated(folder) as index:
+        index.add(documents(2000, "new"), prune=True)
+    assert fake_encoder.encoded - before <= 512
+    assert held(folder) == ids(documents(2000, "new"))
+
+
+def test_other_sources_on_the_second_attempt_leave_nothing_of_the_first(folder):
+    with pytest.raises(Killed), recreated(folder) as index:
+        index.add(interrupted(1000), commit=SMALL, prune=True)
+    with recreated(folder) as index:
+        index.add(documents(5, "third"), prune=True)
+    assert held(folder) == ids(documents(5, "third"))
+
+
+def test_other_settings_on_the_second_attempt_start_anew(folder, fake_encoder):
+    with pytest.raises(RuntimeError), recreated(folder) as index:
+        index.add(interrupted(300, RuntimeError), prune=True)
+    before = fake_encoder.encoded
+    with recreated(folder, analyzer=AnalyzerSettings("german")) as index:
+        index.add(documents(300, "new"), prune=True)
+    assert fake_encoder.encoded - before == 300
+    with Index.open(folder) as index:
+        assert index.analyzer.settings.language == "german"
+
+
+def test_settings_of_the_old_index_can_be_changed(folder):
+    with recreated(folder, analyzer=AnalyzerSettings("none")) as index:
+        index.add(documents(3), prune=True)
+    with Index.open(folder) as index:
+        assert index.analyzer.settings.language == "none"
+
+
+@pytest.mark.parametrize("damage", ["segment", "database", "settings"])
+def test_a_damaged_index_can_be_recreated(folder, damage):
+    if damage == "segment":
+        shutil.rmtree(folder / "segments")
+    elif damage == "database":
+        content = (folder / "index.sqlite").read_bytes()
+        (folder / "index.sqlite").write_bytes(content[:100] + b"\xff" * 3000)
+    else:
+        (folder / "index.sqlite").unlink()
+    with recreated(folder) as index:
+        index.add(documents(7, "new"), prune=True)
+    assert held(folder) == ids(documents(7, "new"))
+
+
+def test_a_second_writer_is_refused_meanwhile(folder):
+    with recreated(folder) as index:
+        index.add(documents(3, "new"), prune=True)
+        with Index.open(folder) as old, pytest.raises(IndexLockedError):
+            old.add(documents(1))
+        with pytest.raises(IndexLockedError), recreated(folder):
+            pass
+    with WriterLock(folder), pytest.raises(IndexLockedError), recreated(folder):
+        pass
+
+
+def test_what_a_finished_replacement_left_beside_is_removed(folder, tmp_path):
+    shutil.copytree(folder, new_folder(folder))
+    shutil.copytree(folder, old_folder(folder))
+    with recreated(folder) as index:
+        index.add(documents(2, "new"), prune=True)
+    assert held(folder) == ids(documents(2, "new"))
+
+
+def test_without_an_old_index_a_new_one_is_made(folder, tmp_path):
+    for name in ("fresh", "empty"):
+        place = folder / name
+        if name == "empty":
+            place.mkdir()
+        with recreated(place) as index:
+            index.add(documents(2))
+        assert held(place) == ids(documents(2))
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["my.index", ".my.index.retriever-new", ".my.index.retriever-old", "photos"],
+)
+def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, name):
+    (tmp_path / name).mkdir(exist_ok=True)
+    precious = tmp_path / name / "precious.txt"
+    precious.write_text("keep me")
+    where = tmp_path / name if name == "photos" else folder
+    with pytest.raises(NotAnIndexError, match=r"precious\.txt"), recreated(where):
+        pass
+    assert precious.read_text() == "keep me"
+    assert held(folder) == ids(documents(20))
+    precious.unlink()
+    if name != "my.index":
+        (tmp_path / name).rmdir()
+
+
+def test_the_current_folder_is_not_pulled_away(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match="another folder"), recreated("."):
+        pass
+
+
+def test_a_link_to_an_index_stays_a_link(folder, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with recreated(link) as index:
+        index.add(documents(4, "new"), prune=True)
+    assert link.is_symlink()
+    assert held(link) == held(folder) == ids(documents(4, "new"))
+    link.unlink()
+
+
+def test_an_index_can_be_made_in_the_current_folder(folder, tmp_path, monkeypatch):
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    with Index.create(".") as index:
+        index.add(documents(3))
+    assert held(".") == held(place) == ids(documents(3))
+    shutil.rmtree(place)
