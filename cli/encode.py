@@ -51,8 +51,8 @@ def command(
     """
     from cli.progress import EncodingProgress, warn_reader
     from retriever.corpus import CorpusReader, Fields
+    from retriever.encoders.choice import ModelChoice
     from retriever.export import check_output, encode_to_file
-    from retriever.index import ModelChoice
 
     reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
     check_output(output)

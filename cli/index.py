@@ -67,8 +67,10 @@ def command(
     """
     from cli.progress import EncodingProgress, human_bytes, warn_reader
     from retriever.corpus import CorpusReader, Fields
-    from retriever.index import Index, ModelChoice, size_on_disk
-    from retriever.indexing import IndexingReport, PassageSettings
+    from retriever.encoders.choice import ModelChoice
+    from retriever.index import Index, size_on_disk
+    from retriever.passages import PassageSettings
+    from retriever.progress import IndexingReport
     from retriever.recreation import recreated
 
     started = time.monotonic()

@@ -82,7 +82,8 @@ def command(
     hit. Higher scores are better; equal ones are ordered by id.
     """
     from cli.filters import pointing
-    from retriever.index import Index, ModelChoice
+    from retriever.encoders.choice import ModelChoice
+    from retriever.index import Index
 
     if text and queries is not None:
         raise click.UsageError("give either TEXT or --queries")

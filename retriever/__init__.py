@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from indexes.bm25 import BM25Settings
     from retriever.analysis import Analyzer, AnalyzerSettings
     from retriever.corpus import CorpusReader, Document, Fields
+    from retriever.encoders.choice import ModelChoice
     from retriever.encoders.encoder import Encoder
     from retriever.encoders.spec import EncoderSpec
     from retriever.engine import Hit, SearchSettings
     from retriever.errors import RetrieverError
     from retriever.fusion import FusionSettings
-    from retriever.index import Index, ModelChoice
-    from retriever.indexing import CommitSettings, IndexingReport, PassageSettings
+    from retriever.index import Index
+    from retriever.indexing import CommitSettings
+    from retriever.passages import PassageSettings
+    from retriever.progress import IndexingReport
     from retriever.recreation import recreated
 
 _HOMES = {
@@ -40,9 +43,9 @@ _HOMES = {
     "FusionSettings": "retriever.fusion",
     "Hit": "retriever.engine",
     "Index": "retriever.index",
-    "IndexingReport": "retriever.indexing",
-    "ModelChoice": "retriever.index",
-    "PassageSettings": "retriever.indexing",
+    "IndexingReport": "retriever.progress",
+    "ModelChoice": "retriever.encoders.choice",
+    "PassageSettings": "retriever.passages",
     "RetrieverError": "retriever.errors",
     "SearchSettings": "retriever.engine",
     "recreated": "retriever.recreation",

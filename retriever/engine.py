@@ -191,7 +191,7 @@ class Engine:
     ) -> _Candidates:
         mode = self._settings.mode
         matched = [np.empty(0, np.int64) for _ in nearest]
-        terms = self._bm25.query(query.terms)
+        terms = self._bm25.query(() if mode == "dense" else query.terms)
         if mode != "dense":
             matches = terms.search(depth, self._filter)
             matched = [matches.positions[matches.segments == i] for i in range(len(nearest))]

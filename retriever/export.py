@@ -16,7 +16,8 @@ from indexes.durable import storage_errors
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.indexing import Progress, passage_text
+from retriever.indexing import passage_text
+from retriever.progress import Progress
 
 _WINDOW = 8192
 

@@ -9,7 +9,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,35 +19,12 @@ from retriever.analysis import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.metadata import document_fault
 from retriever.encoders.encoder import Encoder
-from retriever.errors import ConfigError, SourceError
-from retriever.passages import split_passages
+from retriever.errors import SourceError
+from retriever.passages import OnLong, PassageSettings, split_passages
+from retriever.progress import IndexingReport, Progress
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
-
-OnLong = Literal["split", "truncate", "error"]
-
-
-@dataclass(frozen=True, slots=True)
-class PassageSettings:
-    """How texts longer than the encoder's window are treated; stored with the index.
-
-    Attributes:
-        on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
-        overlap: word pieces that neighbouring passages share at most.
-
-    Raises:
-        ConfigError: a value that is impossible.
-    """
-
-    on_long: Literal["split", "truncate"] = "split"
-    overlap: int = 48
-
-    def __post_init__(self) -> None:
-        if self.on_long not in ("split", "truncate"):
-            raise ConfigError(f"on_long: expected split or truncate, found {self.on_long!r}")
-        if self.overlap < 0:
-            raise ConfigError(f"overlap: expected 0 or more, found {self.overlap}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +41,6 @@ class CommitSettings:
     seconds: float = 60.0
     window_pieces: int = 65536
     window_passages: int = 8192
-
-
-@dataclass(slots=True)
-class IndexingReport:
-    """What indexing did, counted as it goes.
-
-    Attributes:
-        added, updated, unchanged: documents; an update of metadata alone needs no encoding.
-        deleted: documents removed because they are not in the new corpus.
-        passages: passages encoded.
-        pieces: word pieces encoded.
-        split: documents that became more than one passage.
-        truncated: documents of which the end was cut off, because `on_long` says so or because
-            their title alone fills half the window.
-    """
-
-    added: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    deleted: int = 0
-    passages: int = 0
-    pieces: int = 0
-    split: int = 0
-    truncated: int = 0
-
-
-class Progress(Protocol):
-    """Told how far indexing is."""
-
-    def window(self, passages: int) -> None:
-        """A window of so many passages is about to be encoded."""
-
-    def encoded(self, passages: int, pieces: int) -> None:
-        """So many more passages of the window are encoded."""
-
-
-class NoProgress:
-    """Tells nobody."""
-
-    def window(self, passages: int) -> None:
-        """Do nothing."""
-
-    def encoded(self, passages: int, pieces: int) -> None:
-        """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -343,17 +276,3 @@ def content_hash(document: Document) -> bytes:
     title = document.title or ""
     content = f"{len(title)} {title}{document.text}".encode()
     return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:
-    """What to do with long texts in an existing index.
-
-    Raises:
-        ConfigError: the index was made with the other of split and truncate.
-    """
-    if wanted in (None, "error", stored.on_long):
-        return wanted or stored.on_long
-    raise ConfigError(
-        f"--on-long {wanted}: this index was made with {stored.on_long}; mixing the two would "
-        "make its scores depend on history: use --recreate to change it"
-    )

@@ -5,6 +5,35 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from retriever.errors import ConfigError
+
+OnLong = Literal["split", "truncate", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageSettings:
+    """How texts longer than the encoder's window are treated; stored with the index.
+
+    Attributes:
+        on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
+        overlap: word pieces that neighbouring passages share at most.
+
+    Raises:
+        ConfigError: a value that is impossible.
+    """
+
+    on_long: Literal["split", "truncate"] = "split"
+    overlap: int = 48
+
+    def __post_init__(self) -> None:
+        if self.on_long not in ("split", "truncate"):
+            raise ConfigError(f"on_long: expected split or truncate, found {self.on_long!r}")
+        if self.overlap < 0:
+            raise ConfigError(f"overlap: expected 0 or more, found {self.overlap}")
+
 
 # A sentence ends at closing punctuation before white space, at a full-width stop, or at a line
 # break that starts a new paragraph or list item.
@@ -68,3 +97,17 @@ def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
     """The least choice in [low, high]."""
     index = bisect_left(choices, low)
     return choices[index] if index < len(choices) and choices[index] <= high else None
+
+
+def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:
+    """What to do with long texts in an existing index.
+
+    Raises:
+        ConfigError: the index was made with the other of split and truncate.
+    """
+    if wanted in (None, "error", stored.on_long):
+        return wanted or stored.on_long
+    raise ConfigError(
+        f"--on-long {wanted}: this index was made with {stored.on_long}; mixing the two would "
+        "make its scores depend on history: use --recreate to change it"
+    )

@@ -19,9 +19,10 @@ from indexes.replacement import (
     replace_folder,
 )
 from retriever.analysis import AnalyzerSettings
+from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError, NotAnIndexError
-from retriever.index import Index, ModelChoice, own_name
-from retriever.indexing import PassageSettings
+from retriever.index import Index, own_name
+from retriever.passages import PassageSettings
 
 # Says that the folder is an unfinished recreation, and with which settings it was begun.
 _MARKER = f"{DATABASE_FILE}-unfinished"

@@ -33,13 +33,8 @@ SWEPT = {
     "recreate": (DOCUMENTS, Operation("recreate", CHANGED)),
 }
 STORAGE = (
-    "database.py",
-    "durable.py",
-    "lock.py",
-    "recreation.py",
-    "replacement.py",
-    "segment.py",
-    "writer.py",
+    *("database.py", "durable.py", "lock.py", "recreation.py"),
+    *("replacement.py", "segment.py", "writer.py"),
 )
 
 
@@ -116,7 +111,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(
     seen = []
     # Line by line at the end, where commits become visible and folders change places.
     last = 40 if kind == "recreate" else 15
-    for dies_at in [*range(1, lines - last, lines // 16), *range(lines - last, lines)]:
+    for dies_at in [*range(1, lines - last, lines // 12), *range(lines - last, lines)]:
         place = tmp_path / str(dies_at)
         shutil.copytree(template, place)
         folder = place / "index"

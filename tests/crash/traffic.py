@@ -102,7 +102,8 @@ def read(folder: Path, seconds: float, seed: int) -> Counter[str]:
             if check_group(hits, group, mode):
                 done[mode] += 1
                 # The five stand first: nothing else is about the group.
-                assert {hit.metadata["group"] for hit in hits[:SIZE]} == {group}
+                first = [hit.metadata["group"] for hit in hits[:SIZE]]
+                assert set(first) == {group}, f"{mode}: {first} for {group}"
             assert mode != "bm25" or len(hits) in (0, SIZE)
             check_group(index.search(query, settings, where=where), group, f"{mode} filtered")
             done["searches"] += 2

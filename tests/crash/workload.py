@@ -40,9 +40,12 @@ VOCABULARY = [f"word{i}" for i in range(60)]
 
 
 class HashEncoder:
-    """Stands in for `Encoder`: a vector is the sum of its words' pseudo-random directions."""
+    """Stands in for `Encoder`: a vector is the sum of its words' pseudo-random directions.
 
-    def __init__(self, dimensions: int = 24) -> None:
+    With this many dimensions any two directions are almost at right angles.
+    """
+
+    def __init__(self, dimensions: int = 256) -> None:
         self.spec = EncoderSpec("hash", "0" * 64, dimensions, 64)
         self._directions: dict[int, NDArray[np.float64]] = {}
 

@@ -11,7 +11,7 @@ import pytest
 from retriever import Document
 from retriever.errors import ConfigError, SourceError, StorageError
 from retriever.export import encode_to_file
-from retriever.indexing import NoProgress
+from retriever.progress import NoProgress
 
 LONG = " ".join(f"w{i}" for i in range(100))
 
