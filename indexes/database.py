@@ -4,7 +4,8 @@
 
 ======================  ============================================================
 documents               one row a document: the user's id, title, text, metadata (a JSON
-                        object) and a hash of title and text
+                        object), a hash of title and text, and a
+                        checksum over the row and its passages
 passages                one row a passage: its stable int64 id and which characters of its
                         document it covers
 segments                the live segments, each with the SHA-256 of its manifest
@@ -39,7 +40,8 @@ CREATE TABLE documents (
     title TEXT,
     text TEXT NOT NULL,
     metadata TEXT NOT NULL,
-    hash BLOB NOT NULL
+    hash BLOB NOT NULL,
+    checksum BLOB NOT NULL
 );
 CREATE TABLE passages (
     passage INTEGER PRIMARY KEY,

@@ -41,7 +41,12 @@ def search_flat(
 
     Raises:
         MissingExtraError: FAISS is not installed.
+        ValueError: queries and vectors have different dimensions.
     """
+    if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"expected queries of shape (q, {vectors.shape[1]}), found {queries.shape}"
+        )
     if allowed is not None:
         chosen = np.flatnonzero(allowed)
         if len(chosen) <= len(vectors) * _GATHER_SHARE:

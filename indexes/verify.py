@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksum import document_checksum
 from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
 from indexes.durable import storage_errors
 from indexes.errors import DamagedIndexError
@@ -75,6 +76,8 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     ).fetchone()
     if orphans:
         yield f"{database}: {orphans} documents have no passage"
+    for id_ in _altered_documents(connection):
+        yield f"{database}: the document {id_!r} was altered (its checksum differs)"
     stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
     dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
     kept = [np.empty(0, np.int64)]
@@ -93,6 +96,23 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
     if read_setting(connection, "next_passage") <= newest:
         yield f"{database}: the next passage id would be given out a second time"
+
+
+def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
+    rows = connection.execute(
+        "SELECT doc, id, title, text, metadata, hash, checksum FROM documents ORDER BY doc"
+    )
+    for doc, id_, title, text, metadata, content_hash, checksum in rows:
+        passages = connection.execute(
+            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+        ).fetchall()
+        try:
+            found = document_checksum(id_, title, text, metadata, content_hash, passages)
+            altered = found != checksum
+        except (AttributeError, TypeError, ValueError):
+            altered = True
+        if altered:
+            yield id_
 
 
 def _segment_problems(

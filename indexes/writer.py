@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksum import document_checksum
 from indexes.database import (
     SEGMENTS_FOLDER,
     create_database,
@@ -146,7 +147,8 @@ class Writer:
             documents: with distinct ids.
             vectors: (n, d) float32, one row a passage, documents in order.
             tokens: the terms of each of the n passages.
-            metadata: new metadata of stored documents whose text has not changed, by id.
+            metadata: new metadata of stored documents whose text has not changed, by id; ids that
+                the index does not hold are passed over.
 
         Raises:
             StorageError: the disk is full or cannot be written; the index is as before.
@@ -168,9 +170,7 @@ class Writer:
             for document in documents:
                 passage = self._insert(document, passage)
             for id_, value in (metadata or {}).items():
-                self._connection.execute(
-                    "UPDATE documents SET metadata = ? WHERE id = ?", (metadata_json(value), id_)
-                )
+                self._replace_metadata(id_, metadata_json(value))
             if manifest_hash is not None:
                 self._connection.execute(
                     "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest_hash)
@@ -212,23 +212,42 @@ class Writer:
         return found
 
     def _insert(self, document: NewDocument, passage: int) -> int:
+        passages = [(passage + i, *span) for i, span in enumerate(document.spans)]
+        row = (
+            document.id,
+            document.title,
+            document.text,
+            metadata_json(document.metadata),
+            document.hash,
+        )
         cursor = self._connection.execute(
-            "INSERT INTO documents (id, title, text, metadata, hash) VALUES (?, ?, ?, ?, ?)",
-            (
-                document.id,
-                document.title,
-                document.text,
-                metadata_json(document.metadata),
-                document.hash,
-            ),
+            "INSERT INTO documents (id, title, text, metadata, hash, checksum) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (*row, document_checksum(*row, passages)),
         )
         doc = cursor.lastrowid
         self._connection.executemany(
             "INSERT INTO passages VALUES (?, ?, ?, ?)",
-            [(passage + i, doc, *span) for i, span in enumerate(document.spans)],
+            [(id_, doc, start, stop) for id_, start, stop in passages],
         )
         self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
         return passage + len(document.spans)
+
+    def _replace_metadata(self, id_: str, metadata: str) -> None:
+        row = self._connection.execute(
+            "SELECT doc, title, text, hash FROM documents WHERE id = ?", (id_,)
+        ).fetchone()
+        if row is None:
+            return
+        doc, title, text, content_hash = row
+        passages = self._connection.execute(
+            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+        ).fetchall()
+        checksum = document_checksum(id_, title, text, metadata, content_hash, passages)
+        self._connection.execute(
+            "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?",
+            (metadata, checksum, doc),
+        )
 
     def _bury(self, ids: Sequence[str]) -> None:
         wanted = (json.dumps(list(ids)),)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import retriever.index
+import retriever.encoders.choice
 import retriever.indexing
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
@@ -87,7 +87,7 @@ def install(replace: Callable[[object, str, object], None] = setattr) -> None:
     folder = ModelFolder("hash", Path(), encoder.spec.weights, None)
     replace(Encoder, "load", lambda *_, **__: encoder)
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
-    replace(retriever.index, "find_model", lambda *_, **__: folder)
+    replace(retriever.encoders.choice, "find_model", lambda *_, **__: folder)
     replace(retriever.indexing, "_CHUNK", GROUP)
 
 

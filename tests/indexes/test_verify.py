@@ -170,8 +170,18 @@ def test_the_files_of_another_index_are_found(index: Path, tmp_path: Path) -> No
             "1 stored passages lie in no segment",
         ),
         (
-            "INSERT INTO documents VALUES (900, 'x', NULL, 't', '{}', x'00')",
+            "INSERT INTO documents VALUES (900, 'x', NULL, 't', '{}', x'00', x'00')",
             "1 documents have no passage",
+        ),
+        ("UPDATE documents SET text = text || '.' WHERE id = 'e'", "'e' was altered"),
+        ("UPDATE documents SET title = 'other' WHERE id = 'e'", "'e' was altered"),
+        ("UPDATE documents SET metadata = '{\"a\": 1}' WHERE id = 'e'", "'e' was altered"),
+        ("UPDATE documents SET hash = x'00' WHERE id = 'e'", "'e' was altered"),
+        ("UPDATE documents SET id = 'f' WHERE id = 'e'", "'f' was altered"),
+        (
+            "UPDATE passages SET stop = stop - 1 WHERE passage = (SELECT max(passage) "
+            "FROM passages)",
+            "was altered",
         ),
         ("DELETE FROM documents WHERE id = 'e'", "refers to a documents row that is missing"),
         ("UPDATE settings SET value = '2' WHERE key = 'next_passage'", "a second time"),
