@@ -9,6 +9,7 @@ hand. The corpus is `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl` unless another
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -104,7 +105,8 @@ def _encoding(texts: Sequence[str]) -> list[tuple[str, ...]]:
     ]
     for name, chunks in (
         ("short, as they are", [texts[i : i + 1024] for i in range(0, 5 * 1024, 1024)]),
-        ("joined to about 120 pieces", _joined(texts, encoder, 120, 5, 256)),
+        ("5 to 16 joined", _joined(texts, 5, 16, 5, 256)),
+        ("12 joined", _joined(texts, 12, 12, 5, 256)),
     ):
         ratios, rates, differences = [], [], []
         for chunk in chunks:
@@ -132,22 +134,13 @@ def _encoding(texts: Sequence[str]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _joined(
-    texts: Sequence[str], encoder: Any, pieces: int, chunks: int, size: int
-) -> list[list[str]]:
-    """Passages of about `pieces` word pieces, made of neighbouring texts."""
-    passages: list[str] = []
-    current: list[str] = []
-    length = 0
-    for text in texts:
-        current.append(text)
-        length += len(encoder.tokenize([text])[0]) - 2
-        if length >= pieces:
-            passages.append(". ".join(current))
-            current, length = [], 0
-        if len(passages) == chunks * size:
-            break
-    random.Random(0).shuffle(passages)
+def _joined(texts: Sequence[str], least: int, most: int, chunks: int, size: int) -> list[list[str]]:
+    """Passages made of `least` to `most` neighbouring texts, in `chunks` lists of `size`."""
+    draw = random.Random(0)
+    source = itertools.cycle(texts)
+    passages = [
+        ". ".join(itertools.islice(source, draw.randint(least, most))) for _ in range(chunks * size)
+    ]
     return [passages[i : i + size] for i in range(0, len(passages), size)]
 
 

@@ -47,7 +47,7 @@ def index(corpus: Path, work: Path) -> None:
 
 
 def ask(name: str, queries: list[str], work: Path) -> dict[str, Any]:
-    """Seconds to open or build, then seconds for each query, top 100, the first included."""
+    """Seconds to open or build, then seconds for each query, top 10, the first included."""
     started = time.perf_counter()
     search = {"retriever": _retriever, "bm25s": _bm25s, "rank-bm25": _rank_bm25}[name](work)
     opened = time.perf_counter() - started
@@ -63,7 +63,7 @@ def _retriever(work: Path) -> Callable[[str], object]:
     from retriever import Index, SearchSettings
 
     opened = Index.open(work / "index")
-    settings = SearchSettings(mode="bm25", k=100)
+    settings = SearchSettings(mode="bm25", k=10)
     return lambda query: opened.search(query, settings)
 
 
@@ -75,7 +75,7 @@ def _bm25s(work: Path) -> Callable[[str], object]:
     side = bm25s.BM25.load(str(work / "peer/bm25s"))
     return lambda query: side.retrieve(
         bm25s.tokenize(query, stopwords="en", stemmer=stemmer, show_progress=False),
-        k=100,
+        k=10,
         show_progress=False,
     )
 
@@ -92,7 +92,7 @@ def _rank_bm25(work: Path) -> Callable[[str], object]:
 
     def search(query: str) -> object:
         scores = side.get_scores(analyzer.tokens(query))
-        return np.argsort(-scores)[:100]
+        return np.argsort(-scores)[:10]
 
     return search
 

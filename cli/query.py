@@ -52,7 +52,9 @@ Print = Callable[[list["Hit"], str, str | None], None]
 )
 @click.option("--k1", type=float, help="BM25: saturation of term frequency.")
 @click.option("--b", type=float, help="BM25: normalisation by length, 0 to 1.")
-@click.option("--depth", type=click.IntRange(min=1), help="Candidate passages from each component.")
+@click.option(
+    "--depth", type=click.IntRange(min=1), help="Candidate passages from each component (hybrid)."
+)
 @click.option("--explain", is_flag=True, help="Show a table of component scores and ranks.")
 @click.option("--full", is_flag=True, help="Show whole passages.")
 @model_options

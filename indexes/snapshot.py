@@ -131,6 +131,9 @@ class Snapshot:
 class Reader:
     """Reads one index folder; sees every commit made before each `snapshot` block.
 
+    Attributes:
+        openings: how often an index was opened; grows when the folder was replaced by another.
+
     Raises:
         NotAnIndexError, FormatVersionError, DamagedIndexError
     """
@@ -138,6 +141,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._connection, self._opened = _connect(folder)
+        self.openings = 1
         self._segments: dict[tuple[int, str], Segment] = {}
         self._snapshot: Snapshot | None = None
 
@@ -214,6 +218,7 @@ class Reader:
             connection, opened = _connect(self.folder)
             self.close()
             self._connection, self._opened = connection, opened
+            self.openings += 1
 
 
 def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:

@@ -37,8 +37,9 @@ class SearchSettings:
     Attributes:
         mode: ``dense`` by cosine, ``bm25``, or ``hybrid``, which fuses the two.
         k: hits wanted, at least 1.
-        depth: passages taken from each component as candidates, at least 1; raised to 2 * k, and
-            further where the candidates belong to fewer than `k` documents.
+        depth: passages taken from each component as candidates in the mode ``hybrid``, at least
+            1; raised to 2 * k, and further where they belong to fewer than `k` documents. The
+            other modes are exact whatever it is.
         fusion: how ``hybrid`` combines.
         bm25: variant and parameters of BM25.
 
@@ -151,7 +152,9 @@ class Engine:
         Modes ``dense`` and ``hybrid`` can rank every document; ``bm25`` only those that hold a
         query term.
         """
-        depth = max(self._settings.depth, 2 * self._settings.k)
+        depth = 2 * self._settings.k
+        if self._settings.mode == "hybrid":
+            depth = max(depth, self._settings.depth)
         found: list[list[Hit]] = [[] for _ in queries]
         open_queries = list(range(len(queries)))
         while open_queries and self._snapshot.segments:
@@ -190,35 +193,38 @@ class Engine:
         self, query: Query, nearest: Sequence[NDArray[np.int64]], depth: int
     ) -> _Candidates:
         mode = self._settings.mode
-        matched = [np.empty(0, np.int64) for _ in nearest]
-        terms = self._bm25.query(() if mode == "dense" else query.terms)
-        if mode != "dense":
-            matches = terms.search(depth, self._filter)
-            matched = [matches.positions[matches.segments == i] for i in range(len(nearest))]
+        if mode == "bm25":
+            return self._bm25_candidates(query, depth)
+        terms = self._bm25.query(query.terms if mode == "hybrid" else ())
+        matches = terms.search(depth, self._filter)
         columns: list[tuple[NDArray[Any], ...]] = []
         for index, live in enumerate(self._snapshot.segments):
-            positions = np.union1d(nearest[index], matched[index])
-            dense = np.zeros(len(positions))
-            if query.vector is not None and mode != "bm25" and len(positions):
-                # In float64, so that equal vectors get equal scores wherever they lie.
-                chosen = live.segment.vectors[positions].astype(np.float64)
-                dense = np.clip(chosen @ query.vector.astype(np.float64), -1, 1)
-            bm25, match = np.zeros(len(positions)), np.zeros(len(positions), np.bool_)
-            if mode != "dense":
-                bm25, match = terms.at(index, positions)
-            columns.append((live.segment.ids[positions], dense, bm25, match))
+            matched = matches.positions[matches.segments == index]
+            positions = np.union1d(nearest[index], matched)
+            # In float64, so that equal vectors get equal scores wherever they lie.
+            chosen = live.segment.vectors[positions].astype(np.float64)
+            dense = np.clip(chosen @ np.asarray(query.vector, np.float64), -1, 1)
+            columns.append((live.segment.ids[positions], dense, *terms.at(index, positions)))
         ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
         dense = np.round(dense, _DECIMALS)
-        if mode == "bm25":
-            complete = len(matches.scores) < depth
-            floor = -np.inf if complete else float(matches.scores[-1])
-            return _Candidates(ids, bm25, dense, bm25, match, complete, floor)
         complete = sum(map(len, nearest)) < depth
         if mode == "dense":
             floor = -np.inf if complete else float(dense.min()) + _ROUNDING
             return _Candidates(ids, dense, dense, bm25, match, complete, floor)
         scores = fuse(dense, bm25, match, self._settings.fusion)
         return _Candidates(ids, scores, dense, bm25, match, complete, -np.inf)
+
+    def _bm25_candidates(self, query: Query, depth: int) -> _Candidates:
+        matches = self._bm25.query(query.terms).search(depth, self._filter)
+        ids = np.empty(len(matches.scores), np.int64)
+        for index, live in enumerate(self._snapshot.segments):
+            here = matches.segments == index
+            ids[here] = live.segment.ids[matches.positions[here]]
+        complete = len(ids) < depth
+        floor = -np.inf if complete else float(matches.scores[-1])
+        everyone = np.ones(len(ids), np.bool_)
+        none = np.zeros(len(ids))
+        return _Candidates(ids, matches.scores, none, matches.scores, everyone, complete, floor)
 
     def _rank(self, found: _Candidates) -> list[Hit] | None:
         """The hits, or None where more candidates are needed to be sure of them."""

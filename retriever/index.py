@@ -13,7 +13,7 @@ from typing import Any
 from indexes.database import DATABASE_FILE, FORMAT_VERSION, is_index, require_vacant
 from indexes.replacement import recover_replacement
 from indexes.segment import Segment
-from indexes.snapshot import Reader
+from indexes.snapshot import Reader, Snapshot
 from indexes.verify import verify
 from indexes.where import Where, compile_where
 from indexes.writer import Writer
@@ -36,7 +36,8 @@ class Index:
     """An index folder: documents, their vectors and their BM25 postings.
 
     Make one with `Index.create` or `Index.open`; use it as a context manager or call `close`.
-    Reading methods see every commit made before the call. Changing methods hold the writer lock
+    Reading methods see every commit made before the call, and follow an index made anew under the
+    same name, with its encoder and analyser. Changing methods hold the writer lock
     while they run. One object serves one thread.
 
     Attributes:
@@ -50,22 +51,32 @@ class Index:
         self._choice = choice
         self._encoder = encoder
         self._reader = Reader(folder)
+        self._settings_of: int | None = None
         try:
-            self._read_settings()
-            choice.check(self.encoder_spec, folder)
+            self._follow_replacement()
         except BaseException:
             self.close()
             raise
 
-    def _read_settings(self) -> None:
+    def _follow_replacement(self) -> None:
+        """Read the index's settings, unless they are those of the folder that is there now."""
+        with self._reader.snapshot() as snapshot:
+            if self._settings_of == self._reader.openings:
+                return
+            self._read_settings(snapshot)
+            self._choice.check(self.encoder_spec, self.folder)
+            if self._encoder and self._encoder.spec.fingerprint != self.encoder_spec.fingerprint:
+                self._encoder = None
+            self._settings_of = self._reader.openings
+
+    def _read_settings(self, snapshot: Snapshot) -> None:
         try:
-            with self._reader.snapshot() as snapshot:
-                self.encoder_spec = EncoderSpec.from_json(snapshot.setting("encoder"))
-                self.analyzer = Analyzer(
-                    AnalyzerSettings.from_json(snapshot.setting("analyzer")),
-                    snapshot.setting("stop_list"),
-                )
-                self.passages = PassageSettings(**snapshot.setting("passages"))
+            self.encoder_spec = EncoderSpec.from_json(snapshot.setting("encoder"))
+            self.analyzer = Analyzer(
+                AnalyzerSettings.from_json(snapshot.setting("analyzer")),
+                snapshot.setting("stop_list"),
+            )
+            self.passages = PassageSettings(**snapshot.setting("passages"))
         except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise DamagedIndexError(
                 f"{self.folder / DATABASE_FILE}: a setting is missing or altered ({error!r}); "
@@ -181,6 +192,7 @@ class Index:
             with ``on_long="error"``; IndexLockedError; StorageError (earlier commits stand).
         """
         with Writer(self.folder) as writer:
+            self._follow_replacement()
             indexer = Indexer(
                 writer,
                 lambda: self.encoder,
@@ -257,14 +269,19 @@ class Index:
     def _search(
         self, texts: Sequence[str], settings: SearchSettings, where: Where | None
     ) -> list[list[Hit]]:
-        queries = [Query(self.analyzer.tokens(text)) for text in texts]
-        if settings.mode != "bm25":
-            vectors = self.encoder.encode(texts)
-            queries = [
-                Query(query.terms, vector) for query, vector in zip(queries, vectors, strict=True)
-            ]
-        with self._reader.snapshot() as snapshot:
-            return Engine(snapshot, settings, where).search(queries)
+        while True:
+            queries = [Query(self.analyzer.tokens(text)) for text in texts]
+            if settings.mode != "bm25":
+                vectors = self.encoder.encode(texts)
+                queries = [
+                    Query(query.terms, vector)
+                    for query, vector in zip(queries, vectors, strict=True)
+                ]
+            with self._reader.snapshot() as snapshot:
+                # An index made anew meanwhile may have another encoder and analyser.
+                if self._settings_of == self._reader.openings:
+                    return Engine(snapshot, settings, where).search(queries)
+            self._follow_replacement()
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""

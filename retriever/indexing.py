@@ -37,8 +37,8 @@ class CommitSettings:
         window_pieces, window_passages: texts are sorted by length within windows of this size.
     """
 
-    passages: int = 32768
-    seconds: float = 60.0
+    passages: int = 65536
+    seconds: float = 120.0
     window_pieces: int = 65536
     window_passages: int = 8192
 

@@ -195,3 +195,17 @@ def test_an_index_can_be_made_in_the_current_folder(folder, tmp_path, monkeypatc
         index.add(documents(3))
     assert held(".") == held(place) == ids(documents(3))
     shutil.rmtree(place)
+
+
+def test_an_open_index_follows_one_made_anew_with_its_analyser(folder):
+    settings = SearchSettings(mode="bm25")
+    with Index.open(folder) as reader:
+        assert reader.search("texts", settings)
+        with recreated(folder, analyzer=AnalyzerSettings(language="none")) as index:
+            index.add([Document("x", "texts and the rest")], prune=True)
+        # The old analyser would look for the stem "text", which the new index does not hold.
+        assert [hit.id for hit in reader.search("texts", settings)] == ["x"]
+        assert reader.analyzer.settings.language == "none"
+        # The old analyser would leave "the" out of what it indexes.
+        reader.add([Document("y", "the end")])
+        assert [hit.id for hit in reader.search("the", settings)] == ["y", "x"]
