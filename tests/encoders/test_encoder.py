@@ -16,10 +16,10 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError
 
 PROSE = """
-It is a truth universally acknowledged, that a single man in possession of a good fortune, must
-be in want of a wife. However little known the feelings or views of such a man may be on his first
-entering a neighbourhood, this truth is so well fixed in the minds of the surrounding families,
-that he is considered the rightful property of some one or other of their daughters.
+The ferry that crosses the strait every morning, except when the fog is thick, carries more letters
+than people. Its captain has kept the same timetable for thirty years, although nobody on either
+shore has ever seen it written down, and he will wait for a late passenger only if the tide allows,
+which, as the villagers like to say, is a matter between him and the moon.
 """
 SENTENCES = [
     "How do I sort a list of dictionaries by a value?",

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from retriever.passages import split_passages
 
 PROSE = """
-It is a truth universally acknowledged, that a single man in possession of a good fortune, must
-be in want of a wife. However little known the feelings or views of such a man may be on his first
-entering a neighbourhood, this truth is so well fixed in the minds of the surrounding families,
-that he is considered the rightful property of some one or other of their daughters.
+The ferry that crosses the strait every morning, except when the fog is thick, carries more letters
+than people. Its captain has kept the same timetable for thirty years, although nobody on either
+shore has ever seen it written down. He will wait for a late passenger only if the tide allows,
+which, as the villagers like to say, is a matter between him and the moon.
 
-“My dear Mr. Bennet,” said his lady to him one day, “have you heard that Netherfield Park is let
-at last?” Mr. Bennet replied that he had not. “But it is,” returned she; “for Mrs. Long has just
-been here, and she told me all about it.” Mr. Bennet made no answer. “Do you not want to know who
-has taken it?” cried his wife, impatiently. “You want to tell me, and I have no objection to
-hearing it.” This was invitation enough!
+“Is the boat still running, Mrs. Holt?” asked the new teacher one day, “or have I missed it for
+good?” Mrs. Holt said that she could not tell. “But surely,” he went on, “somebody must know; the
+baker told me that it left at seven.” Mrs. Holt went on with her knitting. “Would you like to hear
+what the baker does not know?” she asked at last, smiling. “You may tell me, since I have nothing
+else to do before noon.” That was all that she had been waiting for!
 """
 
 WORDS = st.text(st.sampled_from("abé狐3"), min_size=1, max_size=9)
