@@ -233,8 +233,8 @@ def _warm(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
 def _bm25(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
     rows = [("", "opening or building", "first query", "p50", "p95")]
     medians = {}
-    for name in ("retriever", "bm25s", "rank-bm25"):
-        count = 12 if name == "rank-bm25" else len(queries)
+    for name in ("retriever", "bm25s", "rank-bm25", "rank-bm25, our terms"):
+        count = 40 if name.startswith("rank-bm25") else len(queries)
         asked = work / "queries.json"
         asked.write_text(json.dumps(list(queries[:count])))
         command = [sys.executable, str(HERE / "peer.py"), name, str(asked), str(work)]
@@ -248,8 +248,9 @@ def _bm25(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
                 *_quantiles(found["queries"]),
             )
         )
-    ratio = medians["rank-bm25"] / medians["retriever"]
-    rows.append(("rank-bm25 / retriever, mean with the first", "", "", f"{ratio:.0f}", ""))
+    for peer in ("bm25s", "rank-bm25", "rank-bm25, our terms"):
+        ratio = medians[peer] / medians["retriever"]
+        rows.append((f"{peer} / retriever, means with the first", "", "", f"{ratio:.0f}", ""))
     return rows
 
 
