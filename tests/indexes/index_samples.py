@@ -19,6 +19,17 @@ from indexes.snapshot import Reader, Snapshot
 from indexes.writer import NewDocument, Writer
 
 DIMENSIONS = 6
+SEGMENT_FILES = [
+    "manifest.json",
+    "ids.npy",
+    "vectors.npy",
+    "postings.counts.npy",
+    "postings.frequencies.npy",
+    "postings.lengths.npy",
+    "postings.offsets.npy",
+    "postings.positions.npy",
+    "postings.terms.utf8",
+]
 SETTINGS: dict[str, Any] = {"encoder": {"model": "sample"}}
 
 

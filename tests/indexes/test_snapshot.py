@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_samples import commit, document, found_by, live_passages, make_index, texts, texts_in
+from index_samples import (
+    SEGMENT_FILES,
+    commit,
+    document,
+    found_by,
+    live_passages,
+    make_index,
+    texts,
+    texts_in,
+)
 
 import indexes.snapshot
 from indexes.errors import DamagedIndexError, NotAnIndexError
@@ -18,18 +27,6 @@ from indexes.segment import open_segment
 from indexes.snapshot import Reader
 from indexes.where import compile_where
 from indexes.writer import Writer
-
-SEGMENT_FILES = [
-    "manifest.json",
-    "ids.npy",
-    "vectors.npy",
-    "postings.counts.npy",
-    "postings.frequencies.npy",
-    "postings.lengths.npy",
-    "postings.offsets.npy",
-    "postings.positions.npy",
-    "postings.terms.utf8",
-]
 
 
 @pytest.fixture

@@ -10,23 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from index_samples import SETTINGS, commit, document, flip, make_index, texts
+from index_samples import SEGMENT_FILES, SETTINGS, commit, document, flip, make_index, texts
 
 from indexes.errors import DamagedIndexError, NotAnIndexError, RetrieverError
 from indexes.verify import verify
 from indexes.writer import Writer
-
-SEGMENT_FILES = [
-    "manifest.json",
-    "ids.npy",
-    "vectors.npy",
-    "postings.counts.npy",
-    "postings.frequencies.npy",
-    "postings.lengths.npy",
-    "postings.offsets.npy",
-    "postings.positions.npy",
-    "postings.terms.utf8",
-]
 
 
 @pytest.fixture
