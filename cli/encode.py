@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -36,27 +36,24 @@ def command(
     id_field: str | None,
     text_field: str | None,
     title_field: str | None,
-    model: str | None,
-    max_length: int | None,
-    device: str | None,
-    download: bool,
     on_long: Literal["truncate", "error"],
     on_error: Literal["fail", "skip"],
     quiet: bool,
+    **encoder_options: Any,
 ) -> None:
     """Encode the documents of SOURCE... into one float32 row each, in input order.
 
     The title, if there is one, is encoded before the text. The ids file holds one JSON string a
     line, in the order of the rows.
     """
+    from cli.encoders import model_choice
     from cli.progress import EncodingProgress, warn_reader
     from retriever.corpus import CorpusReader, Fields
-    from retriever.encoders.choice import ModelChoice
     from retriever.export import check_output, encode_to_file
 
     reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
     check_output(output)
-    encoder = ModelChoice(model, max_length, device, download).load()
+    encoder = model_choice(encoder_options).load()
     with EncodingProgress(reader, quiet=quiet) as progress:
         written = encode_to_file(reader, encoder, output, on_long=on_long, progress=progress)
     warn_reader(reader, lambda line: click.echo(line, err=True))

@@ -45,10 +45,6 @@ def command(
     id_field: str | None,
     text_field: str | None,
     title_field: str | None,
-    model: str | None,
-    max_length: int | None,
-    device: str | None,
-    download: bool,
     on_long: Literal["split", "truncate", "error"] | None,
     language: str | None,
     stemming: bool | None,
@@ -57,6 +53,7 @@ def command(
     recreate: bool,
     quiet: bool,
     as_json: bool,
+    **encoder_options: Any,
 ) -> None:
     """Add the documents of SOURCE... to an index, which is made if there is none.
 
@@ -65,9 +62,9 @@ def command(
     replaced; unchanged ones cost no encoding. An interrupted run goes on where it was when it is
     started again.
     """
+    from cli.encoders import model_choice
     from cli.progress import EncodingProgress, human_bytes, warn_reader
     from retriever.corpus import CorpusReader, Fields
-    from retriever.encoders.choice import ModelChoice
     from retriever.index import Index, size_on_disk
     from retriever.passages import PassageSettings
     from retriever.progress import IndexingReport
@@ -75,7 +72,7 @@ def command(
 
     started = time.monotonic()
     reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
-    choice = ModelChoice(model, max_length, device, download)
+    choice = model_choice(encoder_options)
     analyzer = _analyzer(language, stemming, stop_words)
     passages = None
     if on_long is not None and on_long != "error":

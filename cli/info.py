@@ -30,8 +30,7 @@ def command(folder: Path, as_json: bool) -> None:
         "passages": f"{info['passages']:,} in {len(info['segments'])} segments, "
         f"{info['deleted_passages']:,} deleted",
         "size": human_bytes(info["bytes"]),
-        "encoder": f"{encoder['model']}, layers {encoder['layers']}, {encoder['pooling']} pooling, "
-        f"{encoder['dimensions']} dimensions, window {encoder['max_length']} pieces",
+        "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
         "fingerprint": encoder["fingerprint"],
         "analyser": f"{analyzer['language']}"
         + (", stemmed" if analyzer["stemming"] else "")

@@ -32,28 +32,101 @@ on_error_option = click.option(
 )
 
 
+LAYER_FUSIONS = ("mean", "concat", "sbert-wk")
+_MODEL = "MODEL[::SETTING...]"
+
+
 def model_options(command: Command) -> Command:
-    """--model, --max-length, --device, --download."""
-    for option in reversed(
-        [
-            click.option(
-                "--model",
-                help="A model folder, a bundled model's name, or a hub id in the local cache. "
-                "[default: the index's own; all-MiniLM-L6-v2 for a new one]",
-            ),
-            click.option(
-                "--max-length",
-                type=click.IntRange(min=8),
-                help="The window in word pieces. [default: the model's]",
-            ),
-            click.option("--device", help="cpu, cuda, ... [default: a GPU if there is one]"),
-            click.option(
-                "--download", is_flag=True, help="Fetch a model that is not in the local hub cache."
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+    """Which encoder: the command takes them as keywords, for `cli.encoders.model_choice`."""
+    return encoder_options(
+        click.option(
+            "--fusion",
+            type=click.Choice(LAYER_FUSIONS),
+            help="How layers become one. [default: mean]",
+        )
+    )(command)
+
+
+def encoder_options(fusion: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """As `model_options`, with a --fusion of the command's own."""
+    options: list[Callable[[Command], Command]] = [
+        click.option(
+            "--model",
+            metavar=_MODEL,
+            help="A model folder, a bundled model's name, a hub id in the local cache or a file of "
+            "word vectors, with settings as key=value or a preset's name: "
+            "all-MiniLM-L6-v2::lc:0,6. [default: the index's own; all-MiniLM-L6-v2 for a new one]",
+        ),
+        click.option("--preset", help="last, last4, top-bottom, sbert-wk, or lc:LAYERS."),
+        click.option(
+            "--layers",
+            help="Hidden states: last, last4, all, 0,6 or 1..4; 0 is the embeddings, -1 the last.",
+        ),
+        fusion,
+        click.option(
+            "--pooling",
+            type=click.Choice(["mean", "max", "cls", "sep"]),
+            help="How word pieces become one. [default: the model's]",
+        ),
+        click.option(
+            "--special-tokens",
+            type=click.Choice(["keep", "drop"]),
+            help="Whether [CLS] and [SEP] are pooled. [default: keep]",
+        ),
+        click.option(
+            "--head/--no-head", default=None, help="The model's own pooler or projection follows."
+        ),
+        click.option(
+            "--normalize/--no-normalize", default=None, help="Vectors of length 1. [default: yes]"
+        ),
+        click.option("--query-prompt", help="Goes before each query. [default: the model's]"),
+        click.option("--passage-prompt", help="Goes before each passage. [default: the model's]"),
+        click.option(
+            "--max-length",
+            type=click.IntRange(min=8),
+            help="The window in word pieces. [default: the model's]",
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(["float32", "bfloat16", "float16"]),
+            help="What the model computes in. [default: float32]",
+        ),
+        click.option(
+            "--wk-preset", type=click.Choice(["paper", "released"]), help="SBERT-WK: which one."
+        ),
+        click.option(
+            "--window", type=click.IntRange(min=1), help="SBERT-WK: neighbours on each side."
+        ),
+        click.option(
+            "--start-layer", type=click.IntRange(min=0), help="SBERT-WK: the lowest hidden state."
+        ),
+        click.option(
+            "--omega",
+            type=click.FloatRange(0, 1),
+            help="SBERT-WK: weight of alignment against novelty.",
+        ),
+        click.option(
+            "--wk-variance",
+            type=click.Choice(["all", "fused"]),
+            help="SBERT-WK: hidden states that a word's variance is over.",
+        ),
+        click.option(
+            "--static",
+            type=click.Choice(["average", "sif", "usif", "p-mean"]),
+            help="Word vectors alone, no forward pass.",
+        ),
+        click.option("--device", help="cpu, cuda, ... [default: a GPU if there is one]"),
+        click.option(
+            "--download", is_flag=True, help="Fetch a model that is not in the local hub cache."
+        ),
+    ]
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def field_options(command: Command) -> Command:

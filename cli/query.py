@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options import index_option, json_option, model_options, on_error_option
+from cli.options import (
+    LAYER_FUSIONS,
+    encoder_options,
+    index_option,
+    json_option,
+    on_error_option,
+)
 
 if TYPE_CHECKING:
     from retriever.engine import Hit, SearchSettings
     from retriever.index import Index
+
+HYBRID_FUSIONS = ("convex", "rrf")
 
 Print = Callable[[list["Hit"], str, str | None], None]
 
@@ -39,7 +47,6 @@ Print = Callable[[list["Hit"], str, str | None], None]
 @click.option(
     "--run", "run_file", type=click.Path(path_type=Path), help="Write a TREC run (with --queries)."
 )
-@click.option("--fusion", type=click.Choice(["convex", "rrf"]), help="How hybrid fuses.")
 @click.option("--alpha", type=float, help="Weight of the embeddings in convex fusion, 0 to 1.")
 @click.option(
     "--normalization", type=click.Choice(["min-max", "z-score"]), help="Of scores, before fusion."
@@ -57,7 +64,15 @@ Print = Callable[[list["Hit"], str, str | None], None]
 )
 @click.option("--explain", is_flag=True, help="Show a table of component scores and ranks.")
 @click.option("--full", is_flag=True, help="Show whole passages.")
-@model_options
+@encoder_options(
+    click.option(
+        "--fusion",
+        "fusions",
+        type=click.Choice([*HYBRID_FUSIONS, *LAYER_FUSIONS]),
+        multiple=True,
+        help="How hybrid fuses scores (convex, rrf); how the encoder fuses layers (the others).",
+    )
+)
 @on_error_option
 @json_option
 def command(
@@ -70,21 +85,18 @@ def command(
     run_file: Path | None,
     explain: bool,
     full: bool,
-    model: str | None,
-    max_length: int | None,
-    device: str | None,
-    download: bool,
     on_error: Literal["fail", "skip"],
     as_json: bool,
-    **ranking: Any,
+    fusions: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Rank the documents of an index for TEXT.
 
     Without TEXT, at a terminal, asks for queries one after the other. --json prints one object a
     hit. Higher scores are better; equal ones are ordered by id.
     """
+    from cli.encoders import model_choice
     from cli.filters import pointing
-    from retriever.encoders.choice import ModelChoice
     from retriever.index import Index
 
     if text and queries is not None:
@@ -93,9 +105,10 @@ def command(
         raise click.UsageError("--run needs --queries")
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-    settings = _settings(mode, k, ranking)
+    settings = _settings(mode, k, {**options, "method": _one_of(fusions, HYBRID_FUSIONS)})
+    choice = model_choice({**options, "fusion": _one_of(fusions, LAYER_FUSIONS)})
     with (
-        Index.open(folder, ModelChoice(model, max_length, device, download)) as index,
+        Index.open(folder, choice) as index,
         pointing(where),
     ):
         show = _printer(index, settings, where, as_json=as_json, explain=explain, full=full)
@@ -107,6 +120,14 @@ def command(
             _prompt(index, settings, where, show)
 
 
+def _one_of(fusions: tuple[str, ...], kind: tuple[str, ...]) -> str | None:
+    """The fusion of one kind that was asked for, or None."""
+    asked = [fusion for fusion in fusions if fusion in kind]
+    if len(asked) > 1:
+        raise click.UsageError(f"--fusion: {asked[0]} and {asked[1]} exclude each other")
+    return asked[0] if asked else None
+
+
 def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str, Any]) -> Any:
     """Settings from the options that were given, defaults for the rest."""
     from indexes.bm25 import BM25Settings
@@ -114,8 +135,6 @@ def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str,
     from retriever.fusion import FusionSettings
 
     given = {name: value for name, value in given.items() if value is not None}
-    if "fusion" in given:
-        given["method"] = given.pop("fusion")
 
     def chosen(kind: Any) -> Any:
         names = {field.name for field in fields(kind)} & set(given)

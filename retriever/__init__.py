@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from retriever.corpus import CorpusReader, Document, Fields
     from retriever.encoders.choice import ModelChoice
     from retriever.encoders.encoder import Encoder
+    from retriever.encoders.settings import EncoderSettings, parse_encoder
     from retriever.encoders.spec import EncoderSpec
     from retriever.engine import Hit, SearchSettings
     from retriever.errors import RetrieverError
@@ -38,6 +39,7 @@ _HOMES = {
     "CorpusReader": "retriever.corpus",
     "Document": "retriever.corpus",
     "Encoder": "retriever.encoders.encoder",
+    "EncoderSettings": "retriever.encoders.settings",
     "EncoderSpec": "retriever.encoders.spec",
     "Fields": "retriever.corpus",
     "FusionSettings": "retriever.fusion",
@@ -48,6 +50,7 @@ _HOMES = {
     "PassageSettings": "retriever.passages",
     "RetrieverError": "retriever.errors",
     "SearchSettings": "retriever.engine",
+    "parse_encoder": "retriever.encoders.settings",
     "recreated": "retriever.recreation",
 }
 
@@ -59,6 +62,7 @@ __all__ = [
     "CorpusReader",
     "Document",
     "Encoder",
+    "EncoderSettings",
     "EncoderSpec",
     "Fields",
     "FusionSettings",
@@ -69,6 +73,7 @@ __all__ = [
     "PassageSettings",
     "RetrieverError",
     "SearchSettings",
+    "parse_encoder",
     "recreated",
 ]
 

@@ -272,7 +272,7 @@ class Index:
         while True:
             queries = [Query(self.analyzer.tokens(text)) for text in texts]
             if settings.mode != "bm25":
-                vectors = self.encoder.encode(texts)
+                vectors = self.encoder.encode(texts, query=True)
                 queries = [
                     Query(query.terms, vector)
                     for query, vector in zip(queries, vectors, strict=True)
@@ -297,6 +297,8 @@ class Index:
                 "segments": [_describe(live.segment) for live in snapshot.segments],
                 "encoder": {
                     **self.encoder_spec.to_json(),
+                    "model": self.encoder_spec.model,
+                    "max_length": self.encoder_spec.max_length,
                     "fingerprint": self.encoder_spec.fingerprint,
                 },
                 "analyzer": self.analyzer.settings.to_json(),

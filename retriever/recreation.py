@@ -72,9 +72,8 @@ def recreated(
         require_vacant(beside)
     begun_with = json.dumps(
         {
-            "model": choice.name,
+            "encoder": str(choice.settings),
             "weights": choice.weights(),
-            "max_length": choice.max_length,
             "analyzer": (analyzer or AnalyzerSettings()).to_json(),
             "passages": asdict(passages or PassageSettings()),
         }

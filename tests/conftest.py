@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 
 _CLS, _SEP = 1, 2
@@ -30,12 +31,14 @@ class FakeEncoder:
     """
 
     def __init__(self, max_length: int = 32, dimensions: int = 16) -> None:
-        self.spec = EncoderSpec("fake", "0" * 64, dimensions, max_length)
+        self.spec = EncoderSpec(
+            EncoderSettings(model="fake", max_length=max_length), "0" * 64, dimensions
+        )
         self.batches: list[int] = []
         self.loads = 0
         self._directions: dict[int, NDArray[np.float32]] = {}
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
         return [[_CLS, *map(self._piece, _WORD.findall(text)), _SEP] for text in texts]
 
     def truncate(self, texts: Sequence[str]) -> list[list[int]]:
@@ -48,7 +51,7 @@ class FakeEncoder:
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         return [match.span() for match in _WORD.finditer(text)]
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         return self._vectors(self.truncate(texts))
 
     def encode_pieces(

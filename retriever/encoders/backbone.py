@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from retriever.encoders.layer_hooks import ReachedError, Visit, find_layers
 from retriever.encoders.models import ModelFolder
+from retriever.encoders.packing import pack_linear
+from retriever.encoders.settings import Dtype
+from retriever.encoders.special_tokens import read_special_tokens
 from retriever.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -16,19 +21,43 @@ if TYPE_CHECKING:
 _REASON = 240
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Padded inputs of a model.
+
+    Attributes:
+        inputs: what the model is called with, each (texts, pieces) int64.
+        lengths: (texts,) int64, the real word pieces of each text.
+        longest: the greatest of them.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    lengths: torch.Tensor
+    longest: int
+
+
 class Backbone:
-    """A model in evaluation mode, in float32, on one device.
+    """A model in evaluation mode on one device, and its tokenizer.
 
     Args:
         folder: where the model lies.
         device: a torch device such as ``cpu`` or ``cuda``; None takes a GPU where there is one.
+        dtype: of weights and hidden states.
+
+    Attributes:
+        depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
+        width: components of a hidden state.
+        max_length: the most word pieces, special tokens included, that there are positions for.
+        special: the special tokens around a text.
 
     Raises:
         ModelError: the files do not make a model.
         ConfigError: the device does not exist.
     """
 
-    def __init__(self, folder: ModelFolder, device: str | None = None) -> None:
+    def __init__(
+        self, folder: ModelFolder, device: str | None = None, dtype: Dtype = "float32"
+    ) -> None:
         import torch
         from transformers import AutoModel, AutoTokenizer
 
@@ -44,7 +73,7 @@ class Backbone:
                     local_files_only=True,
                     trust_remote_code=False,
                     use_safetensors=True,
-                    dtype=torch.float32,
+                    dtype=getattr(torch, dtype),
                     ignore_mismatched_sizes=True,
                     output_loading_info=True,
                 )
@@ -61,8 +90,13 @@ class Backbone:
             )
         _require_weights(folder, report)
         self._model = model.eval().to(self.device)
-        self.dimensions = int(model.config.hidden_size)
+        pack_linear(self._model)
+        self._layers = find_layers(model)
+        self._has_pooler = _has_pooler(model, report)
+        self.depth = int(model.config.num_hidden_layers)
+        self.width = int(model.config.hidden_size)
         self.max_length = _positions(model, self._tokenizer)
+        self.special = read_special_tokens(self._tokenizer)
         self._pad = int(self._tokenizer.pad_token_id or 0)
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
@@ -81,36 +115,73 @@ class Backbone:
         return ids
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word piece of `text`, no special tokens."""
+        """(start, stop) character offsets of each word piece, special tokens left out."""
         encoded = self._tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
         return [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
 
-    def last_hidden_state(
-        self, ids: Sequence[Sequence[int]]
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The top layer for one batch.
+    def piece_names(self, ids: Sequence[int]) -> list[str]:
+        """Word pieces as the tokenizer writes them."""
+        names: list[str] = self._tokenizer.convert_ids_to_tokens(list(ids))
+        return names
 
-        Args:
-            ids: word-piece ids, special tokens included; padded here to the longest.
-
-        Returns:
-            (texts, pieces, dimensions) float32, and (texts, pieces) int64 with 0 at padding, or
-            None where nothing is padded.
-        """
+    def batch(self, ids: Sequence[Sequence[int]]) -> Batch:
+        """Pad word-piece ids, special tokens included, to the longest."""
         import torch
 
         lengths = [len(row) for row in ids]
         longest = max(lengths)
         rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
-        input_ids = torch.tensor(rows, device=self.device)
-        mask = None
+        inputs = {"input_ids": torch.tensor(rows, device=self.device)}
+        sizes = torch.tensor(lengths, device=self.device)
         if min(lengths) < longest:
             places = torch.arange(longest, device=self.device)
-            mask = (places < torch.tensor(lengths, device=self.device)[:, None]).long()
-        output = self._model(input_ids=input_ids, attention_mask=mask)
-        return output.last_hidden_state, mask
+            inputs["attention_mask"] = (places < sizes[:, None]).long()
+        if self.special.types:
+            types = [
+                self.special.token_types(length) + [0] * (longest - length) for length in lengths
+            ]
+            inputs["token_type_ids"] = torch.tensor(types, device=self.device)
+        return Batch(inputs, sizes, longest)
+
+    def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
+        """Compute hidden states from the lowest up to the highest of `layers`, and no further.
+
+        Args:
+            batch: what to run on.
+            layers: the hidden states that are wanted, at least one.
+            visit: called with each of them in ascending order while it is alive: its number, and
+                (texts, pieces, width) of the model's dtype, undefined at padding.
+        """
+        if self._layers is None:
+            # The one hidden state that every architecture gives.
+            visit(self.depth, self._model(**batch.inputs).last_hidden_state)
+        else:
+            with suppress(ReachedError), self._layers.visited(layers, visit):
+                self._model(**batch.inputs)
+
+    def require_pooler(self) -> None:
+        """Make sure that `pooler` can be called.
+
+        Raises:
+            ConfigError: the model has no pooler, or no weights for it.
+        """
+        if not self._has_pooler:
+            raise ConfigError(
+                f"head: this {self._model.config.model_type} model has neither a pooler with "
+                "weights nor a projection of its own; leave head out"
+            )
+
+    def pooler(self, vectors: torch.Tensor) -> torch.Tensor:
+        """The model's own pooler, made for the top layer's [CLS]; (texts, width) float32 each."""
+        vectors = vectors.to(self._model.dtype)
+        activation = getattr(self._model, "pooler_activation", None)
+        if activation is not None:
+            pooled: torch.Tensor = activation(self._model.pooler(vectors))
+        else:
+            pooled = self._model.pooler(vectors.unsqueeze(1))
+        return pooled.float()
 
 
 def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
@@ -123,6 +194,12 @@ def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
                 f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {what}, "
                 f"such as {min(names)}; copy, download or save the model again"
             )
+
+
+def _has_pooler(model: Any, report: dict[str, Any]) -> bool:
+    """Whether there is a pooler that the file has weights for."""
+    made_up = any(str(name).startswith("pooler.") for name in report["missing_keys"])
+    return getattr(model, "pooler", None) is not None and not made_up
 
 
 def _device(name: str | None) -> torch.device:

@@ -1,19 +1,45 @@
-"""Text to vectors: a backbone, a pooling and a window behind one small interface."""
+"""Text to vectors: a model, its window and its prompts behind one small interface."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.backbone import Backbone
 from retriever.encoders.batching import token_batches
-from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
-from retriever.encoders.pooling import mean_pooling
+from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.states import TextStates, text_states
+from retriever.encoders.transformer import TransformerModel
 from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError
+
+Done = Callable[[int, int], None]
+
+
+def _silent(texts: int, pieces: int) -> None:
+    """Tell nobody."""
+
+
+class PieceEncoder(Protocol):
+    """What an `Encoder` is made of: a tokenizer, and pieces to vectors.
+
+    Attributes:
+        dimensions: components of a vector.
+    """
+
+    dimensions: int
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """Ids of each text with special tokens; cut at `max_length` ids if given."""
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each piece, special tokens left out."""
+
+    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """(texts, dimensions) for one batch of ids; not normalised."""
 
 
 class Encoder:
@@ -23,33 +49,35 @@ class Encoder:
         spec: everything that decides the vectors.
     """
 
-    def __init__(self, spec: EncoderSpec, backbone: Backbone) -> None:
+    def __init__(self, spec: EncoderSpec, model: PieceEncoder) -> None:
         self.spec = spec
-        self._backbone = backbone
+        self._model = model
 
     @classmethod
     def load(
         cls,
-        model: str = DEFAULT_MODEL,
+        encoder: str | EncoderSettings = "",
         *,
-        max_length: int | None = None,
         device: str | None = None,
         download: bool = False,
     ) -> Encoder:
         """Load an encoder.
 
         Args:
-            model: a local folder, a bundled model's name, or a hub id in the local cache.
-            max_length: the window in word pieces, special tokens included; None takes the model's.
+            encoder: settings, or their text form such as ``all-MiniLM-L6-v2::lc:0,6`` (see
+                `retriever.encoders.settings`); the bundled model where no model is named.
             device: a torch device; None takes a GPU where there is one.
             download: allow the network for a hub id that is not in the cache.
 
         Raises:
             ModelError: the model is missing, altered or not supported.
             MissingExtraError: a bundled model's package is not installed.
-            ConfigError: the window is longer than the model's, or the device does not exist.
+            ConfigError: the model cannot do what is asked, or the device does not exist.
         """
-        return cls._load(find_model(model, download=download), max_length, device)
+        from retriever.encoders.loading import load_model
+
+        asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
+        return cls(*load_model(asked, device=device, download=download))
 
     @classmethod
     def from_spec(
@@ -61,7 +89,7 @@ class Encoder:
             EncoderMismatchError: the model of that name is not the one the specification was
                 made with; what `load` raises.
         """
-        encoder = cls._load(find_model(spec.model, download=download), spec.max_length, device)
+        encoder = cls.load(spec.settings, device=device, download=download)
         if encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
                 f"the model {spec.model} has changed: expected encoder {spec.fingerprint}, found "
@@ -70,98 +98,148 @@ class Encoder:
             )
         return encoder
 
-    @classmethod
-    def _load(cls, folder: ModelFolder, max_length: int | None, device: str | None) -> Encoder:
-        backbone = Backbone(folder, device)
-        window = max_length or min(folder.max_length or backbone.max_length, backbone.max_length)
-        if window > backbone.max_length:
-            raise ConfigError(
-                f"max_length: the model {folder.name} reads at most {backbone.max_length} pieces, "
-                f"found {window}"
-            )
-        spec = EncoderSpec(folder.name, folder.weights, backbone.dimensions, window)
-        return cls(spec, backbone)
+    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
+        """Word-piece ids of each text with its prompt and special tokens, however long."""
+        return self._model.tokenize(self._prompted(texts, query))
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Word-piece ids of each text, special tokens included, however long."""
-        return self._backbone.tokenize(texts)
+    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
+        """As `tokenize`, cut to the window."""
+        return self._model.tokenize(self._prompted(texts, query), self.spec.max_length)
 
-    def truncate(self, texts: Sequence[str]) -> list[list[int]]:
-        """Word-piece ids of each text, special tokens included, cut to the window."""
-        return self._backbone.tokenize(texts, self.spec.max_length)
+    def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
+        settings = self.spec.settings
+        prompt = settings.query_prompt if query else settings.passage_prompt
+        return [prompt + text for text in texts] if prompt else texts
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word piece, special tokens left out."""
-        return self._backbone.piece_offsets(text)
+        """(start, stop) character offsets of each word piece of the text itself."""
+        return self._model.piece_offsets(text)
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """One vector a text; what is longer than the window is cut, with a warning that counts it.
 
+        Args:
+            texts: what to encode.
+            query: whether they are queries, which may have another prompt than passages.
+
         Returns:
-            (texts, dimensions) float32, C-contiguous, rows in the order of `texts`, of length 1.
+            (texts, dimensions) float32, C-contiguous, rows in the order of `texts`; of length 1
+            unless the settings say otherwise, but for a text that has nothing to pool (no word
+            that is known, no piece that is kept), whose vector is zero.
             A row does not depend on the other texts by more than rounding (about 1e-6).
         """
-        pieces = self.tokenize(texts)
+        return self.encode_pieces(self._cut(texts, query))
+
+    def _cut(self, texts: Sequence[str], query: bool = False) -> list[list[int]]:
+        pieces = self.tokenize(texts, query=query)
         long = [i for i, ids in enumerate(pieces) if len(ids) > self.spec.max_length]
         if long:
             warnings.warn(
                 f"{len(long)} of {len(texts)} texts are longer than the window of "
                 f"{self.spec.max_length} word pieces and were cut",
-                stacklevel=2,
+                stacklevel=3,
             )
-            for i, ids in zip(long, self.truncate([texts[i] for i in long]), strict=True):
+            cut = self.truncate([texts[i] for i in long], query=query)
+            for i, ids in zip(long, cut, strict=True):
                 pieces[i] = ids
-        return self.encode_pieces(pieces)
+        return pieces
 
     def encode_pieces(
-        self,
-        pieces: Sequence[Sequence[int]],
-        done: Callable[[int, int], None] = lambda texts, pieces: None,
+        self, pieces: Sequence[Sequence[int]], done: Done = _silent
     ) -> NDArray[np.float32]:
         """One vector for each list of word-piece ids (with special tokens, within the window).
 
         Args:
-            pieces: for each text its ids, at least one.
+            pieces: for each text its ids.
             done: called after each batch with the texts and word pieces it held.
 
         Returns:
-            (texts, dimensions) float32, C-contiguous, rows in order, of length 1.
+            (texts, dimensions) float32, C-contiguous, rows in order; as `encode`.
 
         Raises:
             RetrieverError: memory is too small even for a single text.
         """
         vectors = np.empty((len(pieces), self.spec.dimensions), np.float32)
-        lengths = [len(ids) for ids in pieces]
-        for rows in token_batches(lengths):
-            vectors[rows] = self._encode_batch([pieces[row] for row in rows])
-            done(len(rows), sum(lengths[row] for row in rows))
+        for rows, batch in _batches(pieces, done):
+            vectors[rows] = _halving(self._model.embed, batch)
+        if self.spec.settings.normalize is not False:
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            np.divide(vectors, lengths, out=vectors, where=lengths > 0)
         return vectors
 
-    def _encode_batch(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        try:
-            return self._forward(pieces)
-        except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise
-            if len(pieces) == 1:
-                raise RetrieverError(
-                    f"memory is too small to encode one text of {len(pieces[0])} word pieces: "
-                    "set a smaller --max-length"
-                ) from error
-        # Outside the handler, so that the failed batch's tensors are released first.
-        half = len(pieces) // 2
-        return np.concatenate(
-            [self._encode_batch(pieces[:half]), self._encode_batch(pieces[half:])]
-        )
+    @property
+    def depth(self) -> int:
+        """Transformer layers L of the model; its hidden states are 0 (embeddings) to L.
 
-    def _forward(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        import torch
+        Raises:
+            ConfigError: a static encoder has none.
+        """
+        return self._transformer().backbone.depth
 
-        with torch.inference_mode():
-            hidden, mask = self._backbone.last_hidden_state(pieces)
-            vectors = torch.nn.functional.normalize(mean_pooling(hidden, mask))
-            result: NDArray[np.float32] = vectors.cpu().numpy()
-        return result
+    def layer_vectors(self, texts: Sequence[str], done: Done = _silent) -> NDArray[np.float32]:
+        """The pooled vector of every hidden state, as passages, before fusion and normalisation.
+
+        Args:
+            texts: what to encode; cut at the window, with a warning.
+            done: called after each batch with the texts and word pieces it held.
+
+        Returns:
+            (texts, depth + 1, width) float32, rows in the order of `texts`.
+
+        Raises:
+            ConfigError: a static encoder has no layers.
+            RetrieverError: memory is too small even for a single text.
+        """
+        model = self._transformer()
+        width = model.backbone.width
+        vectors = np.empty((len(texts), model.backbone.depth + 1, width), np.float32)
+        for rows, batch in _batches(self._cut(texts), done):
+            vectors[rows] = _halving(model.layer_vectors, batch)
+        return vectors
+
+    def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
+        """All hidden states of each text, in order; one batch is alive at a time.
+
+        Args:
+            texts: what to run on, as passages; cut at the window, with a warning.
+
+        Raises:
+            ConfigError: a static encoder has no layers.
+        """
+        return text_states(self._transformer(), self._cut(texts), self._prompted(texts, False))
+
+    def _transformer(self) -> TransformerModel:
+        if not isinstance(self._model, TransformerModel):
+            raise ConfigError(f"{self.spec}: a static encoder has no layers; name a transformer")
+        return self._model
+
+
+def _batches(
+    pieces: Sequence[Sequence[int]], done: Done
+) -> Iterator[tuple[NDArray[np.int64], list[Sequence[int]]]]:
+    lengths = [max(1, len(ids)) for ids in pieces]
+    for rows in token_batches(lengths):
+        yield rows, [pieces[row] for row in rows]
+        done(len(rows), sum(len(pieces[row]) for row in rows))
+
+
+def _halving(
+    embed: Callable[[Sequence[Sequence[int]]], NDArray[np.float32]], pieces: Sequence[Sequence[int]]
+) -> NDArray[np.float32]:
+    """Embed a batch, in halves where memory is too small for it."""
+    try:
+        return embed(pieces)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        if len(pieces) == 1:
+            raise RetrieverError(
+                f"memory is too small to encode one text of {len(pieces[0])} word pieces: "
+                "set a smaller --max-length"
+            ) from error
+    # Outside the handler, so that the failed batch's tensors are released first.
+    half = len(pieces) // 2
+    return np.concatenate([_halving(embed, pieces[:half]), _halving(embed, pieces[half:])])
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from retriever.encoders.model_settings import ModelSettings, read_json, read_model_settings
 from retriever.errors import MissingExtraError, ModelError
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -47,14 +48,16 @@ class ModelFolder:
 
     Attributes:
         name: what it was asked for by.
-        weights: SHA-256 over weights and tokenizer, in hexadecimal.
-        max_length: the window that the model's own sentence settings name, or None.
+        weights: SHA-256 over weights, tokenizer and projections, in hexadecimal.
+        settings: what its own files say about sentence vectors.
+        config: its config.json.
     """
 
     name: str
     path: Path
     weights: str
-    max_length: int | None
+    settings: ModelSettings
+    config: Mapping[str, Any]
 
 
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
@@ -127,10 +130,15 @@ def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> Mode
     tokenizer = _tokenizer_files(path)
     if not tokenizer:
         raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
+    settings = read_model_settings(path)
+    config = read_json(path / "config.json")
+    if not isinstance(config, dict):
+        raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
     known = known or {}
     digests = [known.get(file.name) or _sha256(file) for file in [*weights, *tokenizer]]
+    digests += [_sha256(dense.folder / "model.safetensors") for dense in settings.projections]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return ModelFolder(name, path, digest, _sentence_settings(path))
+    return ModelFolder(name, path, digest, settings, config)
 
 
 def _tokenizer_files(path: Path) -> list[Path]:
@@ -139,58 +147,6 @@ def _tokenizer_files(path: Path) -> list[Path]:
         return [path / "tokenizer.json"]
     named = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
     return named + [file for pattern in _TOKENIZER_MODELS for file in sorted(path.glob(pattern))]
-
-
-def _sentence_settings(path: Path) -> int | None:
-    """Check the sentence-transformers settings of a model, if it has some; returns its window."""
-    try:
-        _check_modules(path)
-        window = _window(path)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
-            f"that sentence-transformers writes ({error!r}); download or save the model again"
-        ) from error
-    return window
-
-
-def _check_modules(path: Path) -> None:
-    if not (path / "modules.json").is_file():
-        return
-    for module in _json(path / "modules.json"):
-        kind = str(module["type"]).rsplit(".", 1)[-1]
-        if kind == "Pooling":
-            _require_mean(path / module["path"] / "config.json")
-        elif kind not in ("Transformer", "Normalize"):
-            raise ModelError(
-                f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
-                "supported: its vectors would be wrong without it"
-            )
-
-
-def _window(path: Path) -> int | None:
-    if not (path / "sentence_bert_config.json").is_file():
-        return None
-    window = _json(path / "sentence_bert_config.json").get("max_seq_length")
-    return int(window) if window else None
-
-
-def _require_mean(path: Path) -> None:
-    settings = _json(path)
-    modes = {key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True}
-    found = settings.get("pooling_mode") or ", ".join(sorted(modes))
-    if found not in ("mean", "pooling_mode_mean_tokens"):
-        raise ModelError(
-            f"{path}: the model was trained for {found or 'no'} pooling; only mean pooling is "
-            "supported"
-        )
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read ({error})") from error
 
 
 def _sha256(path: Path) -> str:

@@ -5,10 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
+from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
+
+# What a setting means that a specification does not name. These never change: indexes rely on it.
+_MEANING = {
+    "layers": "last",
+    "fusion": "mean",
+    "pooling": "mean",
+    "special_tokens": "keep",
+    "head": False,
+    "normalize": True,
+    "query_prompt": "",
+    "passage_prompt": "",
+    "dtype": "float32",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,51 +30,62 @@ class EncoderSpec:
     """Everything that decides which vector a text gets; stored with every index.
 
     Attributes:
-        model: the name or folder that the model was asked for by; a label, not an identity.
+        settings: with the model, the window and all that differs from plain mean pooling of the
+            last layer; layers are counted from the embeddings (0). The model is a label, not an
+            identity.
         weights: SHA-256 over the model's weights and tokenizer, in hexadecimal.
-        layers: hidden states that are read; ``last`` is the top transformer layer.
-        pooling: how the word pieces of a text become one vector; ``mean`` over all of them,
-            special tokens included.
-        normalize: whether vectors have Euclidean length 1.
-        max_length: the window in word pieces, special tokens included; at least 8.
         dimensions: components of a vector.
 
     Raises:
-        ConfigError: a value that is impossible.
+        ConfigError: the settings lack the model or the window.
     """
 
-    model: str
+    settings: EncoderSettings
     weights: str
     dimensions: int
-    max_length: int
-    layers: str = "last"
-    pooling: str = "mean"
-    normalize: bool = True
 
     def __post_init__(self) -> None:
-        if self.layers != "last":
-            raise ConfigError(f"layers: expected 'last', found {self.layers!r}")
-        if self.pooling != "mean":
-            raise ConfigError(f"pooling: expected 'mean', found {self.pooling!r}")
-        if self.max_length < 8:
-            raise ConfigError(f"max_length: expected at least 8, found {self.max_length}")
+        for name in ("model", "max_length"):
+            if getattr(self.settings, name) is None:
+                raise ConfigError(f"encoder: missing setting {name.replace('_', '-')!r}")
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> EncoderSpec:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote, today or before layers could be chosen.
 
         Raises:
-            ConfigError: an unknown or missing key.
+            ConfigError: an unknown or missing key, or a setting that is impossible.
         """
-        known = {field.name for field in fields(cls)}
+        if "encoder" not in value and {"model", "max_length"} & set(value):
+            value = _first_form(value)
+        known = {"encoder", "weights", "dimensions"}
         for what, keys in (("unknown", set(value) - known), ("missing", known - set(value))):
             if keys:
-                raise ConfigError(f"encoder: {what} setting {sorted(keys)[0]!r}")
-        return cls(**value)
+                raise ConfigError(f"encoder: {what} setting {min(keys)!r}")
+        return cls(parse_encoder(value["encoder"]), value["weights"], value["dimensions"])
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON values; `from_json` reads it."""
-        return asdict(self)
+        return {"encoder": str(self), "weights": self.weights, "dimensions": self.dimensions}
+
+    @property
+    def model(self) -> str:
+        """What the model was asked for by."""
+        return self.settings.model or ""
+
+    @property
+    def max_length(self) -> int:
+        """The window in word pieces, special tokens and prompt included."""
+        return self.settings.max_length or 0
+
+    def meaning(self, name: str) -> Any:
+        """The value of a setting, by its field's name, named or not; None where it has none."""
+        value = getattr(self.settings, name)
+        if value is not None or self.settings.static is not None:
+            return value
+        if self.settings.fusion == "sbert-wk" and name in ("layers", "pooling"):
+            return None
+        return _MEANING.get(name)
 
     @property
     def fingerprint(self) -> str:
@@ -68,9 +93,28 @@ class EncoderSpec:
 
         The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
         """
-        identity = self.to_json()
-        del identity["model"]
+        names = [field.name for field in fields(EncoderSettings) if field.name != "model"]
+        identity = {
+            "settings": {name: self.meaning(name) for name in names},
+            "weights": self.weights,
+            "dimensions": self.dimensions,
+        }
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        return f"{self.model} ({self.layers} layer, {self.pooling}, {self.max_length} pieces)"
+        """The canonical text form of the settings."""
+        return str(self.settings)
+
+
+def _first_form(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The specification of an index made when the last layer's mean was all there was."""
+    rest = dict(value)
+    try:
+        settings = EncoderSettings(model=rest.pop("model"), max_length=rest.pop("max_length"))
+        for name, only in (("layers", "last"), ("pooling", "mean"), ("normalize", True)):
+            found = rest.pop(name)
+            if found != only:
+                raise ConfigError(f"encoder: {name}: expected {only!r}, found {found!r}")
+    except KeyError as error:
+        raise ConfigError(f"encoder: missing setting {error.args[0]!r}") from None
+    return {**rest, "encoder": str(settings)}

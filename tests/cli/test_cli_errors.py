@@ -203,14 +203,17 @@ def test_another_model_is_refused_naming_both(retriever, standing, tiny_models):
     model = str(tiny_models["bert"])
     for command in (["query", "apples"], ["index", "good.jsonl"]):
         refused(retriever(*command, "--model", model), "made with fake", model)
-        refused(retriever(*command, "--max-length", "16"), "window of 32", "window of 16")
+        refused(retriever(*command, "--max-length", "16"), "max-length=32", "max-length=16")
 
 
 def test_a_model_that_is_not_there_is_refused(retriever, write_jsonl):
     from retriever.encoders.models import find_model
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("retriever.encoders.encoder.Encoder.load", lambda name, **_: find_model(name))
+        patch.setattr(
+            "retriever.encoders.encoder.Encoder.load",
+            lambda settings, **_: find_model(settings.model),
+        )
         refused(
             retriever("index", write_jsonl(*GOOD), "--model", "no/such"),
             "no model 'no/such'",

@@ -24,6 +24,7 @@ import retriever.indexing
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import ModelFolder
+from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
 from retriever.indexing import CommitSettings
@@ -46,7 +47,7 @@ class HashEncoder:
     """
 
     def __init__(self, dimensions: int = 256) -> None:
-        self.spec = EncoderSpec("hash", "0" * 64, dimensions, 64)
+        self.spec = EncoderSpec(EncoderSettings(model="hash", max_length=64), "0" * 64, dimensions)
         self._directions: dict[int, NDArray[np.float64]] = {}
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
@@ -57,7 +58,7 @@ class HashEncoder:
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         raise AssertionError("no text of the workload is long")
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         return self.encode_pieces(self.tokenize(texts))
 
     def encode_pieces(

@@ -7,6 +7,7 @@ import click
 import pytest
 
 from cli.main import cli
+from cli.options import model_options
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,8 +24,37 @@ def _commands(group=cli, path=()):
 
 
 def _sections():
-    parts = re.split(r"^## `retriever ", (ROOT / "docs/cli.md").read_text(), flags=re.MULTILINE)
-    return {re.match(r"[a-z ]*[a-z]", part)[0]: part for part in parts[1:]}
+    text = (ROOT / "docs/cli.md").read_text()
+    parts = re.split(r"^## `retriever ", text, flags=re.MULTILINE)
+    return {
+        re.match(r"[a-z ]*[a-z]", part)[0]: re.split(r"^## ", part, flags=re.MULTILINE)[0]
+        for part in parts[1:]
+    }
+
+
+def _encoder_section():
+    """The section on the options that every command with an encoder has."""
+    text = (ROOT / "docs/cli.md").read_text()
+    return re.split(r"^## ", text.split("## The encoder\n", 1)[1], flags=re.MULTILINE)[0]
+
+
+def _encoder_options():
+    command = click.command("any")(model_options(lambda **_: None))
+    return {option.opts[0] for option in command.params}
+
+
+def test_the_encoder_options_are_documented_in_their_section():
+    section = _encoder_section()
+    assert not [option for option in _encoder_options() if f"`{option}`" not in section]
+    assert set(re.findall(r"`(--[a-z0-9-]+)", section)) - {"--no-head", "--no-normalize"} == (
+        _encoder_options()
+    )
+
+
+def test_a_command_with_an_encoder_refers_to_that_section():
+    for name, command in _commands():
+        takes = "--model" in {flag for option in command.params for flag in option.opts}
+        assert takes == ("[encoder](#the-encoder)" in _sections()[name]), name
 
 
 def test_the_commands_page_has_a_section_for_each_command_and_no_other():
@@ -34,13 +64,14 @@ def test_the_commands_page_has_a_section_for_each_command_and_no_other():
 @pytest.mark.parametrize(("name", "command"), list(_commands()), ids=lambda value: str(value))
 def test_every_option_of_a_command_is_documented_in_its_section(name, command):
     section = _sections()[name]
+    described = _encoder_section() if "[encoder](#the-encoder)" in section else ""
     options = [
         next((name for name in option.opts if name.startswith("--")), option.opts[0])
         for option in command.params
         # --index is described once, at the top of the page.
         if isinstance(option, click.Option) and option.name != "folder"
     ]
-    missing = [option for option in options if f"`{option}`" not in section]
+    missing = [option for option in options if f"`{option}`" not in section + described]
     assert not missing
 
 

@@ -12,6 +12,7 @@ from retriever.encoders import encoder as encoder_module
 from retriever.encoders.batching import token_batches
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import BUNDLED, DEFAULT_MODEL, find_model
+from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError
 
@@ -135,7 +136,7 @@ def test_the_window_is_counted_with_special_pieces(minilm, recwarn):
 
 
 def test_a_smaller_window_cuts_earlier_and_is_another_encoder(minilm):
-    small = Encoder.load(max_length=16, device="cpu")
+    small = Encoder.load("::max-length=16", device="cpu")
     with pytest.warns(UserWarning, match="1 of 1 texts are longer than the window of 16"):
         cut = small.encode([PROSE])
     assert len(small.truncate([PROSE])[0]) == 16
@@ -144,8 +145,8 @@ def test_a_smaller_window_cuts_earlier_and_is_another_encoder(minilm):
 
 
 def test_a_window_beyond_the_model_is_refused():
-    with pytest.raises(ConfigError, match="reads at most 512 pieces, found 513"):
-        Encoder.load(max_length=513)
+    with pytest.raises(ConfigError, match="at most 512 pieces, found 513"):
+        Encoder.load("::max-length=513")
 
 
 def test_a_device_that_does_not_exist_is_refused():
@@ -196,8 +197,8 @@ def test_the_longest_window_is_usable_to_its_last_piece(tiny_models, kind):
     with pytest.warns(UserWarning, match="1 of 1 texts"):
         vectors = encoder.encode(["w1 " * 1000])
     assert np.isfinite(vectors).all()
-    with pytest.raises(ConfigError, match="reads at most 40 pieces, found 41"):
-        Encoder.load(str(tiny_models[kind]), max_length=41)
+    with pytest.raises(ConfigError, match="at most 40 pieces, found 41"):
+        Encoder.load(f"{tiny_models[kind]}::max-length=41")
 
 
 def test_the_name_of_a_model_does_not_change_its_identity(tiny_models, tmp_path):
@@ -209,24 +210,22 @@ def test_the_name_of_a_model_does_not_change_its_identity(tiny_models, tmp_path)
 
 
 class SmallMemory:
-    """A backbone whose forward pass fails above a number of texts; hidden states are piece ids."""
+    """A model whose forward pass fails above a number of texts."""
+
+    dimensions = 4
 
     def __init__(self, rows, error):
         self.rows, self.error, self.asked = rows, error, []
 
-    def last_hidden_state(self, ids):
-        import torch
-
-        self.asked.append(len(ids))
-        if len(ids) > self.rows:
+    def embed(self, pieces):
+        self.asked.append(len(pieces))
+        if len(pieces) > self.rows:
             raise self.error
-        longest = max(map(len, ids))
-        hidden = torch.zeros(len(ids), longest, 4)
-        for row, pieces in enumerate(ids):
-            hidden[row, : len(pieces), 0] = torch.tensor(pieces, dtype=torch.float32)
-            hidden[row, :, 1] = 1
-        mask = torch.tensor([[1] * len(p) + [0] * (longest - len(p)) for p in ids])
-        return hidden, mask
+        return np.array([[np.mean(ids), 1, 0, 0] for ids in pieces], np.float32)
+
+
+def a_spec():
+    return EncoderSpec(EncoderSettings(model="m", max_length=8), "0", SmallMemory.dimensions)
 
 
 def out_of_memory():
@@ -245,7 +244,7 @@ def out_of_memory():
 @pytest.mark.parametrize("which", range(3))
 def test_too_little_memory_halves_the_batch_until_it_fits(which):
     pieces = [[number] * (1 + number % 5) for number in range(1, 48)]
-    spec = EncoderSpec("m", "0", 4, 8)
+    spec = a_spec()
     expected = Encoder(spec, SmallMemory(1000, None)).encode_pieces(pieces)
     backbone = SmallMemory(3, out_of_memory()[which])
     told = []
@@ -258,7 +257,7 @@ def test_too_little_memory_halves_the_batch_until_it_fits(which):
 
 @pytest.mark.parametrize("which", range(3))
 def test_a_single_text_that_does_not_fit_is_an_error_that_says_what_to_do(which):
-    encoder = Encoder(EncoderSpec("m", "0", 4, 8), SmallMemory(0, out_of_memory()[which]))
+    encoder = Encoder(a_spec(), SmallMemory(0, out_of_memory()[which]))
     with pytest.raises(RetrieverError, match="one text of 5 word pieces: set a smaller --max-le"):
         encoder.encode_pieces([[1, 2, 3, 4, 5]])
 
@@ -266,7 +265,7 @@ def test_a_single_text_that_does_not_fit_is_an_error_that_says_what_to_do(which)
 def test_other_failures_are_not_taken_for_too_little_memory():
     backbone = SmallMemory(0, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        Encoder(EncoderSpec("m", "0", 4, 8), backbone).encode_pieces([[1], [2]])
+        Encoder(a_spec(), backbone).encode_pieces([[1], [2]])
     assert backbone.asked == [2]
 
 

@@ -251,8 +251,8 @@ def test_another_window_than_the_index_has_is_refused_naming_both(tmp_path, fake
     with Index.create(tmp_path / "index"):
         pass
     for make in (Index.open, Index.create):
-        with pytest.raises(EncoderMismatchError, match="window of 32 pieces, but a window of 16"):
-            make(tmp_path / "index", ModelChoice(max_length=16))
+        with pytest.raises(EncoderMismatchError, match="max-length=32 .*, but max-length=16"):
+            make(tmp_path / "index", ModelChoice("::max-length=16"))
 
 
 def test_pruning_deletes_what_the_stream_does_not_hold(index):

@@ -1,0 +1,126 @@
+"""Encoding in float32 and bfloat16 beside sentence-transformers' float32, in turns in one run.
+
+    python benchmarks/encoding_rate.py [--corpus FILE] [--chunks N] [--dtype DTYPE ...]
+
+Passages are neighbouring texts of the corpus joined to about 120 word pieces. The rate is given
+beside what the machine reaches on matrix products of the model's own shapes; of those, a model
+of this size needs 2 floating-point operations a weight and word piece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    data = os.environ.get("RETRIEVER_DATA")
+    default = Path(data) / "oewn_sentences/corpus.jsonl" if data else None
+    parser.add_argument("--corpus", type=Path, default=default, required=default is None)
+    parser.add_argument("--chunks", type=int, default=7, help="turns")
+    parser.add_argument("--size", type=int, default=256, help="passages a turn")
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    arguments = parser.parse_args()
+    with arguments.corpus.open(encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in itertools.islice(lines, 40_000)]
+    print(f"{torch.get_num_threads()} threads; matrix products, GFLOP/s: ", end="")
+    print(", ".join(f"{dtype} {product_rate(dtype):.0f}" for dtype in arguments.dtype))
+    print("| passages | encoder | pieces/s | GFLOP/s | times ST's rate | least cosine to ST |")
+    print("|---|---|---|---|---|---|")
+    for name, least, most in (("5 to 16 texts", 5, 16), ("11 texts", 11, 11)):
+        chunks = joined(texts, least, most, arguments.chunks, arguments.size)
+        for row in compare(chunks, arguments.dtype):
+            print(f"| {name} | {' | '.join(row)} |")
+
+
+def compare(chunks: Sequence[list[str]], dtypes: Sequence[str]) -> list[tuple[str, ...]]:
+    """One row an encoder: every chunk is encoded by each of them in turn."""
+    from sentence_transformers import SentenceTransformer
+
+    from retriever import Encoder
+    from retriever.encoders.models import DEFAULT_MODEL, find_model
+
+    peer = SentenceTransformer(str(find_model(DEFAULT_MODEL).path), device="cpu")
+    encoders = {dtype: Encoder.load(f"::dtype={dtype}", device="cpu") for dtype in dtypes}
+    first = next(iter(encoders.values()))
+    weights = sum(
+        parameter.numel()
+        for name, parameter in peer[0].named_parameters()
+        if parameter.ndim == 2 and "embeddings" not in name and "pooler" not in name
+    )
+
+    def st(chunk: list[str]) -> Any:
+        return peer.encode(chunk, normalize_embeddings=True, show_progress_bar=False)
+
+    ways: dict[str, Callable[[list[str]], Any]] = {
+        "sentence-transformers float32": st,
+        **{f"retriever {dtype}": encoder.encode for dtype, encoder in encoders.items()},
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    cosines: dict[str, float] = dict.fromkeys(ways, 1.0)
+    for way in ways.values():
+        way(chunks[0][:64])
+    for chunk in chunks:
+        vectors = {}
+        for name, way in ways.items():
+            started = time.perf_counter()
+            vectors[name] = way(chunk)
+            seconds[name].append(time.perf_counter() - started)
+        reference = vectors["sentence-transformers float32"]
+        for name, found in vectors.items():
+            cosines[name] = min(cosines[name], float(np.sum(found * reference, axis=1).min()))
+    pieces = [sum(map(len, first.tokenize(chunk))) for chunk in chunks]
+    rows = []
+    for name, times in seconds.items():
+        rate = statistics.median(n / t for n, t in zip(pieces, times, strict=True))
+        ratios = [a / b for a, b in zip(seconds[next(iter(ways))], times, strict=True)]
+        rows.append(
+            (
+                name,
+                f"{rate:.0f}",
+                f"{2 * weights * rate / 1e9:.0f}",
+                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                f"{cosines[name]:.5f}",
+            )
+        )
+    return rows
+
+
+def product_rate(dtype: str) -> float:
+    """GFLOP/s of (1536, 384) x (384, 1536), the model's largest product; the best of five."""
+    a = torch.randn(1536, 384).to(getattr(torch, dtype))
+    b = torch.randn(384, 1536).to(getattr(torch, dtype))
+    best = 0.0
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(100):
+            a @ b
+        best = max(best, 100 * 2 * 1536 * 384 * 1536 / (time.perf_counter() - started) / 1e9)
+    return best
+
+
+def joined(texts: Sequence[str], least: int, most: int, chunks: int, size: int) -> list[list[str]]:
+    """Passages of `least` to `most` neighbouring texts, in `chunks` lists of `size`."""
+    draw = random.Random(0)
+    source = itertools.cycle(texts)
+    passages = [
+        ". ".join(itertools.islice(source, draw.randint(least, most))) for _ in range(chunks * size)
+    ]
+    return [passages[i : i + size] for i in range(0, len(passages), size)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""From what is asked of an encoder to what a given model does: defaults filled in, limits checked.
+
+The result names a setting only where it differs from the plain meaning that
+`retriever.encoders.spec` fixes for ever, or from what the model would do if it were not named; so
+pasted anywhere, it is the same encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from retriever.encoders.architectures import architecture_of, depth_of
+from retriever.encoders.layers import format_layers, resolve_layers
+from retriever.encoders.models import ModelFolder
+from retriever.encoders.sbert_wk import SBERTWKSettings, first_state
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How hidden states become a vector, in numbers of one model.
+
+    Attributes:
+        layers: the hidden states that are read, in order; for SBERT-WK from the lowest to the last.
+        sbert_wk: SBERT-WK's settings, or None for mean and concatenation.
+    """
+
+    layers: tuple[int, ...]
+    sbert_wk: SBERTWKSettings | None
+
+
+def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
+    """The settings that decide the vectors of one transformer; of the window only what is asked.
+
+    Raises:
+        ConfigError: the model cannot do what is asked for; the message names the valid range.
+    """
+    own = folder.settings
+    fusion = fuse(asked, folder)
+    pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
+    head = bool(own.projections) if asked.head is None else asked.head
+    if head and asked.fusion == "concat":
+        raise ConfigError("head: the model's head takes one layer's width, not a concatenation")
+    if asked.special_tokens == "drop" and pooling in ("cls", "sep"):
+        raise ConfigError(f"pooling: {pooling} reads a special token: keep them")
+    resolved = replace(
+        asked,
+        model=folder.name,
+        layers=_layers(fusion, folder),
+        fusion=None if asked.fusion == "mean" or len(fusion.layers) == 1 else asked.fusion,
+        pooling=None if pooling == own.pooling == "mean" else pooling,
+        special_tokens=None if asked.special_tokens == "keep" else asked.special_tokens,
+        head=head if head or own.projections else None,
+        normalize=False if asked.normalize is False else None,
+        query_prompt=_prompt(asked.query_prompt, own.query_prompt),
+        passage_prompt=_prompt(asked.passage_prompt, own.passage_prompt),
+        dtype=None if asked.dtype == "float32" else asked.dtype,
+    )
+    if fusion.sbert_wk is None:
+        return resolved
+    return replace(
+        resolved,
+        wk_preset=fusion.sbert_wk.preset,
+        window=fusion.sbert_wk.window,
+        start_layer=fusion.sbert_wk.start_layer,
+        omega=fusion.sbert_wk.omega,
+        wk_variance=fusion.sbert_wk.variance,
+    )
+
+
+def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
+    """What `settings` read of a model's hidden states.
+
+    Raises:
+        ConfigError: a layer that does not exist, or whose architecture is not known.
+    """
+    depth = depth_of(folder.config)
+    if depth is None or architecture_of(folder.config) is None:
+        if settings.layers in (None, "last", "-1") and settings.fusion in (None, "mean"):
+            return Fusion((depth or 1,), None)
+        raise ConfigError(
+            f"layers: those of a {folder.config.get('model_type')} model cannot be read one by "
+            "one; leave layers and fusion out, or name another model"
+        )
+    if settings.fusion == "sbert-wk":
+        chosen = SBERTWKSettings(
+            preset=settings.wk_preset or "paper",
+            start_layer=settings.start_layer,
+            window=2 if settings.window is None else settings.window,
+            omega=0.5 if settings.omega is None else settings.omega,
+            variance=settings.wk_variance,
+        ).resolved(depth)
+        return Fusion(tuple(range(first_state(chosen), depth + 1)), chosen)
+    layers = resolve_layers(settings.layers or "last", depth)
+    return Fusion(layers if settings.fusion == "concat" else tuple(sorted(layers)), None)
+
+
+def _layers(fusion: Fusion, folder: ModelFolder) -> str | None:
+    depth = depth_of(folder.config)
+    if fusion.sbert_wk is not None or depth is None:
+        return None
+    text = format_layers(fusion.layers, depth)
+    return None if text == "last" else text
+
+
+def _prompt(asked: str | None, own: str) -> str | None:
+    """None where there is no prompt, and would be none if none were named."""
+    prompt = own if asked is None else asked
+    return prompt if prompt or own else None
+
+
+def same_layers(asked: EncoderSettings, spec: EncoderSpec, folder: ModelFolder) -> bool:
+    """Whether the layers that are asked for are those of a specification.
+
+    Raises:
+        ConfigError: a layer that does not exist.
+    """
+    depth, own = depth_of(folder.config), spec.meaning("layers")
+    if depth is None or own is None or asked.layers is None:
+        return False
+    wanted, found = resolve_layers(asked.layers, depth), resolve_layers(own, depth)
+    if spec.settings.fusion == "concat":
+        return wanted == found
+    return sorted(wanted) == sorted(found)

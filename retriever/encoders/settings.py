@@ -1,0 +1,280 @@
+"""What a person asks of an encoder, and its one text form.
+
+The text form is the model and then settings, each after ``::``::
+
+    all-MiniLM-L6-v2
+    all-MiniLM-L6-v2::lc:0,6
+    all-MiniLM-L6-v2::fusion=sbert-wk::wk-preset=released::max-length=128
+    ./my-model::query-prompt=query: %20::pooling=cls
+
+A setting is ``key=value`` or the name of a preset. In the model and in values ``%25`` stands for
+``%`` and ``%3A`` for ``:``, where two of them would end the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+from urllib.parse import unquote
+
+from retriever.encoders.layers import check_layers
+from retriever.errors import ConfigError
+
+Fusion = Literal["mean", "concat", "sbert-wk"]
+Pooling = Literal["mean", "max", "cls", "sep"]
+SpecialTokens = Literal["keep", "drop"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+WKPreset = Literal["paper", "released"]
+WKVariance = Literal["all", "fused"]
+Static = Literal["average", "sif", "usif", "p-mean"]
+
+_SEPARATOR = "::"
+_WK = ("wk_preset", "window", "start_layer", "omega", "wk_variance")
+_TRANSFORMER = ("layers", "fusion", "pooling", "special_tokens", "head", "dtype", *_WK)
+SHORTEST_WINDOW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """What is asked of an encoder; None where nothing is asked.
+
+    What is not asked for is the index's own where there is an index, else the model's own where
+    its files say so, else the default.
+
+    Attributes:
+        model: a model folder, a bundled model's name, a hub id, or a file of word vectors.
+        static: how word vectors become one vector; the model is then not run, its input
+            embeddings are the word vectors.
+        layers: the hidden states that are read, see `retriever.encoders.layers`; default ``last``.
+        fusion: over the layers: their ``mean`` (default), their ``concat``enation in the order of
+            `layers`, or ``sbert-wk``, which weights layers and words itself.
+        pooling: over the word pieces of a layer; default: the model's own, else ``mean``.
+        special_tokens: whether pooling counts [CLS] and [SEP]; default ``keep``.
+        head: whether the model's own pooler or projection follows; default: where the model's
+            sentence settings name a projection.
+        normalize: whether vectors get length 1; default True. Where not, search ranks by inner
+            product.
+        query_prompt: goes before each query; default: the model's own, else nothing.
+        passage_prompt: goes before each passage; default: the model's own, else nothing.
+        max_length: the window in word pieces, special tokens and prompt included, at least 8;
+            default: the model's own.
+        dtype: of weights and hidden states; vectors are float32 always. Default ``float32``.
+        wk_preset: SBERT-WK as in the ``paper`` (default) or as in the ``released`` code.
+        window: SBERT-WK's neighbouring layers on each side, at least 1; default 2.
+        start_layer: the lowest hidden state that SBERT-WK fuses; default: a third of the depth.
+        omega: SBERT-WK's weight of alignment against novelty, in [0, 1]; default 0.5.
+        wk_variance: hidden states that a word's variance is taken over, ``all`` or those that are
+            ``fused``; default: the preset's.
+
+    Raises:
+        ConfigError: a value, or a combination, that no model makes possible.
+    """
+
+    model: str | None = None
+    static: Static | None = None
+    layers: str | None = None
+    fusion: Fusion | None = None
+    pooling: Pooling | None = None
+    special_tokens: SpecialTokens | None = None
+    head: bool | None = None
+    normalize: bool | None = None
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    max_length: int | None = None
+    dtype: Dtype | None = None
+    wk_preset: WKPreset | None = None
+    window: int | None = None
+    start_layer: int | None = None
+    omega: float | None = None
+    wk_variance: WKVariance | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise ConfigError(
+                    f"{_key(name)}: expected {_alternatives(choices)}, found {value!r}"
+                )
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                limits = f"at least {low}" if high == _ANY else f"{low} to {high}"
+                raise ConfigError(f"{_key(name)}: expected {limits}, found {value}")
+        if self.model == "":
+            raise ConfigError("model: expected a folder, a model's name or a hub id, found nothing")
+        if self.layers is not None:
+            object.__setattr__(self, "layers", check_layers(self.layers))
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        if self.static is not None:
+            self._refuse(_TRANSFORMER, "a static encoder has no layers: leave it out")
+        if self.fusion != "sbert-wk":
+            self._refuse(_WK, "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out")
+        else:
+            self._refuse(("layers",), "SBERT-WK fuses from start-layer up to the last layer")
+            self._refuse(("pooling",), "SBERT-WK weights the words itself: leave pooling out")
+        if self.wk_preset == "released":
+            self._refuse(
+                ("special_tokens",), "wk-preset=released keeps [CLS] and drops the last piece"
+            )
+            if self.wk_variance == "all":
+                raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
+        if self.fusion == "concat" and self.head:
+            raise ConfigError("head: the model's head takes one layer's width, not a concatenation")
+        if self.pooling in ("cls", "sep") and self.special_tokens == "drop":
+            raise ConfigError(f"pooling: {self.pooling} reads a special token: keep them")
+
+    def _refuse(self, names: tuple[str, ...], reason: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{_key(name)}: {reason}")
+
+    def __str__(self) -> str:
+        """The canonical text form; `parse_encoder` reads it back to an equal value."""
+        parts = [_quote(self.model or "")]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "model" and value is not None:
+                parts.append(f"{_key(field.name)}={_format(value)}")
+        return _SEPARATOR.join(parts)
+
+
+_ANY = 2**31
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "static": get_args(Static),
+    "fusion": get_args(Fusion),
+    "pooling": get_args(Pooling),
+    "special_tokens": get_args(SpecialTokens),
+    "dtype": get_args(Dtype),
+    "wk_preset": get_args(WKPreset),
+    "wk_variance": get_args(WKVariance),
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    "max_length": (SHORTEST_WINDOW, _ANY),
+    "window": (1, _ANY),
+    "start_layer": (0, _ANY),
+    "omega": (0, 1),
+}
+PRESETS = ("last", "last4", "top-bottom", "sbert-wk", "lc:LAYERS")
+
+
+def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> EncoderSettings:
+    """Read the text form, with a preset and single settings beside it.
+
+    Args:
+        text: the text form; the model may be left out (``::lc:0,6``).
+        preset: a preset's name.
+        options: fields of `EncoderSettings`; None where nothing is asked.
+
+    Raises:
+        ConfigError: an unknown key or preset, a value that is impossible, a setting given twice.
+    """
+    model, *parts = text.split(_SEPARATOR)
+    asked: dict[str, Any] = {"model": unquote(model)} if model else {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals:
+            _add(asked, _preset(part))
+        elif key not in _PARSERS:
+            raise ConfigError(f"encoder: unknown setting {key!r}; expected {_alternatives(_KEYS)}")
+        else:
+            _add(asked, {_name(key): _PARSERS[key](key, unquote(value))})
+    if preset is not None:
+        _add(asked, _preset(preset))
+    _add(asked, {name: value for name, value in options.items() if value is not None})
+    return EncoderSettings(**asked)
+
+
+def _add(asked: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, value in more.items():
+        if name in asked:
+            raise ConfigError(f"{_key(name)}: given twice, as {asked[name]} and as {value}")
+        asked[name] = value
+
+
+def _preset(name: str) -> dict[str, Any]:
+    """Ma et al. 2019 (top-bottom), Wang and Kuo 2020 (sbert-wk), Hosseini et al. 2023 (lc)."""
+    if name in ("last", "last4"):
+        return {"layers": name, "fusion": "mean"}
+    if name == "top-bottom":
+        return {"layers": "-1,1", "fusion": "concat"}
+    if name == "sbert-wk":
+        return {"fusion": "sbert-wk"}
+    if name.startswith("lc:"):
+        return {"layers": name.removeprefix("lc:"), "fusion": "mean"}
+    raise ConfigError(
+        f"encoder: expected key=value or a preset ({', '.join(PRESETS)}), found {name!r}"
+    )
+
+
+def _text(key: str, value: str) -> str:
+    return value
+
+
+def _flag(key: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise ConfigError(f"{key}: expected yes or no, found {value!r}")
+    return value == "yes"
+
+
+def _integer(key: str, value: str) -> int:
+    # Not int(), which takes "1_0" and Arabic digits.
+    if not re.fullmatch(r"-?[0-9]+", value):
+        raise ConfigError(f"{key}: expected a whole number, found {value!r}")
+    return int(value)
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ConfigError(f"{key}: expected a number, found {value!r}") from None
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "static": _text,
+    "layers": _text,
+    "fusion": _text,
+    "pooling": _text,
+    "special-tokens": _text,
+    "head": _flag,
+    "normalize": _flag,
+    "query-prompt": _text,
+    "passage-prompt": _text,
+    "max-length": _integer,
+    "dtype": _text,
+    "wk-preset": _text,
+    "window": _integer,
+    "start-layer": _integer,
+    "omega": _number,
+    "wk-variance": _text,
+}
+_KEYS = tuple(_PARSERS)
+
+
+def _alternatives(choices: tuple[str, ...]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _quote(str(value))
+
+
+def _quote(value: str) -> str:
+    """Percent-encode what would not survive: separators, control characters, spaces at the ends."""
+    value = value.replace("%", "%25").replace("::", "%3A%3A")
+    value = re.sub(r":$|^ | $|[\x00-\x1f]", lambda match: f"%{ord(match[0]):02X}", value)
+    return value
