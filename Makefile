@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,parquet,dev
+EXTRAS := offline,cpu,parquet,plot,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 

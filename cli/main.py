@@ -30,6 +30,7 @@ _REFUSED = 2
         "verify": "cli.verify",
         "encode": "cli.encode",
         "eval": "cli.evaluate",
+        "tune": "cli.tune",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -176,12 +176,15 @@ class Encoder:
         """
         return self._transformer().backbone.depth
 
-    def layer_vectors(self, texts: Sequence[str], done: Done = _silent) -> NDArray[np.float32]:
-        """The pooled vector of every hidden state, as passages, before fusion and normalisation.
+    def layer_vectors(
+        self, texts: Sequence[str], done: Done = _silent, *, query: bool = False
+    ) -> NDArray[np.float32]:
+        """The pooled vector of every hidden state, before fusion and normalisation.
 
         Args:
             texts: what to encode; cut at the window, with a warning.
             done: called after each batch with the texts and word pieces it held.
+            query: whether they are queries, which may have another prompt than passages.
 
         Returns:
             (texts, depth + 1, width) float32, rows in the order of `texts`.
@@ -193,7 +196,7 @@ class Encoder:
         model = self._transformer()
         width = model.backbone.width
         vectors = np.empty((len(texts), model.backbone.depth + 1, width), np.float32)
-        for rows, batch in _batches(self._cut(texts), done):
+        for rows, batch in _batches(self._cut(texts, query), done):
             vectors[rows] = _halving(model.layer_vectors, batch)
         return vectors
 

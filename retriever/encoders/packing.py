@@ -20,13 +20,12 @@ def pack_linear(model: Any) -> None:
     """
     import torch
 
-    operators = torch.ops.mkldnn
-    known = hasattr(operators, "_linear_pointwise") and hasattr(operators, "_reorder_linear_weight")
-    if not (known and torch.backends.mkldnn.is_available() and model.device.type == "cpu"):
+    operators: Any = torch.ops.mkldnn
+    names = ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
+    if model.device.type != "cpu" or not all(hasattr(operators, name) for name in names):
         return
-    if model.dtype == torch.bfloat16:
-        known = operators._is_mkldnn_bf16_supported()
-    if not known or model.dtype == torch.float16:
+    packed = [torch.float32, *[torch.bfloat16] * operators._is_mkldnn_bf16_supported()]
+    if model.dtype not in packed:
         return
 
     class PackedLinear(torch.nn.Module):

@@ -196,7 +196,7 @@ def _places(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _rows(states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [state.reshape(-1, state.shape[-1]) for state in states]
+    return [state.detach().reshape(-1, state.shape[-1]) for state in states]
 
 
 def _measure(

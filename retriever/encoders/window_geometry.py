@@ -7,7 +7,7 @@ array is the pieces, so each step runs over all of them at once.
 
 Edges: a cosine with a zero vector is 0. A vector whose distance from the span of others is below
 1e-6 of its length lies in that span: it brings nothing new, and as a neighbour it is left out of
-the basis. A cosine's sum, projection or mean below 1e-6 counts as 1e-6.
+the basis. A mean cosine, or a projection of a unit vector, below 1e-6 counts as 1e-6.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FLOOR = 1e-6
 # Cosines of states that differ by float32 rounding alone deviate by less than 1e-14.
 _NO_VARIANCE = 1e-28
 
-# What one step works on: float64 states within the last cache, small arrays within the second.
-_STATES_BYTES = 8 * 2**20
-_WINDOWS_BYTES = 2**19
+# What one step works on stays in a core's caches; an accelerator wants longer steps.
+_STATES_BYTES = 4 * 2**20
+_WINDOWS_BYTES = 2**20
 _ACCELERATOR_FACTOR = 64
 
 
@@ -40,7 +40,7 @@ class Neighbours:
         reach: how many layers on each side a window holds where they exist, at least 1.
         cut_left: whether the first `reach` layers have no left neighbours even where they exist.
         projected: whether alignment is with the projection on the window's span, and its weight
-            divided by the window's size, as the published code has it.
+            divided by the size plus one, as the published code has it.
     """
 
     count: int
