@@ -251,7 +251,7 @@ def test_another_window_than_the_index_has_is_refused_naming_both(tmp_path, fake
     with Index.create(tmp_path / "index"):
         pass
     for make in (Index.open, Index.create):
-        with pytest.raises(EncoderMismatchError, match="max-length=32 .*, but max-length=16"):
+        with pytest.raises(EncoderMismatchError, match=r"max-length=32 .*, but max-length=16"):
             make(tmp_path / "index", ModelChoice("::max-length=16"))
 
 

