@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.settings import Dtype
+
 # Batches of about this many word pieces keep a layer's activations in the processor's caches.
-BATCH_PIECES = 1536
+BATCH_PIECES: dict[Dtype, int] = {"float32": 1536, "bfloat16": 2048, "float16": 2048}
 
 
 def token_batches(
-    lengths: Sequence[int] | NDArray[np.int64], pieces: int = BATCH_PIECES
+    lengths: Sequence[int] | NDArray[np.int64], pieces: int
 ) -> Iterator[NDArray[np.int64]]:
     """Group texts so that rows times longest row stays within `pieces`.
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.batching import token_batches
+from retriever.encoders.batching import BATCH_PIECES, token_batches
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.states import TextStates, text_states
@@ -160,7 +160,7 @@ class Encoder:
             RetrieverError: memory is too small even for a single text.
         """
         vectors = np.empty((len(pieces), self.spec.dimensions), np.float32)
-        for rows, batch in _batches(pieces, done):
+        for rows, batch in self._batches(pieces, done):
             vectors[rows] = _halving(self._model.embed, batch)
         if self.spec.settings.normalize is not False:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -196,7 +196,7 @@ class Encoder:
         model = self._transformer()
         width = model.backbone.width
         vectors = np.empty((len(texts), model.backbone.depth + 1, width), np.float32)
-        for rows, batch in _batches(self._cut(texts, query), done):
+        for rows, batch in self._batches(self._cut(texts, query), done):
             vectors[rows] = _halving(model.layer_vectors, batch)
         return vectors
 
@@ -211,19 +211,19 @@ class Encoder:
         """
         return text_states(self._transformer(), self._cut(texts), self._prompted(texts, False))
 
+    def _batches(
+        self, pieces: Sequence[Sequence[int]], done: Done
+    ) -> Iterator[tuple[NDArray[np.int64], list[Sequence[int]]]]:
+        """Rows and ids of each batch; `done` is told when the caller comes for the next."""
+        limit = BATCH_PIECES[self.spec.settings.dtype or "float32"]
+        for rows in token_batches([max(1, len(ids)) for ids in pieces], limit):
+            yield rows, [pieces[row] for row in rows]
+            done(len(rows), sum(len(pieces[row]) for row in rows))
+
     def _transformer(self) -> TransformerModel:
         if not isinstance(self._model, TransformerModel):
             raise ConfigError(f"{self.spec}: a static encoder has no layers; name a transformer")
         return self._model
-
-
-def _batches(
-    pieces: Sequence[Sequence[int]], done: Done
-) -> Iterator[tuple[NDArray[np.int64], list[Sequence[int]]]]:
-    lengths = [max(1, len(ids)) for ids in pieces]
-    for rows in token_batches(lengths):
-        yield rows, [pieces[row] for row in rows]
-        done(len(rows), sum(len(pieces[row]) for row in rows))
 
 
 def _halving(

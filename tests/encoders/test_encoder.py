@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import numpy as np
 import pytest
 
-from retriever.encoders import encoder as encoder_module
-from retriever.encoders.batching import token_batches
+from retriever.encoders.batching import BATCH_PIECES
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import BUNDLED, DEFAULT_MODEL, find_model
 from retriever.encoders.settings import EncoderSettings
@@ -112,7 +110,7 @@ def test_a_text_alone_gets_the_vector_it_gets_among_others(minilm, reference):
 
 @pytest.mark.parametrize("pieces", [1, 300, 700, 100_000])
 def test_vectors_depend_neither_on_order_nor_on_batches(minilm, reference, monkeypatch, pieces):
-    monkeypatch.setattr(encoder_module, "token_batches", partial(token_batches, pieces=pieces))
+    monkeypatch.setitem(BATCH_PIECES, "float32", pieces)
     order = list(range(len(SENTENCES)))
     random.Random(pieces).shuffle(order)
     vectors = minilm.encode([SENTENCES[i] for i in order])

@@ -40,4 +40,4 @@ def test_no_batch_but_the_last_has_room_for_another_text(lengths, budget):
 
 @pytest.mark.parametrize("lengths", [[], np.empty(0, np.int64)])
 def test_nothing_makes_no_batch(lengths):
-    assert list(token_batches(lengths)) == []
+    assert list(token_batches(lengths, 1536)) == []
