@@ -31,6 +31,8 @@ _REFUSED = 2
         "encode": "cli.encode",
         "eval": "cli.evaluate",
         "tune": "cli.tune",
+        "inspect": "cli.inspect",
+        "fit": "cli.fit",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import DEFAULT_MODEL, find_model
+from retriever.encoders.loading import find_weights
+from retriever.encoders.models import find_model
 from retriever.encoders.resolution import same_layers
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
@@ -44,8 +45,8 @@ class ModelChoice:
         return Encoder.load(self.settings, device=self.device, download=self.download)
 
     def weights(self) -> str:
-        """The identity of the model's files; raises what `find_model` raises."""
-        return find_model(self.settings.model or DEFAULT_MODEL, download=self.download).weights
+        """The identity of the model's files; raises what `Encoder.load` raises."""
+        return find_weights(self.settings, download=self.download)
 
     def check(self, spec: EncoderSpec, folder: Path) -> None:
         """Refuse an encoder that is not the one an index was made with.
@@ -59,18 +60,26 @@ class ModelChoice:
             value = getattr(settings, one.name)
             if one.name != "model" and value not in (None, spec.meaning(one.name)):
                 asked[one.name] = value
-        found = None
-        if settings.model is not None or "layers" in asked:
-            found = find_model(settings.model or spec.model, download=self.download)
         # The same layers can be written in several ways.
-        if found is not None and "layers" in asked and same_layers(settings, spec, found):
+        if "layers" in asked and self._same_layers(spec):
             del asked["layers"]
         wanted = [f"{name.replace('_', '-')}={value}" for name, value in asked.items()]
-        if found is not None and found.weights != spec.weights:
-            wanted.insert(0, f"the model {found.name} with weights {found.weights[:12]}")
+        if settings.model is not None:
+            weights = find_weights(
+                EncoderSettings(model=settings.model, static=spec.settings.static),
+                download=self.download,
+            )
+            if weights != spec.weights:
+                wanted.insert(0, f"the model {settings.model} with weights {weights[:12]}")
         if wanted:
             raise EncoderMismatchError(
                 f"{folder}: the index was made with {spec} with weights {spec.weights[:12]}, but "
                 f"{' and '.join(wanted)} was asked for; leave the option out, or make the index "
                 "again with --recreate"
             )
+
+    def _same_layers(self, spec: EncoderSpec) -> bool:
+        if spec.settings.static is not None:
+            return False
+        folder = find_model(self.settings.model or spec.model, download=self.download)
+        return same_layers(self.settings, spec, folder)

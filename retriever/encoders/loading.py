@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from retriever.encoders.backbone import Backbone
@@ -10,6 +11,7 @@ from retriever.encoders.models import DEFAULT_MODEL, find_model
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.static import StaticModel, is_static_folder
 from retriever.encoders.transformer import TransformerModel
 from retriever.errors import ConfigError
 
@@ -21,7 +23,11 @@ def load_model(
 
     Raises:
         ModelError, MissingExtraError, ConfigError: see `Encoder.load`.
+        SourceError: a file of word vectors is malformed.
     """
+    static = _static(asked, download)
+    if static is not None:
+        return _static_spec(asked, static), static
     folder = find_model(asked.model or DEFAULT_MODEL, download=download)
     settings = resolve(asked, folder)
     backbone = Backbone(folder, device, settings.dtype or "float32")
@@ -36,3 +42,42 @@ def load_model(
     settings = replace(settings, max_length=window)
     model = TransformerModel(backbone, folder, settings, fuse(settings, folder))
     return EncoderSpec(settings, folder.weights, model.dimensions), model
+
+
+def find_weights(asked: EncoderSettings, *, download: bool) -> str:
+    """The identity of the files that `load_model` would load; raises what it raises."""
+    static = _static(asked, download)
+    if static is not None:
+        return static.weights
+    return find_model(asked.model or DEFAULT_MODEL, download=download).weights
+
+
+def _static(asked: EncoderSettings, download: bool) -> StaticModel | None:
+    """The static encoder that is asked for, or None where a transformer is."""
+    name = asked.model or DEFAULT_MODEL
+    if is_static_folder(name):
+        static = StaticModel.load(name)
+        if asked.static not in (None, static.method):
+            raise ConfigError(
+                f"static: {name} was fitted for {static.method}, but {asked.static} was asked for; "
+                "leave static out, or fit another with `retriever fit static`"
+            )
+        return static
+    if os.path.isfile(name):
+        return StaticModel.from_file(name, asked.static or "average")
+    if asked.static is None:
+        return None
+    return StaticModel.from_model(find_model(name, download=download), asked.static)
+
+
+def _static_spec(asked: EncoderSettings, static: StaticModel) -> EncoderSpec:
+    settings = replace(
+        asked,
+        model=asked.model or DEFAULT_MODEL,
+        static=static.method,
+        normalize=False if asked.normalize is False else None,
+        query_prompt=asked.query_prompt or None,
+        passage_prompt=asked.passage_prompt or None,
+        max_length=asked.max_length or static.max_length,
+    )
+    return EncoderSpec(settings, static.weights, static.dimensions)

@@ -81,11 +81,15 @@ class EncoderSpec:
     def meaning(self, name: str) -> Any:
         """The value of a setting, by its field's name, named or not; None where it has none."""
         value = getattr(self.settings, name)
-        if value is not None or self.settings.static is not None:
+        if value is not None or name in self._without_meaning():
             return value
-        if self.settings.fusion == "sbert-wk" and name in ("layers", "pooling"):
-            return None
         return _MEANING.get(name)
+
+    def _without_meaning(self) -> tuple[str, ...]:
+        """The settings that this kind of encoder does not have."""
+        if self.settings.static is not None:
+            return ("layers", "fusion", "pooling", "special_tokens", "head", "dtype")
+        return ("layers", "pooling") if self.settings.fusion == "sbert-wk" else ()
 
     @property
     def fingerprint(self) -> str:

@@ -1,0 +1,187 @@
+"""Files of word vectors, written here byte by byte, are read to what was written."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retriever.encoders.word_vectors import read_word_counts, read_word_vectors
+from retriever.errors import SourceError
+
+WORDS = ["the", "Naïve", "new-york", "3.5", "日本"]
+VECTORS = np.array(
+    [[0.5, -1, 2e-3], [1, 2, 3], [-0.25, 0, 1e5], [7, 8, 9], [0.125, 0.5, -0.5]], np.float32
+)
+
+
+def _lines(words, vectors):
+    return "".join(
+        f"{word} {' '.join(repr(float(number)) for number in row)}\n"
+        for word, row in zip(words, vectors, strict=True)
+    ).encode()
+
+
+def _header(words, vectors):
+    return f"{len(words)} {vectors.shape[1]}\n".encode()
+
+
+def _binary(words, vectors, end=b"\n"):
+    return _header(words, vectors) + b"".join(
+        word.encode() + b" " + row.astype("<f4").tobytes() + end
+        for word, row in zip(words, vectors, strict=True)
+    )
+
+
+FORMATS = {
+    "glove": _lines,
+    "word2vec-text": lambda words, vectors: _header(words, vectors) + _lines(words, vectors),
+    "word2vec-binary": _binary,
+    "word2vec-binary without line breaks": lambda *parts: _binary(*parts, end=b""),
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content, name="vectors"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return read_word_vectors(path)
+
+    return read
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzipped"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_told_by_its_content_and_read_exactly(read, name, zipped):
+    content = FORMATS[name](WORDS, VECTORS)
+    found = read(gzip.compress(content) if zipped else content)
+    assert found.words == WORDS
+    assert found.vectors.dtype == np.float32
+    assert found.vectors.flags.c_contiguous
+    assert found.format == name.split(" ")[0]
+    np.testing.assert_array_equal(found.vectors, VECTORS)
+    assert (found.duplicates, found.undecodable, found.empty) == (0, 0, 0)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_words_and_numbers_are_written_come_back(read, data):
+    words = data.draw(
+        st.lists(
+            st.text(st.characters(categories=["L", "N", "P", "M"]), min_size=1, max_size=6),
+            min_size=1,
+            max_size=20,
+            unique=True,
+        )
+    )
+    dimensions = data.draw(st.integers(2, 6))
+    numbers = st.floats(-1e6, 1e6, width=32)
+    rows = st.lists(numbers, min_size=dimensions, max_size=dimensions)
+    vectors = np.array(
+        data.draw(st.lists(rows, min_size=len(words), max_size=len(words))), np.float32
+    )
+    for name in ("word2vec-text", "word2vec-binary", "glove"):
+        found = read(FORMATS[name](words, vectors))
+        assert found.words == words
+        np.testing.assert_array_equal(found.vectors, vectors)
+
+
+def test_many_words_outgrow_the_first_guess_of_a_compressed_file(read):
+    chance = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(3000)]
+    vectors = chance.integers(-2, 3, (3000, 5)).astype(np.float32)
+    found = read(gzip.compress(_lines(words, vectors)))
+    assert found.words == words
+    np.testing.assert_array_equal(found.vectors, vectors)
+
+
+def test_words_may_hold_spaces(read):
+    content = b"the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\nlast\t1\t1\t1 \r\n"
+    found = read(content)
+    assert found.words == ["the", ". . .", "at name@domain.com", "last"]
+    np.testing.assert_array_equal(found.vectors[1:3], [[4, 5, 6], [7, 8, 9]])
+
+
+def test_the_first_word_may_be_the_one_with_spaces(read):
+    assert read(b". . 1 2 3\nthe 4 5 6\nof 7 8 9\n").words == [". .", "the", "of"]
+
+
+def test_the_first_of_two_equal_words_stands_and_the_others_are_counted(read):
+    found = read(b"a 1 2\nb 3 4\na 5 6\na 7 8\n")
+    assert found.words == ["a", "b"]
+    assert found.duplicates == 2
+    np.testing.assert_array_equal(found.vectors, [[1, 2], [3, 4]])
+
+
+def test_a_word_that_no_text_can_hold_is_left_out_and_counted(read):
+    found = read(b"a 1 2\n\xff\xfe 3 4\n 5 6\n\xc2\xa0 7 8\n\nb 9 10\n")
+    assert found.words == ["a", "b"]
+    assert (found.undecodable, found.empty) == (1, 2)
+
+
+def test_the_last_line_needs_no_line_break(read):
+    assert read(b"a 1 2\nb 3 4").words == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "said"),
+    [
+        (b"a 1 2 3\nb 1 2\nc 1 2 3\n", ":2:", "a word and 3 numbers, found 2"),
+        (b"a 1 2 3\nb 1 2 3 4\nc 1 2 3\n", ":2:", "a word and 3 numbers, found 4"),
+        (b"a 1 2 3\nb 1 x 3\nc 1 2 3\n", ":2:", "a word and 3 numbers, found 1 at the end of 4"),
+        (b"a 1 2 3\nb\nc 1 2 3\n", ":2:", "found 0"),
+        (b"3 3\na 1 2 3\nb 1 2\nc 1 2 3\n", ":3:", "a word and 3 numbers, found 2"),
+        (b"a 1 2\nb nan 3\n", ":2:", "expected finite numbers, found nan"),
+        (b"a 1 2\nb 1e999 3\n", ":2:", "expected finite numbers, found inf"),
+        (b"0 3\n", ":1:", "found 0 and 3"),
+        (b"3 0\n", ":1:", "found 3 and 0"),
+        (b"3 2\na 1 2\nb 3 4\n", ":", "expected 3 words as its first line says, found 2"),
+        (b"1 2\na 1 2\nb 3 4\n", ":", "expected 1 words as its first line says, found more"),
+        (b"some words of a text\nand others\n", ":1:", "expected a word and its vector"),
+        (b"", ":1:", "expected a word and its vector"),
+        (b"\xff\xff 1 2\n", ":", "holds no word"),
+        (struct.pack("<i", 793712314) + bytes(60), ":", "use the .vec file"),
+        (b"PK\x03\x04" + bytes(60), ":", "unzip it"),
+        (b"\x80\x04\x95" + bytes(60), ":", "a pickle"),
+        (b"\x00\x01\x02" + bytes(60), ":", "other binary data"),
+        (_binary(WORDS, VECTORS)[:-9], ": entry 5:", "download it again"),
+        (_binary(WORDS, VECTORS) + b"more", ":", "found more"),
+        (_binary(WORDS, VECTORS * np.float32(np.nan)), ": entry 1:", "found nan"),
+    ],
+)
+def test_a_malformed_file_is_refused_in_one_line_that_says_where(read, content, where, said):
+    with pytest.raises(SourceError) as caught:
+        read(content)
+    message = str(caught.value)
+    assert f"vectors{where}" in message
+    assert said in message
+    assert "\n" not in message
+
+
+def test_a_header_that_promises_more_than_there_is_reserves_no_memory_for_it(read):
+    with pytest.raises(SourceError, match="found 1"):
+        read(b"999999999999 3\na 1 2 3\n")
+
+
+def test_truncated_gzip_and_a_missing_file_are_named(read, tmp_path):
+    with pytest.raises(SourceError, match="ends too early"):
+        read(gzip.compress(_lines(WORDS, VECTORS))[:-20])
+    with pytest.raises(SourceError, match="no such file"):
+        read_word_vectors(tmp_path / "absent")
+
+
+def test_word_counts_are_read_and_those_of_one_word_added(tmp_path):
+    path = tmp_path / "counts.txt"
+    path.write_text("the 10\n\nof\t4\nthe 2.5\nnever 0\n")
+    assert read_word_counts(path) == {"the": 12.5, "of": 4}
+
+
+@pytest.mark.parametrize("line", ["the", "the ten", "the 1 2", "the -1", "the nan", "the inf"])
+def test_a_malformed_count_is_refused_with_its_line(tmp_path, line):
+    path = tmp_path / "counts.txt"
+    path.write_text(f"of 3\n{line}\n")
+    with pytest.raises(SourceError, match=r"counts\.txt:2: expected a word and its count"):
+        read_word_counts(path)
