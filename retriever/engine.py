@@ -7,6 +7,7 @@ two are fused. Higher scores are better everywhere; equal ones are ordered by th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,10 +25,11 @@ from retriever.fusion import FusionSettings, fuse, ranks
 Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
 
-# Cosines differ in the seventh digit by batch and by kernel; ranking them there would be noise.
-_DECIMALS = 6
-# FAISS's cosine of a passage it left out, so rounded, can be this much above the least it found.
-_ROUNDING = 1.5e-6
+# Scores differ in the seventh digit by batch and by kernel; ranking them there would be noise.
+_DIGITS = 6
+# FAISS's score of a passage it left out, so rounded, can be so many last digits above the least it
+# found.
+_ROUNDING = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,13 @@ class Hit:
 
     Attributes:
         rank: 1 for the best.
-        score: what the hit is ranked by: a cosine in [-1, 1] (dense), a BM25 score, or a fused
-            score; see `retriever.fusion.fuse` for its range.
+        score: what the hit is ranked by: a cosine in [-1, 1] (dense; an inner product where the
+            encoder does not normalise), a BM25 score, or a fused score; see
+            `retriever.fusion.fuse` for its range.
         id, title, metadata: the document's.
         passage: text of the best passage; start, stop: where it lies in the document's text.
-        dense: cosine of the passage; None in mode ``bm25``.
-        dense_rank: its rank by cosine among all candidate passages, equal ones sharing the best.
+        dense: that score of the passage; None in mode ``bm25``.
+        dense_rank: its rank by it among all candidate passages, equal ones sharing the best.
         bm25: BM25 score of the passage, 0 if it holds no query term; None in mode ``dense``.
         bm25_rank: likewise; None if the passage holds no query term.
     """
@@ -203,13 +206,14 @@ class Engine:
             positions = np.union1d(nearest[index], matched)
             # In float64, so that equal vectors get equal scores wherever they lie.
             chosen = live.segment.vectors[positions].astype(np.float64)
-            dense = np.clip(chosen @ np.asarray(query.vector, np.float64), -1, 1)
+            dense = chosen @ np.asarray(query.vector, np.float64)
             columns.append((live.segment.ids[positions], dense, *terms.at(index, positions)))
         ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
-        dense = np.round(dense, _DECIMALS)
+        decimals = _decimals(dense)
+        dense = np.round(dense, decimals)
         complete = sum(map(len, nearest)) < depth
         if mode == "dense":
-            floor = -np.inf if complete else float(dense.min()) + _ROUNDING
+            floor = -np.inf if complete else float(dense.min()) + _ROUNDING * 10.0**-decimals
             return _Candidates(ids, dense, dense, bm25, match, complete, floor)
         scores = fuse(dense, bm25, match, self._settings.fusion)
         return _Candidates(ids, scores, dense, bm25, match, complete, -np.inf)
@@ -280,3 +284,9 @@ def _both(
     if first is None or second is None:
         return second if first is None else first
     return first & second
+
+
+def _decimals(scores: NDArray[np.float64]) -> int:
+    """How many decimals of scores mean something: six for cosines, fewer for larger numbers."""
+    largest = float(np.abs(scores).max(initial=1.0))
+    return _DIGITS - math.ceil(math.log10(largest) - 1e-6)

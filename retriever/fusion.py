@@ -59,7 +59,7 @@ def fuse(
     """One score a candidate from its two components.
 
     Args:
-        dense: (n,) cosines.
+        dense: (n,) cosines, or inner products where vectors are not normalised.
         bm25: (n,) scores, 0 where `matches` is False.
         matches: (n,) whether the candidate holds a query term.
         settings: method and its parameters.

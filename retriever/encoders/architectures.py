@@ -44,6 +44,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 def architecture_of(config: Mapping[str, Any]) -> Architecture | None:
     """The architecture that a config.json names, or None if its layers cannot be read."""
+    if config.get("inner_group_num", 1) != 1:
+        # An ALBERT whose layers have layers.
+        return None
     return ARCHITECTURES.get(str(config.get("model_type")))
 
 

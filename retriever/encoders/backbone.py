@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Characters of a library's own message that are shown: some of them fill a screen.
 _REASON = 240
+# The window of a model whose positions have no end, unless its tokenizer names one.
+NO_LIMIT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,11 @@ class Backbone:
                 f"{model.config.model_type}; name another model with --model"
             )
         _require_weights(folder, report)
-        self._model = model.eval().to(self.device)
+        # Not all parameters follow the type that was asked for (XLNet's attention does not).
+        self._model = model.eval().to(self.device, getattr(torch, dtype))
+        if hasattr(model.config, "use_mems_eval"):
+            # XLNet would keep every layer's states for a text to come.
+            model.config.use_mems_eval = False
         pack_linear(self._model)
         self._layers = find_layers(model)
         self._has_pooler = _has_pooler(model, report)
@@ -156,10 +162,22 @@ class Backbone:
         """
         if self._layers is None:
             # The one hidden state that every architecture gives.
-            visit(self.depth, self._model(**batch.inputs).last_hidden_state)
+            visit(max(layers), self._model(**batch.inputs).last_hidden_state)
         else:
             with suppress(ReachedError), self._layers.visited(layers, visit):
                 self._model(**batch.inputs)
+
+    def require_layers(self) -> None:
+        """Make sure that every hidden state can be read.
+
+        Raises:
+            ConfigError: the architecture is not known.
+        """
+        if self._layers is None:
+            raise ConfigError(
+                f"layers: those of a {self._model.config.model_type} model cannot be read one by "
+                "one; name another model"
+            )
 
     def require_pooler(self) -> None:
         """Make sure that `pooler` can be called.
@@ -218,7 +236,9 @@ def _device(name: str | None) -> torch.device:
 
 def _positions(model: Any, tokenizer: Any) -> int:
     """The most word pieces, special tokens included, that the model has positions for."""
-    limit = int(getattr(model.config, "max_position_embeddings", 0) or 10**9)
+    limit = int(getattr(model.config, "max_position_embeddings", 0) or 0)
+    if limit <= 0:
+        limit = NO_LIMIT
     embeddings = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     offset = getattr(embeddings, "padding_idx", None)
     if offset is not None:

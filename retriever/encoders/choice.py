@@ -9,7 +9,7 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading import find_weights
 from retriever.encoders.models import find_model
 from retriever.encoders.resolution import same_layers
-from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders.settings import EncoderSettings, format_setting, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import EncoderMismatchError
 
@@ -63,7 +63,9 @@ class ModelChoice:
         # The same layers can be written in several ways.
         if "layers" in asked and self._same_layers(spec):
             del asked["layers"]
-        wanted = [f"{name.replace('_', '-')}={value}" for name, value in asked.items()]
+        if "fusion" in asked and self._fuses_one_layer(spec):
+            del asked["fusion"]
+        wanted = [format_setting(name, value) for name, value in asked.items()]
         if settings.model is not None:
             weights = find_weights(
                 EncoderSettings(model=settings.model, static=spec.settings.static),
@@ -77,6 +79,12 @@ class ModelChoice:
                 f"{' and '.join(wanted)} was asked for; leave the option out, or make the index "
                 "again with --recreate"
             )
+
+    def _fuses_one_layer(self, spec: EncoderSpec) -> bool:
+        """Whether mean and concatenation are the same, there being one layer."""
+        fusions = {self.settings.fusion, spec.meaning("fusion")}
+        layers = spec.meaning("layers")
+        return fusions == {"mean", "concat"} and (layers == "last" or layers.isdecimal())
 
     def _same_layers(self, spec: EncoderSpec) -> bool:
         if spec.settings.static is not None:

@@ -209,7 +209,9 @@ class Encoder:
         Raises:
             ConfigError: a static encoder has no layers.
         """
-        return text_states(self._transformer(), self._cut(texts), self._prompted(texts, False))
+        model = self._transformer()
+        prompt = len(self.spec.settings.passage_prompt or "")
+        return text_states(model, self._cut(texts), self._prompted(texts, False), prompt)
 
     def _batches(
         self, pieces: Sequence[Sequence[int]], done: Done
@@ -223,6 +225,7 @@ class Encoder:
     def _transformer(self) -> TransformerModel:
         if not isinstance(self._model, TransformerModel):
             raise ConfigError(f"{self.spec}: a static encoder has no layers; name a transformer")
+        self._model.backbone.require_layers()
         return self._model
 
 

@@ -67,7 +67,7 @@ class LayerHooks:
 
 def find_layers(model: Any) -> LayerHooks | None:
     """The layers of a transformers model, or None where its architecture is not known."""
-    architecture = architecture_of({"model_type": model.config.model_type})
+    architecture = architecture_of(model.config.to_dict())
     if architecture is None:
         return None
     return LayerHooks(list(model.get_submodule(architecture.layers)), architecture.pieces_first)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 from retriever.errors import ConfigError
 
-_ITEM = re.compile(r"last(?P<count>[1-9]\d*)?|all|(?P<low>-?\d+)(\.\.(?P<high>-?\d+))?")
+_ITEM = re.compile(
+    r"last(?P<count>[1-9][0-9]{0,8})?|all|(?P<low>-?[0-9]{1,9})(\.\.(?P<high>-?[0-9]{1,9}))?"
+)
 _SHORTEST_RANGE = 3
 
 
@@ -26,7 +28,7 @@ def check_layers(text: str) -> str:
         if not _ITEM.fullmatch(item):
             raise ConfigError(
                 f"layers: expected last, last4, all, numbers such as 0,6 or a range such as 1..4, "
-                f"found {text!r}"
+                f"found {text[:60]!r}"
             )
     return compact
 

@@ -15,6 +15,9 @@ from retriever.encoders.static import StaticModel, is_static_folder
 from retriever.encoders.transformer import TransformerModel
 from retriever.errors import ConfigError
 
+# Of a model that has positions without end.
+_USUAL_WINDOW = 512
+
 
 def load_model(
     asked: EncoderSettings, *, device: str | None, download: bool
@@ -32,7 +35,7 @@ def load_model(
     settings = resolve(asked, folder)
     backbone = Backbone(folder, device, settings.dtype or "float32")
     window = asked.max_length or min(
-        folder.settings.max_length or backbone.max_length, backbone.max_length
+        folder.settings.max_length or _USUAL_WINDOW, backbone.max_length
     )
     if not SHORTEST_WINDOW <= window <= backbone.max_length:
         raise ConfigError(

@@ -83,8 +83,15 @@ def _modules(path: Path) -> tuple[Pooling, tuple[Projection, ...]]:
     projections: list[Projection] = []
     if not (path / "modules.json").is_file():
         return pooling, ()
+    ended = False
     for module in read_json(path / "modules.json"):
         kind = str(module["type"]).rsplit(".", 1)[-1]
+        if ended:
+            raise ModelError(
+                f"{path / 'modules.json'}: a {kind} module after Normalize is not supported: its "
+                "vectors would be wrong"
+            )
+        ended = kind == "Normalize"
         if kind == "Pooling":
             pooling = _pooling(path / module["path"] / "config.json")
         elif kind == "Dense":
@@ -151,12 +158,7 @@ def _prompts(path: Path) -> Mapping[str, str]:
     if not file.is_file():
         return {}
     settings = read_json(file)
-    prompts = {name: text for name, text in (settings.get("prompts") or {}).items() if text}
-    default = settings.get("default_prompt_name")
-    if default is not None:
-        for name in (*_QUERY_PROMPTS, _PASSAGE_PROMPTS[0]):
-            prompts.setdefault(name, prompts[default])
-    return prompts
+    return {name: text for name, text in (settings.get("prompts") or {}).items() if text}
 
 
 def read_json(path: Path) -> Any:

@@ -136,7 +136,8 @@ def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> Mode
         raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
     known = known or {}
     digests = [known.get(file.name) or _sha256(file) for file in [*weights, *tokenizer]]
-    digests += [_sha256(dense.folder / "model.safetensors") for dense in settings.projections]
+    for dense in settings.projections:
+        digests += [_sha256(dense.folder / "model.safetensors"), dense.activation]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
     return ModelFolder(name, path, digest, settings, config)
 

@@ -42,7 +42,9 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
     head = bool(own.projections) if asked.head is None else asked.head
     if head and asked.fusion == "concat":
-        raise ConfigError("head: the model's head takes one layer's width, not a concatenation")
+        raise ConfigError(
+            "head: the model's head takes one layer's width, not a concatenation; add head=no"
+        )
     if asked.special_tokens == "drop" and pooling in ("cls", "sep"):
         raise ConfigError(f"pooling: {pooling} reads a special token: keep them")
     resolved = replace(

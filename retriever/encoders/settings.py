@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from retriever.encoders.layers import check_layers
 from retriever.errors import ConfigError
@@ -100,12 +100,16 @@ class EncoderSettings:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                limits = f"at least {low}" if high == _ANY else f"{low} to {high}"
+                open_end = high == _ANY and value < low
+                limits = f"at least {low}" if open_end else f"{low} to {high}"
                 raise ConfigError(f"{_key(name)}: expected {limits}, found {value}")
         if self.model == "":
             raise ConfigError("model: expected a folder, a model's name or a hub id, found nothing")
         if self.layers is not None:
             object.__setattr__(self, "layers", check_layers(self.layers))
+        if self.omega is not None:
+            # One form for 1, 1.0 and -0.0, since the text form is compared.
+            object.__setattr__(self, "omega", float(self.omega) + 0.0)
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -123,7 +127,9 @@ class EncoderSettings:
             if self.wk_variance == "all":
                 raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
         if self.fusion == "concat" and self.head:
-            raise ConfigError("head: the model's head takes one layer's width, not a concatenation")
+            raise ConfigError(
+                "head: the model's head takes one layer's width, not a concatenation; leave it out"
+            )
         if self.pooling in ("cls", "sep") and self.special_tokens == "drop":
             raise ConfigError(f"pooling: {self.pooling} reads a special token: keep them")
 
@@ -138,11 +144,11 @@ class EncoderSettings:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name != "model" and value is not None:
-                parts.append(f"{_key(field.name)}={_format(value)}")
+                parts.append(format_setting(field.name, value))
         return _SEPARATOR.join(parts)
 
 
-_ANY = 2**31
+_ANY = 10**9 - 1
 _CHOICES: dict[str, tuple[str, ...]] = {
     "static": get_args(Static),
     "fusion": get_args(Fusion),
@@ -222,16 +228,15 @@ def _flag(key: str, value: str) -> bool:
 
 def _integer(key: str, value: str) -> int:
     # Not int(), which takes "1_0" and Arabic digits.
-    if not re.fullmatch(r"-?[0-9]+", value):
-        raise ConfigError(f"{key}: expected a whole number, found {value!r}")
+    if not re.fullmatch(r"-?[0-9]{1,9}", value):
+        raise ConfigError(f"{key}: expected a whole number up to {_ANY}, found {value[:40]!r}")
     return int(value)
 
 
 def _number(key: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise ConfigError(f"{key}: expected a number, found {value!r}") from None
+    if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?|-?inf|nan", value):
+        raise ConfigError(f"{key}: expected a number, found {value[:40]!r}")
+    return float(value)
 
 
 def _key(name: str) -> str:
@@ -267,14 +272,14 @@ def _alternatives(choices: tuple[str, ...]) -> str:
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-def _format(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return _quote(str(value))
+def format_setting(name: str, value: Any) -> str:
+    """``key=value`` as in the text form."""
+    shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else _quote(str(value))
+    return f"{_key(name)}={shown}"
 
 
 def _quote(value: str) -> str:
     """Percent-encode what would not survive: separators, control characters, spaces at the ends."""
     value = value.replace("%", "%25").replace("::", "%3A%3A")
-    value = re.sub(r":$|^ | $|[\x00-\x1f]", lambda match: f"%{ord(match[0]):02X}", value)
-    return value
+    unsafe = r":$|^ | $|[\x00-\x1f\x7f-\x9f\u2028\u2029]"
+    return re.sub(unsafe, lambda match: quote(match[0], safe=""), value)

@@ -31,28 +31,42 @@ class TextStates:
 
 
 def text_states(
-    model: TransformerModel, pieces: Sequence[Sequence[int]], texts: Sequence[str]
+    model: TransformerModel,
+    pieces: Sequence[Sequence[int]],
+    texts: Sequence[str],
+    prompt: int,
 ) -> Iterator[TextStates]:
     """The states of each text, in order, a batch at a time.
 
     Args:
         model: what runs.
         pieces: the ids of each text, with special tokens, within the window.
-        texts: the same texts, for the offsets.
+        texts: the same texts with their prompts, for the offsets.
+        prompt: characters of the prompt before each.
     """
-    special = model.backbone.special
     for first in range(0, len(pieces), _BATCH):
         batch = pieces[first : first + _BATCH]
         states, kept = model.hidden_states(batch)
         for row, ids in enumerate(batch):
-            # A text that was cut has more offsets than pieces.
-            room = len(ids) - special.before - special.after
-            spans = [(0, 0)] * special.before
-            spans += model.piece_offsets(texts[first + row])[:room]
-            spans += [(0, 0)] * (len(ids) - len(spans))
             yield TextStates(
                 model.backbone.piece_names(ids),
-                spans,
-                states[:, row, : len(ids)],
-                kept[row, : len(ids)],
+                _spans(model, texts[first + row], len(ids), prompt),
+                # Copies, so that a caller who keeps one text does not keep the batch.
+                states[:, row, : len(ids)].copy(),
+                kept[row, : len(ids)].copy(),
             )
+        del states, kept
+
+
+def _spans(model: TransformerModel, text: str, pieces: int, prompt: int) -> list[tuple[int, int]]:
+    """Where each piece is in the text after its prompt; (0, 0) for special tokens and prompt."""
+    special = model.backbone.special
+    offsets = model.piece_offsets(text)
+    cut = len(offsets) + special.before + special.after > pieces
+    room = pieces - special.before - (0 if cut and model.cuts_off_ends else special.after)
+    inside = [
+        (max(start - prompt, 0), stop - prompt) if stop > prompt else (0, 0)
+        for start, stop in offsets[:room]
+    ]
+    spans = [(0, 0)] * special.before + inside
+    return spans + [(0, 0)] * (pieces - len(spans))

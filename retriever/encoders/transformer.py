@@ -62,9 +62,14 @@ class TransformerModel:
                     "choose mean or max"
                 )
 
+    @property
+    def cuts_off_ends(self) -> bool:
+        """Whether a text that is cut loses the special tokens at its end."""
+        return self._settings.wk_preset == "released"
+
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
-        if self._settings.wk_preset == "released":
+        if self.cuts_off_ends:
             # The published code cuts the ids themselves: a text that is cut has no [SEP].
             return [ids[:max_length] for ids in self.backbone.tokenize(texts)]
         return self.backbone.tokenize(texts, max_length)
