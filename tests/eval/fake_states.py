@@ -1,0 +1,66 @@
+"""An encoder of random hidden states, for what looks inside a model."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.states import TextStates
+
+_PIECE = re.compile(r"\w{1,3}|[^\w\s]")
+
+
+class FakeStates:
+    """Up to three letters are a piece; its states depend on it and its place alone.
+
+    Attributes:
+        asked: the texts of each call of `hidden_states`.
+    """
+
+    def __init__(
+        self, depth: int = 4, max_length: int = 32, prompt: str = "", drop_last: bool = False
+    ) -> None:
+        self.depth = depth
+        self.spec = EncoderSpec(
+            EncoderSettings(model="fake", max_length=max_length, passage_prompt=prompt),
+            "0" * 64,
+            8,
+        )
+        self.asked: list[list[str]] = []
+        self._prompt = prompt
+        self._drop_last = drop_last
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[0] * (len(_PIECE.findall(self._prompt + text)) + 2) for text in texts]
+
+    def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
+        self.asked.append(list(texts))
+        return map(self._one, texts)
+
+    def _one(self, text: str) -> TextStates:
+        found = list(_PIECE.finditer(self._prompt + text))[: self.spec.max_length - 2]
+        pieces = ["[CLS]", *(match.group().lower() for match in found), "[SEP]"]
+        before = len(self._prompt)
+        places = [(match.start() - before, match.end() - before) for match in found]
+        spans = [
+            (0, 0),
+            *((0, 0) if start < 0 else (start, stop) for start, stop in places),
+            (0, 0),
+        ]
+        states = np.stack(
+            [
+                np.random.default_rng([zlib.crc32(piece.encode()), place]).standard_normal(
+                    (self.depth + 1, 8)
+                )
+                for place, piece in enumerate(pieces)
+            ],
+            axis=1,
+        )
+        kept = np.ones(len(pieces), np.bool_)
+        kept[-1] = not self._drop_last
+        return TextStates(pieces, spans, states.cumsum(axis=0).astype(np.float32), kept)
