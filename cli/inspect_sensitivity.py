@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inspect_texts import counting, plot_option, warn_cut
-from cli.inspect_wk import wk_choice, wk_settings
+from cli.inspect_wk import wk_choice
 from cli.options import json_option, model_options, quiet_option
 from cli.tables import table
 
@@ -87,6 +87,7 @@ def command(
     from eval.figures import draw_sensitivity
     from eval.layer_tasks import read_pair_data
     from eval.sensitivity import sensitivity, settings_grid
+    from retriever.encoders.resolution import sbert_wk_settings
 
     if plot is not None:
         check_figure(plot)
@@ -95,7 +96,7 @@ def command(
     goal = data.objective(objective)
     model = choice.load()
     _check_loaded(model)
-    base = wk_settings(model.spec.settings, model.depth)
+    base = sbert_wk_settings(model.spec.settings, model.depth)
     grid = settings_grid(base, model.depth, windows, start_layers)
     with counting("pairs", len(data.pairs), quiet=quiet) as count:
         found = sensitivity(model, data.pairs, goal, grid, count)

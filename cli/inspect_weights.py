@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from cli.inspect_texts import checked_text, inspected, plot_option, warn_cut
-from cli.inspect_wk import wk_choice, wk_settings
+from cli.inspect_wk import wk_choice
 from cli.options import json_option, model_options, quiet_option
 from cli.safe_text import on_one_line
 
@@ -60,12 +60,13 @@ def command(
     from eval.figure_files import check_figure
     from eval.figures import draw_weights
     from eval.word_weights import word_weights
+    from retriever.encoders.resolution import sbert_wk_settings
 
     read = _text(text, text_file)
     if plot is not None:
         check_figure(plot)
     model = wk_choice(encoder).load()
-    settings = wk_settings(model.spec.settings, model.depth)
+    settings = sbert_wk_settings(model.spec.settings, model.depth)
     with inspected(model, iter([read]), 1, quiet=quiet) as inspection:
         (one,) = inspection
     words = word_weights(one, settings, unit)

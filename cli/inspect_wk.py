@@ -9,8 +9,6 @@ from cli.encoders import model_choice
 
 if TYPE_CHECKING:
     from retriever.encoders.choice import ModelChoice
-    from retriever.encoders.sbert_wk import SBERTWKSettings
-    from retriever.encoders.settings import EncoderSettings
 
 
 def wk_choice(options: Mapping[str, Any]) -> ModelChoice:
@@ -32,16 +30,3 @@ def wk_choice(options: Mapping[str, Any]) -> ModelChoice:
             "leave it and the preset out"
         )
     return choice
-
-
-def wk_settings(settings: EncoderSettings, depth: int) -> SBERTWKSettings:
-    """SBERT-WK's own settings among those of an encoder, resolved for the model's depth."""
-    from retriever.encoders.sbert_wk import SBERTWKSettings
-
-    return SBERTWKSettings(
-        preset=settings.wk_preset or "paper",
-        start_layer=settings.start_layer,
-        window=settings.window or 2,
-        omega=0.5 if settings.omega is None else settings.omega,
-        variance=settings.wk_variance,
-    ).resolved(depth)

@@ -9,13 +9,11 @@ from typing import Any
 
 import click
 
+from cli.safe_text import on_one_line, without_controls
 from retriever.analysis import Analyzer
 from retriever.engine import Hit, SearchSettings
 
 _LINES = 3
-# What a document holds must not steer the terminal; one character for one keeps places.
-_CONTROLS = dict.fromkeys([*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0)], "\ufffd")
-_CONTROLS_AND_LINES = _CONTROLS | dict.fromkeys(range(0x09, 0x0E), " ")
 
 
 def hit_json(hit: Hit, query: str | None = None) -> str:
@@ -51,21 +49,17 @@ def hit_text(
         color: whether escape codes may be used.
         full: show the whole passage.
     """
-    title = f"  {_on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
-    head = f"{hit.rank:>3}  {hit.score:.4f}  {_on_one_line(hit.id)}"
+    title = f"  {on_one_line(hit.title)}" if hit.title and hit.title != hit.id else ""
+    head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(hit.id)}"
     if color:
         head, title = click.style(head, bold=True), click.style(title, fg="cyan")
-    passage = hit.passage.translate(_CONTROLS)
+    passage = without_controls(hit.passage)
     text, spans = _excerpt(passage, terms, analyzer, None if full else (width - 6) * _LINES)
     marked = _mark(text, spans, color)
     body = textwrap.fill(
         marked, width, initial_indent="     ", subsequent_indent="     ", break_long_words=False
     )
     return f"{head}{title}\n{body}" if body else f"{head}{title}"
-
-
-def _on_one_line(text: str) -> str:
-    return text.translate(_CONTROLS_AND_LINES)
 
 
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
@@ -87,7 +81,7 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
     for hit in hits:
         lines.append(
             f"{hit.rank:>4}  {hit.score:>8.4f}  {_number(hit.dense)} {_rank(hit.dense_rank)}  "
-            f"{_number(hit.bm25)} {_rank(hit.bm25_rank)}  {_on_one_line(hit.id)}"
+            f"{_number(hit.bm25)} {_rank(hit.bm25_rank)}  {on_one_line(hit.id)}"
         )
     return "\n".join(lines)
 

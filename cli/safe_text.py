@@ -10,3 +10,8 @@ _CONTROLS_AND_LINES = _CONTROLS | dict.fromkeys(range(0x09, 0x0E), " ")
 def on_one_line(text: str) -> str:
     """The text with spaces for tabs and line ends, and U+FFFD for other control characters."""
     return text.translate(_CONTROLS_AND_LINES)
+
+
+def without_controls(text: str) -> str:
+    """The text with U+FFFD for control characters other than tabs and line ends."""
+    return text.translate(_CONTROLS)

@@ -106,6 +106,7 @@ def command(
     split, queries, candidates and qrels).
     """
     from cli.tune_tables import report_lines
+    from eval.figure_files import check_figure
     from eval.layer_protocol import (
         Settings,
         check_division,
@@ -114,7 +115,7 @@ def command(
     )
     from eval.layer_subsets import layer_subsets
     from eval.layer_tasks import encode_task
-    from eval.plots_layers import check_figure, draw_effects
+    from eval.plots_layers import draw_effects
 
     if plot is not None:
         check_figure(plot)

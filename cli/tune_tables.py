@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cli.tables import table
+
 if TYPE_CHECKING:
     from eval.layer_effects import LayerEffect, SizeEffect
     from eval.layer_protocol import Gain, LayerReport, SetScore, ShuffledReport
@@ -149,17 +151,10 @@ def _interval(gain: Gain) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """Aligned columns; those that are empty throughout are left out."""
-    columns = [
-        (name, cells)
-        for name, *cells in zip(header, *rows, strict=True)
-        if any(cell is not None for cell in cells)
-    ]
-    texts = [[str(name), *map(_cell, cells)] for name, cells in columns]
-    widths = [max(map(len, column)) for column in texts]
-    for line in zip(*texts, strict=True):
-        first, *rest = zip(line, widths, strict=True)
-        cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
-        yield "  ".join(cells).rstrip()
+    shown = [place for place in range(len(header)) if any(row[place] is not None for row in rows)]
+    yield from table(
+        [header[place] for place in shown], [[_cell(row[place]) for place in shown] for row in rows]
+    )
 
 
 def _cell(cell: Cell) -> str:

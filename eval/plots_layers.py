@@ -4,33 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from eval.figure_files import new_figure, save_figure
 from eval.layer_effects import LayerEffect, SizeEffect
-from indexes.errors import ConfigError, MissingExtraError, StorageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_ENDINGS = (".png", ".svg")
-
-
-def check_figure(path: Path) -> None:
-    """Refuse a figure that cannot be drawn, before any work is done for it.
-
-    Raises:
-        ConfigError: the name ends neither in .png nor in .svg.
-        MissingExtraError: matplotlib is not installed.
-        StorageError: there is no such folder.
-    """
-    if path.suffix.lower() not in _ENDINGS:
-        raise ConfigError(
-            f"{path}: expected a figure called .png or .svg, found {path.suffix or 'no ending'!r}; "
-            "rename it"
-        )
-    if not path.resolve().parent.is_dir():
-        raise StorageError(f"{path}: expected a folder to write the figure to; make it first")
-    _figure()
 
 
 def draw_effects(
@@ -53,7 +33,7 @@ def draw_effects(
         MissingExtraError: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
-    figure = _figure()(figsize=(11, 4.2), layout="constrained")
+    figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
     numbers = [effect.size for effect in sizes]
     left.plot(numbers, [effect.best for effect in sizes], "o-", label="best set")
@@ -71,12 +51,7 @@ def draw_effects(
         axes.set_xticks(places)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot write the figure ({error.strerror}); choose a writable folder"
-        ) from error
+    save_figure(figure, path)
 
 
 def _held_out(axes: Axes, places: Sequence[int], values: Sequence[float | None]) -> None:
@@ -90,14 +65,3 @@ def _points(
     # matplotlib leaves a gap where a value is not a number.
     known = [float("nan") if value is None else value for value in values]
     axes.plot(places, known, style, label=label)
-
-
-def _figure() -> Any:
-    """The class `Figure`, which needs no display and no state of pyplot's."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError(
-            'figures need matplotlib, which is not installed: pip install "layer-retriever[plot]"'
-        ) from error
-    return Figure

@@ -110,7 +110,15 @@ class EncoderSettings:
         if self.omega is not None:
             # One form for 1, 1.0 and -0.0, since the text form is compared.
             object.__setattr__(self, "omega", float(self.omega) + 0.0)
+        self._check_texts()
         self._check_combination()
+
+    def _check_texts(self) -> None:
+        for name in ("model", "query_prompt", "passage_prompt"):
+            try:
+                (getattr(self, name) or "").encode()
+            except UnicodeEncodeError:
+                raise ConfigError(f"{_key(name)}: expected UTF-8, found other bytes") from None
 
     def _check_combination(self) -> None:
         if self.static is not None:

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from eval.figure_files import check_figure
 from eval.layer_bootstrap import bootstrap_gain
 from eval.layer_grams import pair_grams
 from eval.layer_protocol import Settings, search_given, search_shuffled
 from eval.layer_search import Task, search_layers
 from eval.layer_subsets import layer_subsets
-from eval.plots_layers import check_figure, draw_effects
+from eval.plots_layers import draw_effects
 from eval.qa_pools import Question
 from eval.subset_correlation import Correlation
 from eval.subset_ranking import PoolRanking
@@ -213,7 +214,7 @@ def test_effects_are_drawn_as_png_or_svg(tmp_path, name, magic):
 def test_a_figure_that_cannot_be_drawn_is_refused_before_the_search(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"called \.png or \.svg, found '\.pdf'"):
         check_figure(tmp_path / "effects.pdf")
-    with pytest.raises(StorageError, match="expected a folder"):
+    with pytest.raises(StorageError, match="expected a file in a folder"):
         check_figure(tmp_path / "nowhere" / "effects.png")
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r'pip install "layer-retriever\[plot\]"'):
