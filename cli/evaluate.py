@@ -7,6 +7,8 @@ import click
 from cli.lazy import LazyGroup
 
 
-@click.group("eval", cls=LazyGroup, modules={"run": "cli.evaluate_run"})
+@click.group(
+    "eval", cls=LazyGroup, modules={"run": "cli.evaluate_run", "compare": "cli.evaluate_compare"}
+)
 def command() -> None:
     """Score rankings against relevance judgements."""

@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import hypothesis
 import pytest
 from numpy.typing import NDArray
 
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
+
+# How long a test takes is not what is tested; first calls import libraries.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 _CLS, _SEP = 1, 2
 _WORD = re.compile(r"\S+")

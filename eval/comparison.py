@@ -1,0 +1,170 @@
+"""Several runs over the same judgments: what each scores, and whether they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eval.metrics import evaluate
+from eval.significance import bootstrap_interval, holm, randomisation_test
+from indexes.errors import ConfigError
+
+Run = Mapping[str, Mapping[str, float]]
+Qrels = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A run against the baseline, by one measure.
+
+    Attributes:
+        mean: of the run less that of the baseline.
+        low, high: its 95% bootstrap interval.
+        p: of the paired randomisation test, two-sided.
+        adjusted: p after Holm's correction over the runs that are compared by this measure.
+        better, worse: queries on which the run is above, and below, the baseline.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+    better: int
+    worse: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A run by one measure.
+
+    Attributes:
+        mean: over the queries.
+        low, high: its 95% bootstrap interval.
+        difference: from the baseline; None for the baseline itself.
+    """
+
+    mean: float
+    low: float
+    high: float
+    difference: Difference | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All runs by all measures.
+
+    Attributes:
+        queries: how many were counted.
+        without_positive: queries that no judgment calls relevant.
+        excluded: whether those were left out; if not, they count as zero.
+        missing: run → how many of the counted queries it does not answer; they count as zero.
+        baseline: what the others are compared with.
+        scores: measure → run → score, in the order given.
+        per_query: measure → run → query → value.
+    """
+
+    queries: int
+    without_positive: int
+    excluded: bool
+    missing: dict[str, int]
+    baseline: str
+    scores: dict[str, dict[str, Score]]
+    per_query: dict[str, dict[str, dict[str, float]]]
+
+    def most_different(self, measure: str, run: str, count: int) -> list[tuple[str, float]]:
+        """The queries on which a run differs most from the baseline, with the difference.
+
+        The greatest absolute difference first, equal ones by query; queries without one left out.
+        """
+        ours, theirs = self.per_query[measure][run], self.per_query[measure][self.baseline]
+        found = [(query, ours[query] - theirs[query]) for query in ours]
+        found.sort(key=lambda one: (-abs(one[1]), one[0]))
+        return [one for one in found[:count] if one[1] != 0]
+
+
+def compare(
+    runs: Mapping[str, Run],
+    qrels: Qrels,
+    measures: Sequence[str],
+    *,
+    baseline: str | None = None,
+    keep_without_positive: bool = False,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Comparison:
+    """Score runs and compare each with a baseline.
+
+    Args:
+        runs: name → query → document → score; at least one.
+        qrels: query → document → grade.
+        measures: see `eval.metrics`.
+        baseline: a name in `runs`; None takes the first.
+        keep_without_positive: count queries without a relevant document, as zero.
+        resamples: of bootstrap and randomisation test.
+        seed: of both.
+
+    Raises:
+        ConfigError: the baseline is no run, or a measure is unknown.
+        BadInputError: no query is left, or a score is not a number.
+    """
+    baseline = next(iter(runs)) if baseline is None else baseline
+    if baseline not in runs:
+        raise ConfigError(
+            f"baseline: expected one of the runs ({', '.join(runs)}), found {baseline!r}"
+        )
+    judged = {query for query, grades in qrels.items() if any(g >= 1 for g in grades.values())}
+    counted = {
+        query: grades for query, grades in qrels.items() if keep_without_positive or query in judged
+    }
+    found = {name: evaluate(run, counted, measures).per_query for name, run in runs.items()}
+    scores = {
+        measure: _scores(
+            {
+                name: np.array([one[measure][query] for query in counted])
+                for name, one in found.items()
+            },
+            baseline,
+            resamples,
+            seed,
+        )
+        for measure in measures
+    }
+    return Comparison(
+        queries=len(counted),
+        without_positive=len(qrels) - len(judged),
+        excluded=not keep_without_positive,
+        missing={name: sum(query not in run for query in counted) for name, run in runs.items()},
+        baseline=baseline,
+        scores=scores,
+        per_query={
+            measure: {name: one[measure] for name, one in found.items()} for measure in measures
+        },
+    )
+
+
+def _scores(
+    values: Mapping[str, np.ndarray], baseline: str, resamples: int, seed: int
+) -> dict[str, Score]:
+    differences = {
+        name: found - values[baseline] for name, found in values.items() if name != baseline
+    }
+    p_values = [randomisation_test(one, resamples, seed) for one in differences.values()]
+    tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
+    scores = {}
+    for name, found in values.items():
+        difference = None
+        if name in differences:
+            one = differences[name]
+            difference = Difference(
+                float(one.mean()),
+                *bootstrap_interval(one, resamples, seed),
+                *tested[name],
+                better=int((one > 0).sum()),
+                worse=int((one < 0).sum()),
+            )
+        low, high = bootstrap_interval(found, resamples, seed)
+        scores[name] = Score(float(found.mean()), low, high, difference)
+    return scores
