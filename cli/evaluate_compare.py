@@ -31,7 +31,7 @@ _SHOWN = 100
     multiple=True,
     default=_DEFAULT,
     show_default=True,
-    help="nDCG@k, R@k, P@k, AP, RR; may be repeated.",
+    help="nDCG@k, R@k, P@k, Success@k, AP, RR; may be repeated.",
 )
 @click.option(
     "--baseline",

@@ -22,7 +22,7 @@ _DEFAULT = ("nDCG@10", "R@10", "AP", "RR")
     multiple=True,
     default=_DEFAULT,
     show_default=True,
-    help="nDCG@k, R@k, P@k, AP, RR; may be repeated.",
+    help="nDCG@k, R@k, P@k, Success@k, AP, RR; may be repeated.",
 )
 @json_option
 def command(runs: tuple[Path, ...], qrels: Path, measures: tuple[str, ...], as_json: bool) -> None:

@@ -9,6 +9,7 @@ mean g >= 1, and R be the number of relevant judged documents:
 - `R@k`: relevant documents in the first k, divided by R.
 - `AP`, `AP@k`: the sum over relevant ranks i (up to k) of P@i, divided by R.
 - `RR`, `RR@k`: 1 / the first relevant rank (if it is at most k).
+- `Success@k`: 1 if any of the first k is relevant, else 0.
 - `nDCG`, `nDCG@k`: the sum over ranks i (up to k) of max(g(i), 0) / log2(i + 1), divided by the
   same sum for all judged documents by grade descending (Järvelin and Kekäläinen 2002).
 
@@ -99,6 +100,10 @@ def _reciprocal_rank(gains: Gains, ideal: Gains, cutoff: int) -> float:
     return next((1 / rank for rank, gain in enumerate(gains[:cutoff], 1) if gain >= 1), 0.0)
 
 
+def _success(gains: Gains, ideal: Gains, cutoff: int) -> float:
+    return float(_relevant(gains[:cutoff]) > 0)
+
+
 def _ndcg(gains: Gains, ideal: Gains, cutoff: int) -> float:
     return _ratio(_dcg(gains[:cutoff]), _dcg(ideal[:cutoff]))
 
@@ -121,8 +126,9 @@ _MEASURES: dict[str, Measure] = {
     "RR": _reciprocal_rank,
     "P": _precision,
     "R": _recall,
+    "Success": _success,
 }
-_NEED_CUTOFF = ("P", "R")
+_NEED_CUTOFF = ("P", "R", "Success")
 _NAME = re.compile(r"(?P<measure>[A-Za-z]+)(?:@(?P<cutoff>[1-9][0-9]{0,8}))?")
 
 
@@ -131,5 +137,5 @@ def _parse(name: str) -> tuple[Measure, int]:
     measure = _MEASURES.get(match["measure"]) if match else None
     if match and measure and (match["cutoff"] or match["measure"] not in _NEED_CUTOFF):
         return measure, int(match["cutoff"] or sys.maxsize)
-    known = "nDCG, AP or RR, alone or with @k, or P@k or R@k, for any k from 1 (as nDCG@10)"
+    known = "nDCG, AP or RR, alone or with @k, P@k, R@k or Success@k, any k from 1 (as nDCG@10)"
     raise ConfigError(f"unknown measure {name!r}: expected {known}")

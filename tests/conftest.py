@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import hypothesis
+import numpy as np
 import pytest
 from numpy.typing import NDArray
 

@@ -22,6 +22,8 @@ REFERENCE = {
     "P@5": ("P.5", "P_5"),
     "P@100": ("P.100", "P_100"),
     "R@3": ("recall.3", "recall_3"),
+    "Success@1": ("success.1", "success_1"),
+    "Success@5": ("success.5", "success_5"),
     "R@10": ("recall.10", "recall_10"),
 }
 
