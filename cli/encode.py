@@ -28,6 +28,9 @@ from cli.options import field_options, model_options, on_error_option, quiet_opt
     show_default=True,
     help="What to do with a text longer than the window.",
 )
+@click.option(
+    "--as-queries", is_flag=True, help="The texts are queries: the query prompt goes before them."
+)
 @on_error_option
 @quiet_option
 def command(
@@ -37,6 +40,7 @@ def command(
     text_field: str | None,
     title_field: str | None,
     on_long: Literal["truncate", "error"],
+    as_queries: bool,
     on_error: Literal["fail", "skip"],
     quiet: bool,
     **encoder_options: Any,
@@ -55,7 +59,9 @@ def command(
     check_output(output)
     encoder = model_choice(encoder_options).load()
     with EncodingProgress(reader, quiet=quiet) as progress:
-        written = encode_to_file(reader, encoder, output, on_long=on_long, progress=progress)
+        written = encode_to_file(
+            reader, encoder, output, on_long=on_long, progress=progress, queries=as_queries
+        )
     warn_reader(reader, lambda line: click.echo(line, err=True))
     if written.truncated:
         click.echo(

@@ -38,6 +38,7 @@ def encode_to_file(
     *,
     on_long: Literal["truncate", "error"],
     progress: Progress,
+    queries: bool = False,
 ) -> Written:
     """Write one vector a document, as a stream; both files appear complete or not at all.
 
@@ -47,6 +48,7 @@ def encode_to_file(
         output: a .npy file of float32 (documents, dimensions), rows in the order of `documents`.
         on_long: ``truncate`` cuts a text at the window and counts it; ``error`` refuses it.
         progress: told how far encoding is.
+        queries: whether the documents are queries, which may have another prompt than passages.
 
     Raises:
         SourceError: what `documents` raises, or a text longer than the window with ``error``.
@@ -64,14 +66,14 @@ def encode_to_file(
                 _write_header(vectors, 0, encoder.spec.dimensions)
                 for window in _windows(stream):
                     texts = [passage_text(document, None) for document in window]
-                    pieces = encoder.tokenize(texts)
+                    pieces = encoder.tokenize(texts, query=queries)
                     long = [i for i, row in enumerate(pieces) if len(row) > encoder.spec.max_length]
                     if long and on_long == "error":
                         raise SourceError(
                             f"document {window[long[0]].id!r}: longer than the encoder's window "
                             f"of {encoder.spec.max_length} word pieces; use --on-long truncate"
                         )
-                    cut = encoder.truncate([texts[i] for i in long])
+                    cut = encoder.truncate([texts[i] for i in long], query=queries)
                     for i, row in zip(long, cut, strict=True):
                         pieces[i] = row
                     progress.window(len(window))

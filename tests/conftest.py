@@ -46,7 +46,7 @@ class FakeEncoder:
     def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
         return [[_CLS, *map(self._piece, _WORD.findall(text)), _SEP] for text in texts]
 
-    def truncate(self, texts: Sequence[str]) -> list[list[int]]:
+    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
         window = self.spec.max_length
         return [
             row if len(row) <= window else [*row[: window - 1], _SEP]

@@ -159,7 +159,7 @@ class Encoder:
         Raises:
             RetrieverError: memory is too small even for a single text.
         """
-        vectors = np.empty((len(pieces), self.spec.dimensions), np.float32)
+        vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
         for rows, batch in self._batches(pieces, done):
             vectors[rows] = _halving(self._model.embed, batch)
         if self.spec.settings.normalize is not False:
@@ -195,7 +195,7 @@ class Encoder:
         """
         model = self._transformer()
         width = model.backbone.width
-        vectors = np.empty((len(texts), model.backbone.depth + 1, width), np.float32)
+        vectors = np.zeros((len(texts), model.backbone.depth + 1, width), np.float32)
         for rows, batch in self._batches(self._cut(texts, query), done):
             vectors[rows] = _halving(model.layer_vectors, batch)
         return vectors
@@ -216,11 +216,19 @@ class Encoder:
     def _batches(
         self, pieces: Sequence[Sequence[int]], done: Done
     ) -> Iterator[tuple[NDArray[np.int64], list[Sequence[int]]]]:
-        """Rows and ids of each batch; `done` is told when the caller comes for the next."""
+        """Rows and ids of each batch; `done` is told when the caller comes for the next.
+
+        A text without a piece is in none of them: its vector is zero.
+        """
         limit = BATCH_PIECES[self.spec.settings.dtype or "float32"]
-        for rows in token_batches([max(1, len(ids)) for ids in pieces], limit):
+        lengths = np.array([len(ids) for ids in pieces], np.int64)
+        filled = np.flatnonzero(lengths)
+        for batch in token_batches(lengths[filled], limit):
+            rows = filled[batch]
             yield rows, [pieces[row] for row in rows]
-            done(len(rows), sum(len(pieces[row]) for row in rows))
+            done(len(rows), int(lengths[rows].sum()))
+        if len(filled) < len(pieces):
+            done(len(pieces) - len(filled), 0)
 
     def _transformer(self) -> TransformerModel:
         if not isinstance(self._model, TransformerModel):

@@ -300,3 +300,15 @@ def test_a_model_of_many_layers_of_another_architecture_is_taken_too(
     assert retriever("index", corpus, "--model", f"{roberta}::lc:0,1", "--quiet").code == 0
     refused(retriever("query", "w4", "--model", roberta, "--layers", "2"), "layers=2")
     assert retriever("query", "w4", "--model", roberta, "--layers", "0..1").code == 0
+
+
+def test_encode_puts_the_query_prompt_before_queries_alone(retriever, tiny_models, write_jsonl):
+    corpus, form = write_jsonl(*RECORDS), f"{tiny_models['bert']}::query-prompt=w20%20"
+    for flags in ([], ["--as-queries"]):
+        done = retriever("encode", corpus, "-o", f"v{len(flags)}.npy", "--model", form, *flags)
+        assert done.code == 0
+    encoder = Encoder.load(form, device="cpu")
+    for number, query in enumerate((False, True)):
+        expected = encoder.encode(list(TEXTS.values()), query=query)
+        np.testing.assert_allclose(np.load(f"v{number}.npy"), expected, atol=1e-6)
+    assert not np.allclose(np.load("v0.npy"), np.load("v1.npy"), atol=1e-3)

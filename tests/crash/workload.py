@@ -50,7 +50,7 @@ class HashEncoder:
         self.spec = EncoderSpec(EncoderSettings(model="hash", max_length=64), "0" * 64, dimensions)
         self._directions: dict[int, NDArray[np.float64]] = {}
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
         return [[1, *(10 + zlib.crc32(word.encode()) for word in text.split())] for text in texts]
 
     truncate = tokenize

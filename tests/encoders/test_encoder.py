@@ -253,6 +253,17 @@ def test_too_little_memory_halves_the_batch_until_it_fits(which):
     assert told == [(len(pieces), sum(map(len, pieces)))]
 
 
+def test_a_text_without_a_piece_has_the_zero_vector_and_is_not_run():
+    model, told = SmallMemory(9, None), []
+    vectors = Encoder(a_spec(), model).encode_pieces(
+        [[], [3, 4], []], lambda *done: told.append(done)
+    )
+    assert model.asked == [1]
+    assert not vectors[[0, 2]].any()
+    assert np.linalg.norm(vectors[1]) == pytest.approx(1)
+    assert told == [(1, 2), (2, 0)]
+
+
 @pytest.mark.parametrize("which", range(3))
 def test_a_single_text_that_does_not_fit_is_an_error_that_says_what_to_do(which):
     encoder = Encoder(a_spec(), SmallMemory(0, out_of_memory()[which]))
