@@ -15,7 +15,7 @@ SENTENCES = [
     "How do I sort a list of dictionaries by a value?",
     "The mitochondrion is the powerhouse of the cell. " * 8,
     "NASA's James Webb Space Telescope launched on 25 December 2021.",
-    "Water boils at 100 °C (212 °F) at sea level. " * 20,
+    "Water boils at 100 °C (212 °F) at sea level. " * 10,
 ]
 
 
