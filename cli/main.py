@@ -30,9 +30,9 @@ _REFUSED = 2
         "verify": "cli.verify",
         "encode": "cli.encode",
         "eval": "cli.evaluate",
+        "fit": "cli.fit",
         "tune": "cli.tune",
         "inspect": "cli.inspect",
-        "fit": "cli.fit",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

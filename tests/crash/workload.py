@@ -23,7 +23,6 @@ import retriever.encoders.choice
 import retriever.indexing
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import ModelFolder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
@@ -85,10 +84,10 @@ def install(replace: Callable[[object, str, object], None] = setattr) -> None:
         replace: like `setattr`.
     """
     encoder = HashEncoder()
-    folder = ModelFolder("hash", Path(), encoder.spec.weights, None)
     replace(Encoder, "load", lambda *_, **__: encoder)
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
-    replace(retriever.encoders.choice, "find_model", lambda *_, **__: folder)
+    weights = encoder.spec.weights
+    replace(retriever.encoders.choice, "find_weights", lambda *_, **__: weights)
     replace(retriever.indexing, "_CHUNK", GROUP)
 
 
