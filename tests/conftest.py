@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,9 +20,11 @@ from numpy.typing import NDArray
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 
-# How long a test takes is not what is tested; first calls import libraries.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# How long a test takes is not what is tested; first calls import libraries. The same examples each
+# time, so that a change that passed keeps passing; HYPOTHESIS_PROFILE=explore looks for new ones.
+hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 _CLS, _SEP = 1, 2
 _WORD = re.compile(r"\S+")

@@ -79,10 +79,8 @@ def read_layout(head: bytes, name: str) -> Layout:
             f"{name}:1: expected the number of words and of dimensions, found {count} and "
             f"{dimensions}; download the file again"
         )
-    body = head[header.end() :]
-    kind: VectorFormat = "word2vec-text"
-    if not _is_text(body, dimensions):
-        kind = "word2vec-binary"
+    text = _is_text(head, header.end(), count, dimensions)
+    kind: VectorFormat = "word2vec-text" if text else "word2vec-binary"
     return Layout(kind, dimensions, count, header.end(), 0)
 
 
@@ -110,11 +108,18 @@ def trailing_numbers(line: bytes) -> int:
     return len(fields)
 
 
-def _is_text(body: bytes, dimensions: int) -> bool:
-    """Whether what follows a header is text: its first line, or else its first numbers, tell."""
+def _is_text(head: bytes, header: int, count: int, dimensions: int) -> bool:
+    """Whether what follows a header is text.
+
+    Its first line tells, where it is whole and well-formed. Numbers of four bytes can look like
+    text too when there are few of them; then the places of the words tell, where the head is all.
+    """
+    body = head[header:]
     line, ended, _ = body.partition(b"\n")
     if ended and trailing_numbers(line) >= dimensions:
         return True
+    if len(head) < HEAD and _fills(body, count, 4 * dimensions):
+        return False
     record = body.partition(b" ")[2][: 4 * dimensions]
     if _CONTROL.search(record):
         return False
@@ -124,3 +129,14 @@ def _is_text(body: bytes, dimensions: int) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _fills(body: bytes, count: int, width: int) -> bool:
+    """Whether words that a space and `width` bytes follow are all that there is."""
+    start = 0
+    for _ in range(count):
+        space = body.find(b" ", start)
+        if space < 0 or len(body) < space + 1 + width:
+            return False
+        start = space + 1 + width
+    return not body[start:].strip()

@@ -89,6 +89,13 @@ def test_whatever_words_and_numbers_are_written_come_back(read, data):
         np.testing.assert_array_equal(found.vectors, vectors)
 
 
+@pytest.mark.parametrize("row", [[570946.0, 65601.0], np.frombuffer(b"dddAeeeB", "<f4")])
+def test_binary_numbers_that_look_like_text_are_read_as_numbers(read, row):
+    found = read(_binary(["0"], np.array([row], np.float32)))
+    assert found.format == "word2vec-binary"
+    np.testing.assert_array_equal(found.vectors, [row])
+
+
 def test_many_words_outgrow_the_first_guess_of_a_compressed_file(read):
     chance = np.random.default_rng(0)
     words = [f"w{number}" for number in range(3000)]
