@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import json_option
+from cli.options import json_option, measure_option
 from cli.safe_text import on_one_line
 from cli.tables import table
 
@@ -24,15 +24,7 @@ _SHOWN = 100
 @click.command("compare")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option("--qrels", required=True, type=click.Path(path_type=Path), help="TREC judgements.")
-@click.option(
-    "-m",
-    "--measure",
-    "measures",
-    multiple=True,
-    default=_DEFAULT,
-    show_default=True,
-    help="nDCG@k, R@k, P@k, Success@k, AP, RR; may be repeated.",
-)
+@measure_option(_DEFAULT)
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),

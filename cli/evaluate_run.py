@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import json_option
+from cli.options import json_option, measure_option
 
 _DEFAULT = ("nDCG@10", "R@10", "AP", "RR")
 
@@ -15,15 +15,7 @@ _DEFAULT = ("nDCG@10", "R@10", "AP", "RR")
 @click.command("run")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option("--qrels", required=True, type=click.Path(path_type=Path), help="TREC judgements.")
-@click.option(
-    "-m",
-    "--measure",
-    "measures",
-    multiple=True,
-    default=_DEFAULT,
-    show_default=True,
-    help="nDCG@k, R@k, P@k, Success@k, AP, RR; may be repeated.",
-)
+@measure_option(_DEFAULT)
 @json_option
 def command(runs: tuple[Path, ...], qrels: Path, measures: tuple[str, ...], as_json: bool) -> None:
     """Score each RUN (TREC format) with trec_eval's measures.

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inspect_texts import counting, plot_option, warn_cut
+from cli.inspect_texts import plot_option, warn_cut
 from cli.inspect_wk import wk_choice
 from cli.options import json_option, model_options, quiet_option
+from cli.progress import counting
 from cli.tables import table
 
 if TYPE_CHECKING:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
+
+from cli.options import (
+    Command,
+    field_options,
+    json_option,
+    model_options,
+    on_error_option,
+    quiet_option,
+)
+from cli.progress import counting
 
 if TYPE_CHECKING:
     from eval.inspection import Inspection
@@ -25,6 +34,20 @@ limit_option = click.option(
     show_default=True,
     help="How many texts of the sources to look at, from the first on.",
 )
+
+
+def source_options(command: Command) -> Command:
+    """What the commands that look at the documents of sources take, but --limit."""
+    for option in (
+        quiet_option,
+        json_option,
+        model_options,
+        plot_option,
+        on_error_option,
+        field_options,
+    ):
+        command = option(command)
+    return command
 
 
 def open_sources(
@@ -75,23 +98,6 @@ def inspected(
 
     with counting("texts", None, quiet=quiet) as count:
         yield Inspection(encoder, texts, limit, lambda: count(1))
-
-
-@contextmanager
-def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """A bar on stderr, and nothing where that is no terminal; told how many more are done."""
-    from tqdm import tqdm
-
-    bar: Any = tqdm(
-        total=total,
-        unit=f" {unit}",
-        disable=quiet or not sys.stderr.isatty(),
-        file=sys.stderr,
-        dynamic_ncols=True,
-        leave=False,
-    )
-    with bar:
-        yield bar.update
 
 
 def said_texts(inspection: Inspection, limit: int, sources: bool) -> str:

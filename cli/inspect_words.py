@@ -16,12 +16,11 @@ from cli.inspect_texts import (
     inspected,
     limit_option,
     open_sources,
-    plot_option,
     said_texts,
+    source_options,
     texts_of,
     warn_cut,
 )
-from cli.options import field_options, json_option, model_options, on_error_option, quiet_option
 from cli.tables import table
 
 if TYPE_CHECKING:
@@ -45,12 +44,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many words of each group to show.",
 )
-@field_options
-@on_error_option
-@plot_option
-@model_options
-@json_option
-@quiet_option
+@source_options
 def command(
     sources: tuple[str, ...],
     limit: int,

@@ -31,9 +31,21 @@ on_error_option = click.option(
     help="A bad record stops the command, or is counted and skipped.",
 )
 
-
 LAYER_FUSIONS = ("mean", "concat", "sbert-wk")
 _MODEL = "MODEL[::SETTING...]"
+
+
+def measure_option(default: tuple[str, ...]) -> Callable[[Command], Command]:
+    """--measure, with the measures that a command shows if none are named."""
+    return click.option(
+        "-m",
+        "--measure",
+        "measures",
+        multiple=True,
+        default=default,
+        show_default=True,
+        help="nDCG@k, R@k, P@k, Success@k, AP, RR; may be repeated.",
+    )
 
 
 def model_options(command: Command) -> Command:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from retriever.corpus import CorpusReader
+if TYPE_CHECKING:
+    from retriever.corpus import CorpusReader
 
 
 class EncodingProgress:
@@ -71,6 +73,63 @@ class EncodingProgress:
         said = f"{self._passages:,} passages, {rate:,.0f}/s"
         self._bar.set_description_str(said, refresh=False)
         self._bar.update(reached - self._bar.n)
+
+
+class Stages:
+    """A bar on stderr for each part of the work; none where that is no terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._bar: Any = None
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __call__(self, name: str, total: int) -> Callable[[int], None]:
+        """Begin the next part, of so many steps; what it returns is told how many more are done."""
+        from tqdm import tqdm
+
+        self._close()
+        self._bar = tqdm(
+            total=total,
+            desc=name,
+            disable=self._quiet,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            leave=False,
+            bar_format="{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining}",
+        )
+        update: Callable[[int], None] = self._bar.update
+        return update
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
+    """A bar on stderr, and nothing where that is no terminal; told how many more are done."""
+    from tqdm import tqdm
+
+    bar: Any = tqdm(
+        total=total,
+        unit=f" {unit}",
+        disable=quiet or not sys.stderr.isatty(),
+        file=sys.stderr,
+        dynamic_ncols=True,
+        leave=False,
+    )
+    with bar:
+        yield bar.update
 
 
 def human_bytes(count: int) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.encoders import model_choice
 from cli.options import json_option, model_options, quiet_option
+from cli.progress import Stages
 
 if TYPE_CHECKING:
     from eval.layer_protocol import LayerReport, ShuffledReport
@@ -131,7 +130,7 @@ def command(
     subsets = layer_subsets(model.depth + 1, max_layers)
     settings = Settings(top, bootstrap, seed)
     report: LayerReport | ShuffledReport
-    with _Stages(quiet=quiet) as stage:
+    with Stages(quiet=quiet) as stage:
         task = encode_task(model, searched, goal, stage)
         if protocol == "paper":
             report = search_shuffled(task, subsets, settings, dev_size, shuffles, stage)
@@ -226,42 +225,3 @@ def _encoder_text(settings: EncoderSettings, model: str, layers: Sequence[int]) 
     """What to paste after --model: what was asked for, with these layers."""
     asked = replace(settings, model=settings.model or model, layers=None, fusion=None)
     return f"{asked}::lc:{','.join(map(str, layers))}"
-
-
-class _Stages:
-    """A bar on stderr for each part of the work; none where that is no terminal."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet or not sys.stderr.isatty()
-        self._bar: Any = None
-
-    def __enter__(self) -> _Stages:
-        return self
-
-    def __call__(self, name: str, total: int) -> Callable[[int], None]:
-        from tqdm import tqdm
-
-        self._close()
-        self._bar = tqdm(
-            total=total,
-            desc=name,
-            disable=self._quiet,
-            file=sys.stderr,
-            dynamic_ncols=True,
-            leave=False,
-            bar_format="{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining}",
-        )
-        update: Callable[[int], None] = self._bar.update
-        return update
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()

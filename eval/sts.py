@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
-from retriever.corpus.decoding import TextLines
-from retriever.corpus.sources import Meter, base_name, bytes_of
+from retriever.corpus.sources import base_name
 
 _FIELDS = ("score", "sentence1", "sentence2")
 _SHOWN = 60
@@ -81,27 +81,14 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Row]]:
     return reader
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """`file:line` and the line without its end, for each line that is not blank."""
-    with bytes_of(path, str(path), Meter()) as stream:
-        lines = TextLines(stream)
-        for line in lines:
-            where = f"{path}:{lines.number}"
-            fault = lines.take_fault()
-            if fault is not None:
-                raise SourceError(f"{where}: {fault}")
-            if line.strip():
-                yield where, line.removesuffix("\n").removesuffix("\r")
-
-
 def _tsv(path: Path) -> Iterator[Row]:
-    yield from _table((where, line.split("\t")) for where, line in _lines(path))
+    yield from _table((where, line.split("\t")) for where, line in numbered_lines(path))
 
 
 def _csv(path: Path) -> Iterator[Row]:
     # Cells of several lines would make line numbers ambiguous; sentences have none.
     def cells() -> Iterator[tuple[str, list[str]]]:
-        for where, line in _lines(path):
+        for where, line in numbered_lines(path):
             try:
                 yield where, next(csv.reader([line], strict=True))
             except csv.Error as error:
@@ -138,7 +125,7 @@ def _check_header(where: str, header: list[str]) -> None:
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
-    for where, line in _lines(path):
+    for where, line in numbered_lines(path):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -36,6 +36,8 @@ TEXTS = (
     "a",
     "w2 w1 w3?",
 )
+# How far two ways to compute the same in float32 may differ.
+CLOSE = {"rtol": 0, "atol": 1e-5}
 
 _BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")

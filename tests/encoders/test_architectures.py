@@ -1,25 +1,18 @@
-"""Every architecture against plain transformers: layers, poolings, fusions, batches, early exit."""
+"""Every architecture against plain transformers: layers, poolings, fusions, batches."""
 
 from __future__ import annotations
 
 import random
-import weakref
-from contextlib import contextmanager
-from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules import module as torch_module
 from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging
 
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError
-from tests.encoders.architectures import DEPTHS, OTHERS, TEXTS, WIDTH, save
+from tests.encoders.architectures import CLOSE, DEPTHS, OTHERS, TEXTS, WIDTH
 
-CLOSE = {"rtol": 0, "atol": 1e-5}
 POOLINGS = [
     "pooling=mean",
     "pooling=max",
@@ -30,110 +23,10 @@ POOLINGS = [
 ]
 MEANS = {"lc:0,2": [0, 2], "layers=-1,1::special-tokens=drop": [1, -1], "layers=all": slice(None)}
 CONCATENATIONS = {"top-bottom": [-1, 1], "layers=1..2::fusion=concat": [1, 2]}
-# The class whose forward pass is one layer.
-LAYER = {
-    "bert": "BertLayer",
-    "roberta": "RobertaLayer",
-    "xlnet": "XLNetLayer",
-    "distilbert": "TransformerBlock",
-    "electra": "ElectraLayer",
-    "mpnet": "MPNetLayer",
-    "albert": "AlbertLayer",
-}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 architectures = pytest.mark.parametrize("name", DEPTHS)
-
-
-class Plain:
-    """What transformers alone gives, one unpadded text at a time."""
-
-    def __init__(self, folder):
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(folder).eval()
-        self.texts = [self.tokenizer(text, return_special_tokens_mask=True) for text in TEXTS]
-        self.special = [np.array(text["special_tokens_mask"], bool) for text in self.texts]
-        self.states = [self._states([text])[:, 0] for text in TEXTS]
-
-    def padded(self):
-        """The same from one batch, padded on the side that the tokenizer pads on."""
-        states = self._states(list(TEXTS))
-        left = self.tokenizer.padding_side == "left"
-        cut = [slice(-len(one), None) if left else slice(len(one)) for one in self.special]
-        return [states[:, row, places] for row, places in enumerate(cut)]
-
-    def _states(self, texts):
-        inputs = self.tokenizer(texts, padding=len(texts) > 1, return_tensors="pt")
-        with torch.inference_mode():
-            return torch.stack(self.model(**inputs, output_hidden_states=True)[-1]).numpy()
-
-    def pooled(self, pooling):
-        """The pooled vector of every hidden state of each text: (texts, layers, width)."""
-        kind = pooling.removeprefix("pooling=").removesuffix("::special-tokens=drop")
-        rows = []
-        for states, special, text in zip(self.states, self.special, self.texts, strict=True):
-            ids = np.array(text["input_ids"])
-            if kind in ("cls", "sep"):
-                wanted = getattr(self.tokenizer, f"{kind}_token_id")
-                places = np.flatnonzero(special & (ids == wanted))[-1:]
-            elif pooling.endswith("drop"):
-                places = np.flatnonzero(~special)
-            else:
-                places = np.arange(len(ids))
-            if len(places) == 0:
-                rows.append(np.zeros(states[:, 0].shape))
-            elif kind == "max":
-                rows.append(states[:, places].max(axis=1))
-            else:
-                rows.append(states[:, places].astype(np.float64).mean(axis=1))
-        return np.stack(rows)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Small models only wait for a second one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """The folder of each model, made when it is first asked for."""
-    made = {}
-    logging.disable_progress_bar()
-
-    def folder(name):
-        if name not in made:
-            made[name] = save(name, tmp_path_factory.mktemp("architectures") / name)
-        return made[name]
-
-    yield folder
-    logging.enable_progress_bar()
-
-
-@pytest.fixture(scope="module")
-def plain(folders):
-    """The `Plain` of each model."""
-    made = {}
-
-    def get(name):
-        if name not in made:
-            made[name] = Plain(folders(name))
-        return made[name]
-
-    return get
-
-
-@pytest.fixture(scope="module")
-def load(folders):
-    """Loads an encoder by a model's name and settings, once."""
-
-    @cache
-    def load_(name, settings=""):
-        return Encoder.load("::".join(filter(None, [str(folders(name)), settings])), device="cpu")
-
-    return load_
 
 
 def unit(vectors):
@@ -301,126 +194,6 @@ def test_a_model_whose_depth_is_not_named_as_in_bert_gives_its_last_layer(tmp_pa
         with torch.inference_mode():
             states = model(input_ids=torch.tensor([text["input_ids"]])).last_hidden_state[0]
         np.testing.assert_allclose(vector, states.mean(0).numpy(), **CLOSE)
-
-
-@contextmanager
-def finished(show):
-    """Within the block, `show` is called with each module and its output as its pass ends."""
-    handle = torch_module.register_module_forward_hook(lambda one, _, output: show(one, output))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@pytest.fixture
-def models(monkeypatch):
-    """The transformers models that are loaded in the test."""
-    made, original = [], AutoModel.from_pretrained
-
-    def load_(*arguments, **options):
-        result = original(*arguments, **options)
-        made.append(result[0] if isinstance(result, tuple) else result)
-        return result
-
-    monkeypatch.setattr(AutoModel, "from_pretrained", load_)
-    return made
-
-
-def layer_class(name):
-    return LAYER[name.partition("-")[0].rstrip("0123456789")]
-
-
-@architectures
-@pytest.mark.parametrize(
-    ("settings", "highest"),
-    [("lc:0", 0), ("layers=2,0::fusion=concat", 2), ("", -1)],
-)
-def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(
-    name, settings, highest, folders, models
-):
-    encoder = Encoder.load(f"{folders(name)}::{settings}".removesuffix("::"), device="cpu")
-    ran = []
-    with finished(lambda one, _: ran.append(one)):
-        encoder.encode(["w1 w2 w3"])
-    layers = sum(type(one).__name__ == layer_class(name) for one in ran)
-    assert layers == highest % (DEPTHS[name] + 1)
-    pooler = getattr(models[-1], "pooler", None)
-    poolers = set() if pooler is None else {id(one) for one in pooler.modules()}
-    assert not poolers & {id(one) for one in ran}
-
-
-@architectures
-def test_a_model_can_be_run_again_after_it_stopped_early(name, load, plain):
-    encoder = load(name, "layers=1::normalize=no")
-    expected = plain(name).pooled("pooling=mean")[:, 1]
-    for _ in range(2):
-        np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
-    np.testing.assert_allclose(encoder.layer_vectors(TEXTS)[:, 1], expected, **CLOSE)
-
-
-@contextmanager
-def alive(name):
-    """Within the block, how many layers' outputs are in memory as each layer's pass ends."""
-    storages, counts = [], []
-
-    def show(one, output):
-        if type(one).__name__ != layer_class(name):
-            return
-        state = output[0] if isinstance(output, tuple) else output
-        storages.append(StorageWeakRef(state.untyped_storage()))
-        counts.append(sum(not storage.expired() for storage in storages))
-
-    with finished(show):
-        yield counts
-
-
-@architectures
-@pytest.mark.parametrize("settings", ["lc:0,3", "layers=all::fusion=concat", "", "layers=1,3"])
-def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, load):
-    encoder = load(name, settings)
-    with alive(name) as counts:
-        encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
-    assert len(counts) >= 3
-    # The layer's input and its output.
-    assert max(counts) <= 2
-
-
-@pytest.mark.parametrize("name", ["bert12", "roberta24", "xlnet", "albert-groups"])
-def test_layers_that_sbert_wk_does_not_fuse_are_not_kept(name, load):
-    encoder = load(name, f"sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}")
-    with alive(name) as counts:
-        encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
-    assert max(counts) == 2
-
-
-@pytest.mark.parametrize("settings", ["", "sbert-wk", "top-bottom"])
-def test_the_hidden_states_of_one_batch_are_gone_before_the_next(settings, load):
-    encoder = load("bert", settings)
-    with alive("bert") as counts:
-        encoder.encode(["w1 " * 62] * 60)
-    assert len(counts) >= 6
-    assert set(counts[::3]) == {1}
-
-
-def test_looking_at_many_texts_holds_one_batch_of_states(load):
-    encoder = load("bert")
-    batches, living = [], []
-
-    def show(one, _):
-        if type(one).__name__ == "BertEmbeddings":
-            living.append(sum(batch() is not None for batch in batches))
-
-    with finished(show):
-        for one in encoder.hidden_states(["w1 w2"] * 100):
-            whole = one.states
-            while isinstance(whole.base, np.ndarray):
-                whole = whole.base
-            if len(batches) < len(living):
-                batches.append(weakref.ref(whole))
-            del whole, one
-    assert len(living) > 2
-    assert max(living) == 0
 
 
 @pytest.mark.parametrize("name", [name for name in DEPTHS if "xlnet" not in name])

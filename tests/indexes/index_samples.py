@@ -19,8 +19,7 @@ from indexes.snapshot import Reader, Snapshot
 from indexes.writer import NewDocument, Writer
 
 DIMENSIONS = 6
-SEGMENT_FILES = [
-    "manifest.json",
+LISTED_FILES = [
     "ids.npy",
     "vectors.npy",
     "postings.counts.npy",
@@ -30,6 +29,7 @@ SEGMENT_FILES = [
     "postings.positions.npy",
     "postings.terms.utf8",
 ]
+SEGMENT_FILES = ["manifest.json", *LISTED_FILES]
 SETTINGS: dict[str, Any] = {"encoder": {"model": "sample"}}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from index_samples import flip, in_child, manifest_of
+from index_samples import LISTED_FILES, SEGMENT_FILES, flip, in_child, manifest_of
 from numpy.typing import NDArray
 
 import indexes.segment
@@ -26,16 +26,6 @@ from indexes.segment import (
 IDS = np.array([3, 4, 9], np.int64)
 VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
 TOKENS = [["cat", "sat"], [], ["cat", "cat"]]
-FILES = [
-    "ids.npy",
-    "vectors.npy",
-    "postings.counts.npy",
-    "postings.frequencies.npy",
-    "postings.lengths.npy",
-    "postings.offsets.npy",
-    "postings.positions.npy",
-    "postings.terms.utf8",
-]
 
 
 @pytest.fixture
@@ -79,8 +69,8 @@ def test_the_manifest_names_every_file_with_size_and_hash(tmp_path: Path, writte
     assert hashlib.sha256(content).hexdigest() == written
     manifest = read_manifest(folder, written)
     assert (manifest["passages"], manifest["dimensions"]) == (3, 4)
-    assert sorted(manifest["files"]) == sorted(FILES)
-    assert {path.name for path in folder.iterdir()} == {*FILES, "manifest.json"}
+    assert sorted(manifest["files"]) == sorted(LISTED_FILES)
+    assert {path.name for path in folder.iterdir()} == set(SEGMENT_FILES)
     for name, facts in manifest["files"].items():
         content = (folder / name).read_bytes()
         assert facts == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -120,7 +110,7 @@ def test_everything_is_flushed_before_the_hash_is_given_out(
     assert list(flushed)[-2:] == ["000007", "segments"]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", LISTED_FILES)
 @pytest.mark.parametrize("kept", [0, 1, -1])
 def test_a_truncated_file_is_named_with_both_sizes(
     tmp_path: Path, written: str, name: str, kept: int
@@ -136,7 +126,7 @@ def test_a_truncated_file_is_named_with_both_sizes(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+@pytest.mark.parametrize("name", SEGMENT_FILES)
 def test_a_missing_file_is_named(tmp_path: Path, written: str, name: str) -> None:
     (segment_folder(tmp_path, 7) / name).unlink()
     with pytest.raises(DamagedIndexError, match=rf"{name}: the file is missing"):

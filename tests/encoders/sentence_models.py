@@ -1,0 +1,72 @@
+"""Parts of sentence-transformers models, and what encoders and that library make of a folder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError
+from tests.encoders.architectures import TEXTS, WIDTH
+
+PARTS = "sentence_transformers.models."
+DENSE = {"activation_function": "torch.nn.modules.activation.Tanh", "bias": True}
+
+
+def weights(folder, config, seed):
+    chance = torch.Generator().manual_seed(seed)
+    shape = config["out_features"], config["in_features"]
+    tensors = {"linear.weight": torch.randn(shape, generator=chance)}
+    if config["bias"]:
+        tensors["linear.bias"] = torch.randn(shape[0], generator=chance)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def pooling(mode="mean", **more):
+    return "Pooling", {"word_embedding_dimension": WIDTH, "pooling_mode": mode, **more}
+
+
+def dense(out, into=WIDTH, **more):
+    return "Dense", {"in_features": into, "out_features": out, **DENSE, **more}
+
+
+def load(folder, asked=""):
+    return Encoder.load("::".join(filter(None, [str(folder), asked])), device="cpu")
+
+
+def sentence_transformer(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def theirs(folder, texts=TEXTS):
+    """What sentence-transformers makes of the same folder."""
+    return sentence_transformer(folder).encode(
+        list(texts), normalize_embeddings=True, show_progress_bar=False
+    )
+
+
+def refused(folder, asked="", error=ConfigError):
+    with pytest.raises(error) as caught:
+        load(folder, asked)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def same_encoder(encoder):
+    """Its text form makes the same encoder, and so does its stored form; returns the text form."""
+    text = str(encoder.spec)
+    for again in (
+        Encoder.load(text, device="cpu"),
+        Encoder.from_spec(EncoderSpec.from_json(encoder.spec.to_json()), device="cpu"),
+    ):
+        assert again.spec == encoder.spec
+        assert again.spec.fingerprint == encoder.spec.fingerprint
+        assert str(again.spec) == text
+        np.testing.assert_array_equal(again.encode(TEXTS[:3]), encoder.encode(TEXTS[:3]))
+    return text

@@ -1,0 +1,150 @@
+"""Which layers are computed and which hidden states are in memory, for every architecture."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules import module as torch_module
+from transformers import AutoModel
+
+from retriever.encoders.encoder import Encoder
+from tests.encoders.architectures import CLOSE, DEPTHS, TEXTS
+
+# The class whose forward pass is one layer.
+LAYER = {
+    "bert": "BertLayer",
+    "roberta": "RobertaLayer",
+    "xlnet": "XLNetLayer",
+    "distilbert": "TransformerBlock",
+    "electra": "ElectraLayer",
+    "mpnet": "MPNetLayer",
+    "albert": "AlbertLayer",
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+architectures = pytest.mark.parametrize("name", DEPTHS)
+
+
+@contextmanager
+def finished(show):
+    """Within the block, `show` is called with each module and its output as its pass ends."""
+    handle = torch_module.register_module_forward_hook(lambda one, _, output: show(one, output))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """The transformers models that are loaded in the test."""
+    made, original = [], AutoModel.from_pretrained
+
+    def load_(*arguments, **options):
+        result = original(*arguments, **options)
+        made.append(result[0] if isinstance(result, tuple) else result)
+        return result
+
+    monkeypatch.setattr(AutoModel, "from_pretrained", load_)
+    return made
+
+
+def layer_class(name):
+    return LAYER[name.partition("-")[0].rstrip("0123456789")]
+
+
+@architectures
+@pytest.mark.parametrize(
+    ("settings", "highest"),
+    [("lc:0", 0), ("layers=2,0::fusion=concat", 2), ("", -1)],
+)
+def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(
+    name, settings, highest, folders, models
+):
+    encoder = Encoder.load(f"{folders(name)}::{settings}".removesuffix("::"), device="cpu")
+    ran = []
+    with finished(lambda one, _: ran.append(one)):
+        encoder.encode(["w1 w2 w3"])
+    layers = sum(type(one).__name__ == layer_class(name) for one in ran)
+    assert layers == highest % (DEPTHS[name] + 1)
+    pooler = getattr(models[-1], "pooler", None)
+    poolers = set() if pooler is None else {id(one) for one in pooler.modules()}
+    assert not poolers & {id(one) for one in ran}
+
+
+@architectures
+def test_a_model_can_be_run_again_after_it_stopped_early(name, load, plain):
+    encoder = load(name, "layers=1::normalize=no")
+    expected = plain(name).pooled("pooling=mean")[:, 1]
+    for _ in range(2):
+        np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
+    np.testing.assert_allclose(encoder.layer_vectors(TEXTS)[:, 1], expected, **CLOSE)
+
+
+@contextmanager
+def alive(name):
+    """Within the block, how many layers' outputs are in memory as each layer's pass ends."""
+    storages, counts = [], []
+
+    def show(one, output):
+        if type(one).__name__ != layer_class(name):
+            return
+        state = output[0] if isinstance(output, tuple) else output
+        storages.append(StorageWeakRef(state.untyped_storage()))
+        counts.append(sum(not storage.expired() for storage in storages))
+
+    with finished(show):
+        yield counts
+
+
+@architectures
+@pytest.mark.parametrize("settings", ["lc:0,3", "layers=all::fusion=concat", "", "layers=1,3"])
+def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, load):
+    encoder = load(name, settings)
+    with alive(name) as counts:
+        encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
+    assert len(counts) >= 3
+    # The layer's input and its output.
+    assert max(counts) <= 2
+
+
+@pytest.mark.parametrize("name", ["bert12", "roberta24", "xlnet", "albert-groups"])
+def test_layers_that_sbert_wk_does_not_fuse_are_not_kept(name, load):
+    encoder = load(name, f"sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}")
+    with alive(name) as counts:
+        encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
+    assert max(counts) == 2
+
+
+@pytest.mark.parametrize("settings", ["", "sbert-wk", "top-bottom"])
+def test_the_hidden_states_of_one_batch_are_gone_before_the_next(settings, load):
+    encoder = load("bert", settings)
+    with alive("bert") as counts:
+        encoder.encode(["w1 " * 62] * 60)
+    assert len(counts) >= 6
+    assert set(counts[::3]) == {1}
+
+
+def test_looking_at_many_texts_holds_one_batch_of_states(load):
+    encoder = load("bert")
+    batches, living = [], []
+
+    def show(one, _):
+        if type(one).__name__ == "BertEmbeddings":
+            living.append(sum(batch() is not None for batch in batches))
+
+    with finished(show):
+        for one in encoder.hidden_states(["w1 w2"] * 100):
+            whole = one.states
+            while isinstance(whole.base, np.ndarray):
+                whole = whole.base
+            if len(batches) < len(living):
+                batches.append(weakref.ref(whole))
+            del whole, one
+    assert len(living) > 2
+    assert max(living) == 0
