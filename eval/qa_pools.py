@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from eval.lines import numbered_lines
 from eval.trec import read_qrels
 from indexes.errors import SourceError
 from retriever.corpus import CorpusReader, Fields
-from retriever.corpus.decoding import TextLines
-from retriever.corpus.sources import Meter, bytes_of
 
 _FORM = '{"qid": "...", "candidates": ["...", ...]}'
 _SHOWN = 60
@@ -136,22 +135,15 @@ def _texts(corpus: Path, wanted: set[str]) -> dict[str, str]:
 def _pools(path: Path, asked: Mapping[str, str]) -> dict[str, tuple[str, list[str]]]:
     """Question to `file:line` and its candidates."""
     pools: dict[str, tuple[str, list[str]]] = {}
-    with bytes_of(path, str(path), Meter()) as stream:
-        lines = TextLines(stream)
-        for line in lines:
-            where = f"{path}:{lines.number}"
-            fault = lines.take_fault()
-            if fault is not None:
-                raise SourceError(f"{where}: {fault}")
-            if line.strip():
-                query, candidates = _pool(where, line)
-                if query not in asked or query in pools:
-                    found = f"{query} again" if query in pools else f"unknown question {query}"
-                    raise SourceError(
-                        f"{where}: expected one pool for each question of the queries file, "
-                        f"found {found}; remove the line"
-                    )
-                pools[query] = where, candidates
+    for where, line in numbered_lines(path):
+        query, candidates = _pool(where, line)
+        if query not in asked or query in pools:
+            found = f"{query} again" if query in pools else f"unknown question {query}"
+            raise SourceError(
+                f"{where}: expected one pool for each question of the queries file, "
+                f"found {found}; remove the line"
+            )
+        pools[query] = where, candidates
     return pools
 
 
