@@ -14,7 +14,10 @@ from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
 
 NASTY = st.text(
-    st.one_of(st.sampled_from(":% =\n\t\r\x00\x1f\x7f\x85\u2028,;/\\'\"#&+é狐🚀"), st.characters(exclude_categories=["Cs"])),
+    st.one_of(
+        st.sampled_from(":% =\n\t\r\x00\x1f\x7f\x85\u2028,;/\\'\"#&+é狐🚀"),
+        st.characters(exclude_categories=["Cs"]),
+    ),
     max_size=12,
 )
 LAYERS = st.sampled_from(["last", "last4", "all", "0,6", "6,0", "1..4", "-1", "-3..-1,0"])
