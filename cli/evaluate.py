@@ -8,7 +8,13 @@ from cli.lazy import LazyGroup
 
 
 @click.group(
-    "eval", cls=LazyGroup, modules={"run": "cli.evaluate_run", "compare": "cli.evaluate_compare"}
+    "eval",
+    cls=LazyGroup,
+    modules={
+        "qa": "cli.evaluate_qa",
+        "run": "cli.evaluate_run",
+        "compare": "cli.evaluate_compare",
+    },
 )
 def command() -> None:
     """Score rankings against relevance judgements."""

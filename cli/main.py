@@ -30,6 +30,7 @@ _REFUSED = 2
         "verify": "cli.verify",
         "encode": "cli.encode",
         "eval": "cli.evaluate",
+        "train": "cli.train",
         "fit": "cli.fit",
         "tune": "cli.tune",
         "inspect": "cli.inspect",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 HYBRID_FUSIONS = ("convex", "rrf")
 
+Search = Callable[[list[str]], Iterator[list["Hit"]]]
 Print = Callable[[list["Hit"], str, str | None], None]
 
 
@@ -60,7 +62,14 @@ Print = Callable[[list["Hit"], str, str | None], None]
 @click.option("--k1", type=float, help="BM25: saturation of term frequency.")
 @click.option("--b", type=float, help="BM25: normalisation by length, 0 to 1.")
 @click.option(
-    "--depth", type=click.IntRange(min=1), help="Candidate passages from each component (hybrid)."
+    "--depth",
+    type=click.IntRange(min=1),
+    help="Candidate passages from each component (hybrid); hits that are reranked. [default: 100]",
+)
+@click.option(
+    "--rerank",
+    type=click.Path(path_type=Path),
+    help="The folder of a trained reranker, which ranks the first --depth hits anew.",
 )
 @click.option("--explain", is_flag=True, help="Show a table of component scores and ranks.")
 @click.option("--full", is_flag=True, help="Show whole passages.")
@@ -83,6 +92,7 @@ def command(
     where: str | None,
     queries: str | None,
     run_file: Path | None,
+    rerank: Path | None,
     explain: bool,
     full: bool,
     on_error: Literal["fail", "skip"],
@@ -93,7 +103,8 @@ def command(
     """Rank the documents of an index for TEXT.
 
     Without TEXT, at a terminal, asks for queries one after the other. --json prints one object a
-    hit. Higher scores are better; equal ones are ordered by id.
+    hit. Higher scores are better; equal ones are ordered by id. With --rerank, scores are the
+    reranker's and in no fixed range.
     """
     from cli.encoders import model_choice
     from cli.filters import pointing
@@ -107,17 +118,25 @@ def command(
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
     settings = _settings(mode, k, {**options, "method": _one_of(fusions, HYBRID_FUSIONS)})
     choice = model_choice({**options, "fusion": _one_of(fusions, LAYER_FUSIONS)})
+    reranker = None
+    if rerank is not None:
+        from retriever.reranking import load_reranker
+
+        reranker = load_reranker(rerank, device=choice.device)
     with (
         Index.open(folder, choice) as index,
         pointing(where),
     ):
+        search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
         show = _printer(index, settings, where, as_json=as_json, explain=explain, full=full)
         if queries is not None:
-            _answer_file(index, settings, where, queries, on_error, run_file, show)
+            _answer_file(search, settings, queries, on_error, run_file, show)
         elif text:
-            _answer(index, " ".join(text), settings, where, show)
+            _answer(search, " ".join(text), show)
         else:
-            _prompt(index, settings, where, show)
+            if settings.mode != "bm25":
+                _ = index.encoder
+            _prompt(search, show)
 
 
 def _one_of(fusions: tuple[str, ...], kind: tuple[str, ...]) -> str | None:
@@ -191,16 +210,13 @@ def _why_nothing(index: Index, text: str, settings: SearchSettings, where: str |
     return "no hits"
 
 
-def _answer(
-    index: Index, text: str, settings: SearchSettings, where: str | None, show: Print
-) -> None:
-    show(index.search(text, settings, where=where), text, None)
+def _answer(search: Search, text: str, show: Print) -> None:
+    show(next(search([text])), text, None)
 
 
 def _answer_file(
-    index: Index,
+    search: Search,
     settings: SearchSettings,
-    where: str | None,
     queries: str,
     on_error: Literal["fail", "skip"],
     run_file: Path | None,
@@ -213,7 +229,7 @@ def _answer_file(
     reader = CorpusReader([queries], on_error=on_error, number_ids=True)
     asked = list(reader)
     warn_reader(reader, lambda line: click.echo(line, err=True))
-    answers = index.search_many([query.text for query in asked], settings, where=where)
+    answers = search([query.text for query in asked])
     if run_file is None:
         for query, hits in zip(asked, answers, strict=True):
             show(hits, query.text, query.id)
@@ -228,14 +244,12 @@ def _answer_file(
     )
 
 
-def _prompt(index: Index, settings: SearchSettings, where: str | None, show: Print) -> None:
+def _prompt(search: Search, show: Print) -> None:
     """Ask for queries until end of input; the model stays loaded between them."""
     try:
         import readline  # noqa: F401  (line editing and history for input())
     except ImportError:
         click.echo("note: no line editing here", err=True)
-    if settings.mode != "bm25":
-        _ = index.encoder
     click.echo("One query a line; Ctrl-D ends.", err=True)
     # input() writes its prompt to standard output, which may be a file of hits.
     shown = "> " if sys.stdout.isatty() else ""
@@ -246,4 +260,4 @@ def _prompt(index: Index, settings: SearchSettings, where: str | None, show: Pri
             click.echo(err=True)
             return
         if text.strip():
-            _answer(index, text, settings, where, show)
+            _answer(search, text, show)

@@ -31,6 +31,7 @@ def hit_json(hit: Hit, query: str | None = None) -> str:
         "dense_rank": hit.dense_rank,
         "bm25": hit.bm25,
         "bm25_rank": hit.bm25_rank,
+        **({} if hit.first_rank is None else {"first_rank": hit.first_rank}),
         "metadata": hit.metadata,
     }
     return json.dumps(record, ensure_ascii=False)
@@ -65,6 +66,8 @@ def hit_text(
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
     """A table of each hit's component scores and ranks, and how they became one score."""
     fusion = settings.fusion
+    if any(hit.first_rank is not None for hit in hits):
+        return _reranked_explanation(hits)
     if settings.mode != "hybrid":
         how = f"score = {settings.mode}"
     elif fusion.method == "rrf":
@@ -79,11 +82,28 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
         f"{'rank':>4}  {'score':>8}  {'dense':>8} {'rank':>5}  {'bm25':>8} {'rank':>5}  id",
     ]
     for hit in hits:
+        lines.append(f"{hit.rank:>4}  {hit.score:>8.4f}  {_components(hit)}")
+    return "\n".join(lines)
+
+
+def _reranked_explanation(hits: Sequence[Hit]) -> str:
+    lines = [
+        "score = the reranker's",
+        f"{'rank':>4}  {'score':>8}  {'first':>5}  {'dense':>8} {'rank':>5}  {'bm25':>8} "
+        f"{'rank':>5}  id",
+    ]
+    for hit in hits:
         lines.append(
-            f"{hit.rank:>4}  {hit.score:>8.4f}  {_number(hit.dense)} {_rank(hit.dense_rank)}  "
-            f"{_number(hit.bm25)} {_rank(hit.bm25_rank)}  {on_one_line(hit.id)}"
+            f"{hit.rank:>4}  {hit.score:>8.4f}  {_rank(hit.first_rank)}  {_components(hit)}"
         )
     return "\n".join(lines)
+
+
+def _components(hit: Hit) -> str:
+    return (
+        f"{_number(hit.dense)} {_rank(hit.dense_rank)}  "
+        f"{_number(hit.bm25)} {_rank(hit.bm25_rank)}  {on_one_line(hit.id)}"
+    )
 
 
 def _number(value: float | None) -> str:

@@ -101,8 +101,7 @@ def command(
     """Try every set of hidden states, averaged as BERT-LC does, and report the best.
 
     DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), several
-    with --protocol paper, or a folder of questions with candidates (corpus.jsonl and, for each
-    split, queries, candidates and qrels).
+    with --protocol paper, or a folder of questions with candidates, in any form that eval qa reads.
     """
     from cli.tune_tables import report_lines
     from eval.figure_files import check_figure

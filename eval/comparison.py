@@ -110,6 +110,45 @@ def compare(
         ConfigError: the baseline is no run, or a measure is unknown.
         BadInputError: no query is left, or a score is not a number.
     """
+    found, _ = compare_seeds(
+        {name: [run] for name, run in runs.items()},
+        qrels,
+        measures,
+        baseline=baseline,
+        keep_without_positive=keep_without_positive,
+        resamples=resamples,
+        seed=seed,
+    )
+    return found
+
+
+def compare_seeds(
+    runs: Mapping[str, Sequence[Run]],
+    qrels: Qrels,
+    measures: Sequence[str],
+    *,
+    baseline: str | None = None,
+    keep_without_positive: bool = False,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[Comparison, dict[str, dict[str, float]]]:
+    """As `compare`, of systems that were trained with several seeds.
+
+    A query's value is the mean over the seeds; it counts as missing where the first lacks it.
+
+    Args:
+        runs: name → one run for each seed.
+        qrels: see `compare`, as the others.
+        measures: see there.
+        baseline: see there.
+        keep_without_positive: see there.
+        resamples: see there.
+        seed: of bootstrap and randomisation test.
+
+    Returns:
+        The comparison, and measure → name → standard deviation (n - 1) of the seeds' means, for
+        the names that have several.
+    """
     baseline = next(iter(runs)) if baseline is None else baseline
     if baseline not in runs:
         raise ConfigError(
@@ -119,30 +158,35 @@ def compare(
     counted = {
         query: grades for query, grades in qrels.items() if keep_without_positive or query in judged
     }
-    found = {name: evaluate(run, counted, measures).per_query for name, run in runs.items()}
-    scores = {
-        measure: _scores(
-            {
-                name: np.array([one[measure][query] for query in counted])
-                for name, one in found.items()
-            },
-            baseline,
-            resamples,
-            seed,
-        )
-        for measure in measures
-    }
-    return Comparison(
+    values: dict[str, dict[str, np.ndarray]] = {measure: {} for measure in measures}
+    spread: dict[str, dict[str, float]] = {measure: {} for measure in measures}
+    for name, seeds in runs.items():
+        evaluations = [evaluate(run, counted, measures).per_query for run in seeds]
+        for measure in measures:
+            table = np.array([list(one[measure].values()) for one in evaluations])
+            values[measure][name] = table.mean(axis=0)
+            if len(seeds) > 1:
+                spread[measure][name] = float(table.mean(axis=1).std(ddof=1))
+    comparison = Comparison(
         queries=len(counted),
         without_positive=len(qrels) - len(judged),
         excluded=not keep_without_positive,
-        missing={name: sum(query not in run for query in counted) for name, run in runs.items()},
+        missing={
+            name: sum(query not in seeds[0] for query in counted) for name, seeds in runs.items()
+        },
         baseline=baseline,
-        scores=scores,
+        scores={
+            measure: _scores(values[measure], baseline, resamples, seed) for measure in measures
+        },
         per_query={
-            measure: {name: one[measure] for name, one in found.items()} for measure in measures
+            measure: {
+                name: dict(zip(counted, one.tolist(), strict=True))
+                for name, one in values[measure].items()
+            }
+            for measure in measures
         },
     )
+    return comparison, spread
 
 
 def _scores(

@@ -9,11 +9,12 @@ from typing import cast, get_args
 
 from eval.layer_search import Objective, Task
 from eval.pair_encoding import LayerEncoder, encode_pairs
-from eval.qa_pools import QuestionPools, read_pools
+from eval.qa_sets.forms import read_question_set
+from eval.qa_sets.question_set import QuestionSet
 from eval.sts import ScoredPairs, read_pairs
 from eval.subset_correlation import Correlation, CorrelationName
 from eval.subset_ranking import PoolRanking, RankingName
-from indexes.errors import BadInputError, ConfigError
+from indexes.errors import BadInputError, ConfigError, SourceError
 
 CORRELATIONS: tuple[str, ...] = get_args(CorrelationName)
 RANKINGS: tuple[str, ...] = get_args(RankingName)
@@ -57,16 +58,16 @@ class PoolData:
 
     Attributes:
         label: where they are from.
-        pools: what was read.
+        pools: the questions that something answers.
         left_out: questions that nothing answers.
     """
 
     label: str
-    pools: QuestionPools
+    pools: QuestionSet
     left_out: int
 
     def texts(self) -> tuple[list[str], list[str]]:
-        """Question and candidate, as in `QuestionPools.pairs`."""
+        """Question and candidate, as in `QuestionSet.pairs`."""
         return self.pools.pairs()
 
     def objective(self, name: str | None) -> PoolRanking:
@@ -88,9 +89,18 @@ def read_pair_data(paths: Sequence[Path]) -> PairData:
 
 
 def read_pool_data(folder: Path, split: str) -> PoolData:
-    """A split of a folder of questions; raises what `read_pools` raises."""
-    pools = read_pools(folder, split)
-    return PoolData(f"{folder} ({split})", pools, pools.without_answer)
+    """A split of a folder of questions with candidates, in any form.
+
+    Raises:
+        SourceError: what `read_question_set` raises, or the set has no candidates.
+    """
+    questions = read_question_set(folder, split)
+    if questions.corpus:
+        raise SourceError(
+            f"{folder}: expected questions with candidates, found a whole corpus to rank; add a "
+            f"file candidates.{split}.jsonl, or take another set"
+        )
+    return PoolData(f"{folder} ({split})", questions.answered(), questions.without_answer)
 
 
 def encode_task(

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layer_search import COSINE_DECIMALS
-from eval.qa_pools import Question
+from eval.qa_sets.question_set import Question
+from eval.ranked_gains import descending_keys, rank_columns
 
 RankingName = Literal["map", "mrr", "ndcg@10"]
 
 _CUTOFF = 10
-_MAGNITUDE = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,29 +73,13 @@ class PoolRanking:
 
     def per_question(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
         """(subsets, pairs) cosines to (subsets, questions) values in [0, 1]."""
-        keys = _descending(cosines)
+        keys = descending_keys(np.round(cosines, COSINE_DECIMALS))
         values = np.empty((len(cosines), self.units))
         for number, pool in enumerate(self._pools):
-            values[:, number] = self._measure(_ranked(keys[:, pool.pairs], pool.gains), pool)
+            # Columns are ids descending: equal scores rank as in trec_eval.
+            ranked = pool.gains[rank_columns(keys[:, pool.pairs])]
+            values[:, number] = self._measure(ranked, pool)
         return values
-
-
-def _descending(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers that ascend where scores, as 32-bit floats, descend; equal where they do."""
-    # Adding zero turns -0.0, whose bits differ, into 0.0.
-    scores = np.round(cosines, COSINE_DECIMALS).astype(np.float32) + np.float32(0)
-    bits = scores.view(np.int32)
-    return -(bits ^ ((bits >> 31) & _MAGNITUDE)).astype(np.int64)
-
-
-def _ranked(keys: NDArray[np.int64], gains: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(subsets, candidates): the gains in the order of the ranking."""
-    width = len(gains).bit_length()
-    # Columns are ids descending, so the column number in the low bits breaks ties as trec_eval.
-    order = np.sort(keys << width | np.arange(len(gains)), axis=1)
-    order &= (1 << width) - 1
-    ranked: NDArray[np.float64] = gains[order]
-    return ranked
 
 
 def _average_precision(gains: NDArray[np.float64], pool: _Pool) -> NDArray[np.float64]:

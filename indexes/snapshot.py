@@ -115,6 +115,30 @@ class Snapshot:
             }
         return _complete(self._folder, passages, found)
 
+    def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
+        """(passages, d) float32: their stored vectors, in the order asked for.
+
+        Raises:
+            DamagedIndexError: no segment has one of these passages.
+        """
+        wanted = np.array(passages, np.int64)
+        found = np.zeros(len(wanted), np.bool_)
+        vectors: NDArray[np.float32] | None = None
+        for live in self.segments:
+            here = np.flatnonzero(contained(np.asarray(live.segment.ids), np.sort(wanted)))
+            held = np.asarray(live.segment.ids[here])
+            rows = {int(passage): int(at) for passage, at in zip(held, here, strict=True)}
+            if vectors is None:
+                width = live.segment.vectors.shape[1]
+                vectors = np.zeros((len(wanted), width), np.float32)
+            for place, passage in enumerate(passages):
+                if passage in rows:
+                    vectors[place], found[place] = live.segment.vectors[rows[passage]], True
+        if vectors is None or not found.all():
+            lost = int(wanted[~found][0]) if len(wanted) else 0
+            raise damaged_database(self._folder, f"passage {lost} has no vector")
+        return vectors
+
     def count_documents(self) -> int:
         """How many documents the snapshot holds."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])

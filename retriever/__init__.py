@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from retriever.passages import PassageSettings
     from retriever.progress import IndexingReport
     from retriever.recreation import recreated
+    from retriever.reranking import load_reranker
 
 _HOMES = {
     "Analyzer": "retriever.analysis",
@@ -50,6 +51,7 @@ _HOMES = {
     "PassageSettings": "retriever.passages",
     "RetrieverError": "retriever.errors",
     "SearchSettings": "retriever.engine",
+    "load_reranker": "retriever.reranking",
     "parse_encoder": "retriever.encoders.settings",
     "recreated": "retriever.recreation",
 }
@@ -73,6 +75,7 @@ __all__ = [
     "PassageSettings",
     "RetrieverError",
     "SearchSettings",
+    "load_reranker",
     "parse_encoder",
     "recreated",
 ]

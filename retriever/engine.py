@@ -41,7 +41,7 @@ class SearchSettings:
         k: hits wanted, at least 1.
         depth: passages taken from each component as candidates in the mode ``hybrid``, at least
             1; raised to 2 * k, and further where they belong to fewer than `k` documents. The
-            other modes are exact whatever it is.
+            other modes are exact whatever it is. With a reranker also how many hits it gets.
         fusion: how ``hybrid`` combines.
         bm25: variant and parameters of BM25.
 
@@ -91,6 +91,8 @@ class Hit:
         dense_rank: its rank by it among all candidate passages, equal ones sharing the best.
         bm25: BM25 score of the passage, 0 if it holds no query term; None in mode ``dense``.
         bm25_rank: likewise; None if the passage holds no query term.
+        passage_number: the passage's stable number in the index.
+        first_rank: the rank before a reranker; None where none was used.
     """
 
     rank: int
@@ -105,6 +107,8 @@ class Hit:
     dense_rank: int | None
     bm25: float | None
     bm25_rank: int | None
+    passage_number: int
+    first_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +277,7 @@ class Engine:
                     dense_rank=None if mode == "bm25" else int(dense_ranks[i]),
                     bm25=None if mode == "dense" else float(found.bm25[i]),
                     bm25_rank=int(bm25_ranks[i]) or None if mode != "dense" else None,
+                    passage_number=int(found.passages[i]),
                 )
             )
         return hits

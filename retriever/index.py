@@ -6,9 +6,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from indexes.database import DATABASE_FILE, FORMAT_VERSION, is_index, require_vacant
 from indexes.replacement import recover_replacement
@@ -28,6 +31,7 @@ from retriever.errors import BadInputError, ConfigError, DamagedIndexError
 from retriever.indexing import CommitSettings, Indexer
 from retriever.passages import OnLong, PassageSettings, check_on_long
 from retriever.progress import IndexingReport, NoProgress, Progress
+from retriever.reranking import Reranker, reranked
 
 _QUERY_BATCH = 256
 
@@ -225,10 +229,15 @@ class Index:
             return writer.delete_where(compiled)
 
     def search(
-        self, text: str, settings: SearchSettings | None = None, *, where: str | None = None
+        self,
+        text: str,
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+        reranker: Reranker | None = None,
     ) -> list[Hit]:
         """The best documents for one query; see `search_many`."""
-        return next(self.search_many([text], settings, where=where))
+        return next(self.search_many([text], settings, where=where, reranker=reranker))
 
     def search_many(
         self,
@@ -236,6 +245,7 @@ class Index:
         settings: SearchSettings | None = None,
         *,
         where: str | None = None,
+        reranker: Reranker | None = None,
     ) -> Iterator[list[Hit]]:
         """The best documents for each query, in the order of the queries.
 
@@ -243,9 +253,12 @@ class Index:
             texts: queries; encoded in batches.
             settings: how to rank.
             where: rank only the documents that match this filter, see `indexes.where`.
+            reranker: ranks the best `settings.depth` hits anew, and the best of those are given
+                (see `retriever.reranking.load_reranker`).
 
         Raises:
             BadInputError: a query is blank, or no Unicode text.
+            EncoderMismatchError: the reranker was trained on the vectors of another encoder.
             FilterError: the filter does not parse.
             DamagedIndexError: a file of the index is missing or altered.
             What `encoder` raises, in the modes that need it.
@@ -261,17 +274,26 @@ class Index:
                 raise BadInputError(f"query {number} {fault}")
             batch.append(text)
             if len(batch) == _QUERY_BATCH:
-                yield from self._search(batch, settings, compiled)
+                yield from self._search(batch, settings, compiled, reranker)
                 batch = []
         if batch:
-            yield from self._search(batch, settings, compiled)
+            yield from self._search(batch, settings, compiled, reranker)
 
     def _search(
-        self, texts: Sequence[str], settings: SearchSettings, where: Where | None
+        self,
+        texts: Sequence[str],
+        settings: SearchSettings,
+        where: Where | None,
+        reranker: Reranker | None,
     ) -> list[list[Hit]]:
+        wide = settings
+        if reranker is not None:
+            wide = replace(settings, k=max(settings.k, settings.depth))
         while True:
+            if reranker is not None:
+                reranker.check(self.encoder_spec)
             queries = [Query(self.analyzer.tokens(text)) for text in texts]
-            if settings.mode != "bm25":
+            if settings.mode != "bm25" or (reranker is not None and reranker.reads_vectors):
                 vectors = self.encoder.encode(texts, query=True)
                 queries = [
                     Query(query.terms, vector)
@@ -280,8 +302,30 @@ class Index:
             with self._reader.snapshot() as snapshot:
                 # An index made anew meanwhile may have another encoder and analyser.
                 if self._settings_of == self._reader.openings:
-                    return Engine(snapshot, settings, where).search(queries)
+                    found = Engine(snapshot, wide, where).search(queries)
+                    if reranker is None:
+                        return found
+                    return [
+                        self._rerank(snapshot, reranker, text, query.vector, hits)[: settings.k]
+                        for text, query, hits in zip(texts, queries, found, strict=True)
+                    ]
             self._follow_replacement()
+
+    def _rerank(
+        self,
+        snapshot: Snapshot,
+        reranker: Reranker,
+        text: str,
+        vector: NDArray[np.float32] | None,
+        hits: list[Hit],
+    ) -> list[Hit]:
+        if not hits:
+            return hits
+        passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
+        if not reranker.reads_vectors:
+            return reranked(hits, reranker.score(text, None, passages, None))
+        vectors = snapshot.vectors([hit.passage_number for hit in hits])
+        return reranked(hits, reranker.score(text, vector, passages, vectors))
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""

@@ -28,13 +28,23 @@ class TextLines:
     def __init__(self, stream: BinaryIO) -> None:
         self._lines = iter(stream)
         self._fault: str | None = None
+        self._unread: str | None = None
         self.number = 0
         self.ended = False
 
     def __iter__(self) -> TextLines:
         return self
 
+    def unread(self, line: str) -> None:
+        """Give back the line returned last, with its fault, to be returned again."""
+        self._unread = line
+        self.number -= 1
+
     def __next__(self) -> str:
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self.number += 1
+            return unread
         try:
             line = next(self._lines)
         except StopIteration:

@@ -1,4 +1,8 @@
-"""CSV and TSV with a header: quoted cells may span lines; blank lines are ignored."""
+"""CSV and TSV with a header: quoted cells may span lines; blank lines are ignored.
+
+A TSV without one, whose first line is a number and a text, is a collection as that of MS MARCO: an
+id and a text a line, where a quote is a character like any other.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +17,51 @@ from retriever.corpus.documents import Fields, Json, Record
 from retriever.corpus.sources import OpenSource
 
 _LONGEST_CELL = 2**31 - 1
+_COLLECTION = re.compile(r"[0-9]+\t[^\t\r\n]*[^\t\r\n0-9. -][^\t\r\n]*\r?\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The rows of a comma-separated source, in file order; see `_read`."""
-    return _read(source, fields, ",")
+    return _read(source, fields, ",", TextLines(source.stream))
 
 
 def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The rows of a tab-separated source, in file order; see `_read`."""
-    return _read(source, fields, "\t")
+    lines = TextLines(source.stream)
+    first = next(lines, None)
+    if first is not None:
+        lines.unread(first)
+        if fields == Fields() and _COLLECTION.fullmatch(first):
+            return _collection(source, lines)
+    return _read(source, fields, "\t", lines)
 
 
-def _read(source: OpenSource, fields: Fields, delimiter: str) -> Iterator[Record]:
+def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
+    """An id and a text a line, without header or quoting; blank lines are ignored."""
+    for line in lines:
+        where, fault = f"{source.name}:{lines.number}", lines.take_fault()
+        cells = line.rstrip("\r\n").split("\t")
+        if fault is None and not line.strip():
+            continue
+        if fault is None and len(cells) != 2:
+            fault = (
+                f"expected an id, a tab and a text as in the first line, found {len(cells)} cells"
+            )
+        if fault is not None:
+            yield Record(lines.number, where, {}, fault)
+        else:
+            yield Record(lines.number, where, {"id": cells[0], "text": cells[1]})
+
+
+def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
     """The rows below the header; a metadata cell that is a JSON number becomes one.
 
     Raises:
         SourceError: the header cannot be used, or a quote is never closed. The latter is no fault
             of one record: it hides all that follow, so it cannot be skipped.
     """
-    rows = _rows(source, delimiter)
+    rows = _rows(source, delimiter, lines)
     first = next(rows, None)
     if first is None:
         return
@@ -55,11 +83,12 @@ def _read(source: OpenSource, fields: Fields, delimiter: str) -> Iterator[Record
             yield Record(number, where, {}, "holds a number of thousands of digits")
 
 
-def _rows(source: OpenSource, delimiter: str) -> Iterator[tuple[int, list[str], str | None]]:
+def _rows(
+    source: OpenSource, delimiter: str, lines: TextLines
+) -> Iterator[tuple[int, list[str], str | None]]:
     """(line where the row begins, its cells, what is wrong with it or None) for each row."""
     # The limit belongs to the process; long texts need more than its default of 128 KiB.
     csv.field_size_limit(_LONGEST_CELL)
-    lines = TextLines(source.stream)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         number = lines.number + 1

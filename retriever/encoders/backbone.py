@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retriever.encoders.attention import use_quick_attention
 from retriever.encoders.layer_hooks import ReachedError, Visit, find_layers
 from retriever.encoders.models import ModelFolder
 from retriever.encoders.packing import pack_linear
+from retriever.encoders.pretrained import has_pooler, load_pretrained, quiet_transformers
 from retriever.encoders.settings import Dtype
 from retriever.encoders.special_tokens import read_special_tokens
-from retriever.errors import ConfigError, ModelError
+from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
-# Characters of a library's own message that are shown: some of them fill a screen.
-_REASON = 240
 # The window of a model whose positions have no end, unless its tokenizer names one.
 NO_LIMIT = 10**9
 
@@ -39,15 +39,34 @@ class Batch:
     longest: int
 
 
+@dataclass(frozen=True, slots=True)
+class PiecePairs:
+    """Pairs of texts as word pieces.
+
+    Attributes:
+        ids: of each pair, special tokens included.
+        types: token types beside them; empty where the model has none.
+        cut: how many pairs were longer than the window and lost their end.
+    """
+
+    ids: list[list[int]]
+    types: list[list[int]]
+    cut: int
+
+
 class Backbone:
-    """A model in evaluation mode on one device, and its tokenizer.
+    """A model on one device, and its tokenizer.
 
     Args:
         folder: where the model lies.
         device: a torch device such as ``cpu`` or ``cuda``; None takes a GPU where there is one.
         dtype: of weights and hidden states.
+        training: whether its weights are to change. The model is then left as transformers makes
+            it, in training mode but without dropout of attention weights; else it is in evaluation
+            mode, and made quicker in ways that know no gradients.
 
     Attributes:
+        model: transformers' module.
         depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
         width: components of a hidden state.
         max_length: the most word pieces, special tokens included, that there are positions for.
@@ -59,48 +78,27 @@ class Backbone:
     """
 
     def __init__(
-        self, folder: ModelFolder, device: str | None = None, dtype: Dtype = "float32"
+        self,
+        folder: ModelFolder,
+        device: str | None = None,
+        dtype: Dtype = "float32",
+        *,
+        training: bool = False,
     ) -> None:
         import torch
-        from transformers import AutoModel, AutoTokenizer
 
         self.device = _device(device)
-        try:
-            with _quiet_transformers():
-                # Code that comes with a model is never run: a prompt would offer to.
-                self._tokenizer = AutoTokenizer.from_pretrained(
-                    folder.path, local_files_only=True, trust_remote_code=False
-                )
-                model, report = AutoModel.from_pretrained(
-                    folder.path,
-                    local_files_only=True,
-                    trust_remote_code=False,
-                    use_safetensors=True,
-                    dtype=getattr(torch, dtype),
-                    ignore_mismatched_sizes=True,
-                    output_loading_info=True,
-                )
-        except MemoryError:
-            raise
-        except Exception as error:
-            # The libraries have an error of their own for each thing that a file can have wrong.
-            reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
-            raise ModelError(f"{folder.path}: the model cannot be loaded: {reason}") from error
-        if model.config.is_encoder_decoder or not hasattr(model.config, "hidden_size"):
-            raise ModelError(
-                f"{folder.path}: expected a text encoder such as BERT or RoBERTa, found "
-                f"{model.config.model_type}; name another model with --model"
-            )
-        _require_weights(folder, report)
+        self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
         # Not all parameters follow the type that was asked for (XLNet's attention does not).
-        self._model = model.eval().to(self.device, getattr(torch, dtype))
+        self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
             # XLNet would keep every layer's states for a text to come.
             model.config.use_mems_eval = False
-        pack_linear(self._model)
-        use_quick_attention(self._model)
+        if not training:
+            pack_linear(self.model)
+            use_quick_attention(self.model)
         self._layers = find_layers(model)
-        self._has_pooler = _has_pooler(model, report)
+        self._has_pooler = has_pooler(model, report)
         self.depth = int(model.config.num_hidden_layers)
         self.width = int(model.config.hidden_size)
         self.max_length = _positions(model, self._tokenizer)
@@ -122,6 +120,31 @@ class Backbone:
         ids: list[list[int]] = encoded["input_ids"]
         return ids
 
+    def tokenize_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int
+    ) -> PiecePairs:
+        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
+        if not left:
+            return PiecePairs([], [], 0)
+        encoded = self._tokenizer(
+            list(left), list(right), return_token_type_ids=True, verbose=False
+        )
+        ids, types = encoded["input_ids"], encoded["token_type_ids"]
+        long = [row for row, one in enumerate(ids) if len(one) > max_length]
+        if long:
+            cut = self._tokenizer(
+                [left[row] for row in long],
+                [right[row] for row in long],
+                truncation="longest_first",
+                max_length=max_length,
+                return_token_type_ids=True,
+                verbose=False,
+            )
+            for place, row in enumerate(long):
+                ids[row], types[row] = cut["input_ids"][place], cut["token_type_ids"][place]
+        typed = "token_type_ids" in self._tokenizer.model_input_names
+        return PiecePairs(ids, types if typed else [], len(long))
+
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece, special tokens left out."""
         encoded = self._tokenizer(
@@ -134,8 +157,11 @@ class Backbone:
         names: list[str] = self._tokenizer.convert_ids_to_tokens(list(ids))
         return names
 
-    def batch(self, ids: Sequence[Sequence[int]]) -> Batch:
-        """Pad word-piece ids, special tokens included, to the longest."""
+    def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
+        """Pad word-piece ids, special tokens included, to the longest.
+
+        Token types are those of single texts where they are not given.
+        """
         import torch
 
         lengths = [len(row) for row in ids]
@@ -146,11 +172,11 @@ class Backbone:
         if min(lengths) < longest:
             places = torch.arange(longest, device=self.device)
             inputs["attention_mask"] = (places < sizes[:, None]).long()
-        if self.special.types:
-            types = [
-                self.special.token_types(length) + [0] * (longest - length) for length in lengths
-            ]
-            inputs["token_type_ids"] = torch.tensor(types, device=self.device)
+        if self.special.types and not types:
+            types = [self.special.token_types(length) for length in lengths]
+        if types:
+            padded = [list(row) + [0] * (longest - len(row)) for row in types]
+            inputs["token_type_ids"] = torch.tensor(padded, device=self.device)
         return Batch(inputs, sizes, longest)
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
@@ -164,10 +190,28 @@ class Backbone:
         """
         if self._layers is None:
             # The one hidden state that every architecture gives.
-            visit(max(layers), self._model(**batch.inputs).last_hidden_state)
+            visit(max(layers), self.model(**batch.inputs).last_hidden_state)
         else:
             with suppress(ReachedError), self._layers.visited(layers, visit):
-                self._model(**batch.inputs)
+                self.model(**batch.inputs)
+
+    def top(self, batch: Batch) -> torch.Tensor:
+        """The last hidden state, (texts, pieces, width), with gradients where they are wanted."""
+        states: torch.Tensor = self.model(**batch.inputs).last_hidden_state
+        return states
+
+    def cls_places(self, batch: Batch) -> torch.Tensor:
+        """The place of [CLS] in each text, (texts,) int64: the first one where there is none."""
+        import torch
+
+        place = self.special.cls or 0
+        return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
+
+    def save(self, folder: Path) -> None:
+        """Write model and tokenizer as transformers does, weights as safetensors."""
+        with quiet_transformers():
+            self.model.save_pretrained(folder)
+            self._tokenizer.save_pretrained(folder)
 
     def require_layers(self) -> None:
         """Make sure that every hidden state can be read.
@@ -177,7 +221,7 @@ class Backbone:
         """
         if self._layers is None:
             raise ConfigError(
-                f"layers: those of a {self._model.config.model_type} model cannot be read one by "
+                f"layers: those of a {self.model.config.model_type} model cannot be read one by "
                 "one; name another model"
             )
 
@@ -189,37 +233,19 @@ class Backbone:
         """
         if not self._has_pooler:
             raise ConfigError(
-                f"head: this {self._model.config.model_type} model has neither a pooler with "
+                f"head: this {self.model.config.model_type} model has neither a pooler with "
                 "weights nor a projection of its own; leave head out"
             )
 
     def pooler(self, vectors: torch.Tensor) -> torch.Tensor:
         """The model's own pooler, made for the top layer's [CLS]; (texts, width) float32 each."""
-        vectors = vectors.to(self._model.dtype)
-        activation = getattr(self._model, "pooler_activation", None)
+        vectors = vectors.to(self.model.dtype)
+        activation = getattr(self.model, "pooler_activation", None)
         if activation is not None:
-            pooled: torch.Tensor = activation(self._model.pooler(vectors))
+            pooled: torch.Tensor = activation(self.model.pooler(vectors))
         else:
-            pooled = self._model.pooler(vectors.unsqueeze(1))
+            pooled = self.model.pooler(vectors.unsqueeze(1))
         return pooled.float()
-
-
-def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
-    """Refuse what transformers fills up with random numbers; the pooler's output is not read."""
-    missing = [str(name) for name in report["missing_keys"] if not str(name).startswith("pooler.")]
-    misshapen = [str(name) for name, *_ in report["mismatched_keys"]]
-    for what, names in (("are missing", missing), ("have another shape", misshapen)):
-        if names:
-            raise ModelError(
-                f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {what}, "
-                f"such as {min(names)}; copy, download or save the model again"
-            )
-
-
-def _has_pooler(model: Any, report: dict[str, Any]) -> bool:
-    """Whether there is a pooler that the file has weights for."""
-    made_up = any(str(name).startswith("pooler.") for name in report["missing_keys"])
-    return getattr(model, "pooler", None) is not None and not made_up
 
 
 def _device(name: str | None) -> torch.device:
@@ -247,20 +273,3 @@ def _positions(model: Any, tokenizer: Any) -> int:
         # RoBERTa and its kin number positions from padding_idx + 1.
         limit -= int(offset) + 1
     return min(limit, int(tokenizer.model_max_length))
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Keep transformers' loading report and progress bar off the caller's terminal."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -17,7 +17,8 @@ import pytest
 from retriever import Document, Index, ModelChoice
 
 GROUPS = {
-    "eval": ["run", "compare"],
+    "eval": ["qa", "run", "compare"],
+    "train": ["reranker", "cross-encoder"],
     "fit": ["static"],
     "tune": ["layers"],
     "inspect": ["layers", "words", "weights", "sensitivity"],

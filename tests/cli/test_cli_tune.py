@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from eval.metrics import evaluate
-from eval.qa_pools import read_pools
+from eval.qa_sets.forms import read_question_set
 from eval.sts import read_pairs
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import parse_encoder
@@ -100,7 +100,7 @@ def test_questions_are_ranked_as_evaluate_ranks_them(tune, questions):
     assert found["unit"] == "questions"
     assert found["search_data"]["units"] == 10
     assert found["held_out_data"]["left_out"] == 2
-    pools = read_pools(questions, "test")
+    pools = read_question_set(questions, "test").answered()
     scores = iter(cosines(Encoder.load(found["encoder"], device="cpu"), *pools.pairs()).tolist())
     run = {one.id: {c: next(scores) for c in one.candidates} for one in pools.questions}
     qrels = {one.id: dict(one.grades) for one in pools.questions}

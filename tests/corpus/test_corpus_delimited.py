@@ -142,3 +142,27 @@ def test_a_bad_row_is_named_with_its_line_or_skipped(tmp_path, row, message):
     reader = CorpusReader([path], on_error="skip")
     assert [document.id for document in reader] == ["a", "z"]
     assert reader.problems == [str(caught.value)]
+
+
+def test_a_collection_without_header_is_an_id_and_a_text_a_line(tmp_path):
+    path = tmp_path / "collection.tsv"
+    path.write_text("7\tThe \"first passage.\n\n8\tSecond: 5 o'clock\r\n9\tThird")
+    found = [(one.id, one.text) for one in CorpusReader([path])]
+    assert found == [("7", 'The "first passage.'), ("8", "Second: 5 o'clock"), ("9", "Third")]
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "said"),
+    [
+        ("7\ta\n8\tb\tc\n", ":2", "found 3 cells"),
+        ("7\ta\nb\n", ":2", "found 1 cells"),
+        ("7\ta\n8\t\n", ":2", "text"),
+    ],
+)
+def test_a_malformed_line_of_a_collection_is_named(tmp_path, content, where, said):
+    path = tmp_path / "collection.tsv"
+    path.write_text(content)
+    with pytest.raises(SourceError) as caught:
+        list(CorpusReader([path]))
+    assert f"collection.tsv{where}" in str(caught.value)
+    assert said in str(caught.value)

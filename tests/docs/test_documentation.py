@@ -27,7 +27,7 @@ def _sections():
     text = (ROOT / "docs/cli.md").read_text()
     parts = re.split(r"^## `retriever ", text, flags=re.MULTILINE)
     return {
-        re.match(r"[a-z ]*[a-z]", part)[0]: re.split(r"^## ", part, flags=re.MULTILINE)[0]
+        re.match(r"[a-z -]*[a-z]", part)[0]: re.split(r"^## ", part, flags=re.MULTILINE)[0]
         for part in parts[1:]
     }
 
@@ -53,7 +53,7 @@ def test_the_encoder_options_are_documented_in_their_section():
 
 def test_a_command_with_an_encoder_refers_to_that_section():
     for name, command in _commands():
-        takes = "--model" in {flag for option in command.params for flag in option.opts}
+        takes = "--pooling" in {flag for option in command.params for flag in option.opts}
         assert takes == ("[encoder](#the-encoder)" in _sections()[name]), name
 
 

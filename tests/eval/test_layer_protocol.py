@@ -11,7 +11,7 @@ from eval.layer_protocol import Settings, search_given, search_shuffled
 from eval.layer_search import Task, search_layers
 from eval.layer_subsets import layer_subsets
 from eval.plots_layers import draw_effects
-from eval.qa_pools import Question
+from eval.qa_sets.question_set import Question
 from eval.subset_correlation import Correlation
 from eval.subset_ranking import PoolRanking
 from indexes.errors import BadInputError, ConfigError, MissingExtraError, StorageError

@@ -15,7 +15,7 @@ from eval.layer_search import Task, best_first, search_layers
 from eval.layer_subsets import layer_subsets
 from eval.metrics import evaluate
 from eval.pair_encoding import encode_pairs
-from eval.qa_pools import Question
+from eval.qa_sets.question_set import Question
 from eval.subset_correlation import Correlation
 from eval.subset_cosines import SubsetCosines
 from eval.subset_ranking import PoolRanking

@@ -1,0 +1,69 @@
+"""Questions, what is to be ranked for each, and what answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and what is to be ranked for it.
+
+    Attributes:
+        id: the question's.
+        text: the question's.
+        candidates: ids of its pool, descending, which is the order of equal scores in trec_eval;
+            empty where the whole corpus is to be ranked.
+        grades: passage to grade, of all that is judged for it, in the pool or not.
+    """
+
+    id: str
+    text: str
+    candidates: tuple[str, ...]
+    grades: Mapping[str, int]
+
+    @property
+    def answered(self) -> bool:
+        """Whether a passage has a grade of at least 1."""
+        return any(grade >= 1 for grade in self.grades.values())
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """One split of a data set.
+
+    Attributes:
+        name: the data set's, with its variant where there are several ("TrecQA clean").
+        split: such as "test".
+        questions: all of them, with an answer or without, in the order of the set.
+        passages: id to text, of all that the set's files hold and not only of the pools: BM25 takes
+            its statistics from them; empty where there are no pools.
+        corpus: where there are no pools, the file or files of the corpus, as
+            `retriever.corpus.CorpusReader` reads them.
+    """
+
+    name: str
+    split: str
+    questions: tuple[Question, ...]
+    passages: Mapping[str, str]
+    corpus: tuple[Path, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def without_answer(self) -> int:
+        """How many questions nothing answers."""
+        return sum(not question.answered for question in self.questions)
+
+    def answered(self) -> QuestionSet:
+        """The questions that something answers."""
+        return replace(self, questions=tuple(one for one in self.questions if one.answered))
+
+    def pairs(self) -> tuple[list[str], list[str]]:
+        """Texts of questions and candidates, pool after pool, in the order of `candidates`."""
+        left = [question.text for question in self.questions for _ in question.candidates]
+        right = [self.passages[one] for question in self.questions for one in question.candidates]
+        return left, right

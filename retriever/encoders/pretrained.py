@@ -1,0 +1,104 @@
+"""A model's files through transformers: its tokenizer and its module, checked and without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from retriever.encoders.models import ModelFolder
+from retriever.encoders.settings import Dtype
+from retriever.errors import ModelError
+
+# Characters of a library's own message that are shown: some of them fill a screen.
+_REASON = 240
+# What configurations call the dropout of attention weights.
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
+
+
+def load_pretrained(
+    folder: ModelFolder, dtype: Dtype, *, training: bool
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Load the tokenizer, the module and the report of what its weights lack.
+
+    Args:
+        folder: where the model lies.
+        dtype: of the weights.
+        training: whether gradients will be asked for.
+
+    Raises:
+        ModelError: the files do not make a model.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            # Code that comes with a model is never run: a prompt would offer to.
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder.path, local_files_only=True, trust_remote_code=False
+            )
+            model, report = AutoModel.from_pretrained(
+                folder.path,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=getattr(torch, dtype),
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **(_trainable(folder) if training else {}),
+            )
+    except MemoryError:
+        raise
+    except Exception as error:
+        # The libraries have an error of their own for each thing that a file can have wrong.
+        reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
+        raise ModelError(f"{folder.path}: the model cannot be loaded: {reason}") from error
+    if model.config.is_encoder_decoder or not hasattr(model.config, "hidden_size"):
+        raise ModelError(
+            f"{folder.path}: expected a text encoder such as BERT or RoBERTa, found "
+            f"{model.config.model_type}; name another model with --model"
+        )
+    _require_weights(folder, report)
+    return tokenizer, model, report
+
+
+def has_pooler(model: Any, report: dict[str, Any]) -> bool:
+    """Whether there is a pooler that the file has weights for."""
+    made_up = any(str(name).startswith("pooler.") for name in report["missing_keys"])
+    return getattr(model, "pooler", None) is not None and not made_up
+
+
+def _trainable(folder: ModelFolder) -> dict[str, Any]:
+    """Attention that has a quick gradient, without the dropout that costs a fifth of the time."""
+    dropped = {name: 0.0 for name in _ATTENTION_DROPOUT if name in folder.config}
+    return {"attn_implementation": "eager", **dropped}
+
+
+def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
+    """Refuse what transformers fills up with random numbers; the pooler's output is not read."""
+    missing = [str(name) for name in report["missing_keys"] if not str(name).startswith("pooler.")]
+    misshapen = [str(name) for name, *_ in report["mismatched_keys"]]
+    for what, names in (("are missing", missing), ("have another shape", misshapen)):
+        if names:
+            raise ModelError(
+                f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {what}, "
+                f"such as {min(names)}; copy, download or save the model again"
+            )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' loading report and progress bar off the caller's terminal."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

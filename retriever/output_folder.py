@@ -1,0 +1,64 @@
+"""Folders that a command writes a model into: complete, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from indexes.durable import fsync_tree, storage_errors
+from indexes.replacement import replace_folder
+from retriever.errors import ConfigError
+
+
+def check_output(folder: Path, what: str, ours: Callable[[set[str]], bool]) -> None:
+    """Refuse a folder that cannot be written to, or that holds what is not to be lost.
+
+    Args:
+        folder: where to write.
+        what: may be replaced, such as "a reranker".
+        ours: whether the names of what lies in a folder are those of such a thing.
+
+    Raises:
+        ConfigError: the folder holds something else, is a file, or lies in a folder that does not
+            exist.
+    """
+    if not folder.absolute().parent.is_dir():
+        raise ConfigError(
+            f"{folder}: expected a name in a folder that exists; make the folder or change --output"
+        )
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
+    names = {path.name for path in folder.iterdir()}
+    if names and not ours(names):
+        raise ConfigError(
+            f"{folder}: expected a new name, an empty folder or the folder of {what}, found "
+            f"{min(names)} in it; change --output"
+        )
+
+
+@contextmanager
+def output_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to write flat files into, which takes the place of `folder` at the end.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    folder = folder.resolve()
+    new = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    with storage_errors(folder.parent):
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            yield new
+            fsync_tree(new)
+            if folder.exists():
+                replace_folder(new, folder)
+            else:
+                os.rename(new, folder)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)

@@ -1,0 +1,390 @@
+"""Fine-tuning a cross-encoder in domain by pairwise hinge loss (Ma et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from retriever.encoders.batching import token_batches
+from retriever.errors import ConfigError
+from retriever.rerankers.checkpoint import Checkpoint, TrainingState
+from retriever.rerankers.cross_encoder import CrossEncoder
+from retriever.rerankers.sampling import (
+    JudgedPools,
+    SamplingSettings,
+    TripleBatch,
+    batches_in_epoch,
+    epoch_batches,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+# Pieces of a forward pass; a batch of questions takes several.
+_PIECES = 2048
+_NO_DECAY_BELOW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CrossTrainingSettings:
+    """How a cross-encoder is fine-tuned.
+
+    Attributes:
+        margin: of the hinge loss, 0 or more; the paper's is 0, for which a constant scorer has no
+            loss.
+        learning_rate: of the transformer, times two factors: one falls linearly from 1 to 0 over
+            all steps, the other rises linearly to 1 in the warm-up.
+        head_learning_rate: of the MLP, likewise.
+        weight_decay: of matrices.
+        warmup: share of the steps in which the rates rise from 0.
+        clip: the norm that gradients are clipped to.
+        epochs: at most.
+        patience: epochs without a better dev score after which training stops.
+        seed: of the MLP's first weights, dropout and the order of questions.
+        train_word_embeddings: off as in the paper, which trains all but them.
+        precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
+            it quicker than float32. Weights are float32.
+        sampling: pairs of a question, questions of a step.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    margin: float = 1.0
+    learning_rate: float = 1e-4
+    head_learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    clip: float = 1.0
+    epochs: int = 4
+    patience: int = 2
+    seed: int = 0
+    train_word_embeddings: bool = False
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    sampling: SamplingSettings = field(
+        default_factory=lambda: SamplingSettings(count=12, positives=3, questions=8)
+    )
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("margin", 0.0, math.inf),
+            ("learning_rate", 0.0, math.inf),
+            ("head_learning_rate", 0.0, math.inf),
+            ("weight_decay", 0.0, math.inf),
+            ("warmup", 0.0, 1.0),
+            ("epochs", 1, math.inf),
+            ("patience", 1, math.inf),
+            ("seed", 0, math.inf),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                limit = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
+                raise ConfigError(f"{name}: expected {limit}, found {value:g}")
+        if not self.clip > 0:
+            raise ConfigError(f"clip: expected more than 0, found {self.clip:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEpoch:
+    """What an epoch of training came to.
+
+    Attributes:
+        epoch: from 1.
+        loss: mean of the steps' losses.
+        active: share of the triples that had a loss.
+        dev: the dev score after it.
+    """
+
+    epoch: int
+    loss: float
+    active: float
+    dev: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far training is.
+
+    Attributes:
+        number: steps done.
+        total: steps there are, if training does not stop early.
+        pairs: how many the step had.
+    """
+
+    number: int
+    total: int
+    pairs: int
+
+
+def _silent(_: object) -> None:
+    """Tell nobody."""
+
+
+def train_cross_encoder(
+    model: CrossEncoder,
+    questions: Sequence[str],
+    passages: Sequence[str],
+    pools: JudgedPools,
+    settings: CrossTrainingSettings,
+    dev_score: Callable[[CrossEncoder], float],
+    *,
+    checkpoint: Checkpoint | None = None,
+    on_step: Callable[[Step], object] = _silent,
+    on_epoch: Callable[[CrossEpoch], object] = _silent,
+) -> tuple[CrossEpoch, ...]:
+    """Train; the model ends with the weights of the best epoch on dev, the earliest of equal ones.
+
+    The same seed gives the same weights on the same machine, interrupted or not.
+
+    Args:
+        model: whose backbone was loaded for training.
+        questions: texts; row i is question i of the pools.
+        passages: texts, by row.
+        pools: which passages answer a question, and which do not.
+        settings: how.
+        dev_score: higher is better; called after each epoch.
+        checkpoint: where to go on from, and where to save what is done; None saves nothing.
+        on_step: told after each step.
+        on_epoch: told after each epoch, and of the epochs before a checkpoint first.
+
+    Returns:
+        The learning curve.
+
+    Raises:
+        BadInputError: no question has a passage that answers and one that does not.
+        ConfigError: the checkpoint is of other settings or data.
+    """
+    import torch
+
+    device = model.backbone.device
+    model.autocast = settings.precision == "bfloat16" or (
+        settings.precision == "auto" and quick_bfloat16(device)
+    )
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        model.head.apply(_reset)
+        training = _Training(model, questions, passages, pools, settings)
+        if checkpoint is not None and (state := checkpoint.read()) is not None:
+            training.restore(state)
+        for epoch in training.curve:
+            on_epoch(epoch)
+        while not training.finished:
+            for step in training.steps():
+                on_step(step)
+                if checkpoint is not None and checkpoint.due():
+                    checkpoint.write(training.state())
+            training.end_epoch(dev_score(model))
+            on_epoch(training.curve[-1])
+            if checkpoint is not None:
+                checkpoint.write(training.state())
+        training.use_best()
+    return tuple(training.curve)
+
+
+def quick_bfloat16(device: torch.device) -> bool:
+    """Whether a device multiplies bfloat16 quicker than float32."""
+    import torch
+
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    return device.type == "cpu" and bool(torch.cpu._is_amx_tile_supported())
+
+
+class _Training:
+    """A model, its optimiser and how far they are."""
+
+    def __init__(
+        self,
+        model: CrossEncoder,
+        questions: Sequence[str],
+        passages: Sequence[str],
+        pools: JudgedPools,
+        settings: CrossTrainingSettings,
+    ) -> None:
+        self._model = model
+        self._device = model.backbone.device
+        self._questions = questions
+        self._passages = passages
+        self._pools = pools
+        self._settings = settings
+        self._in_epoch = batches_in_epoch(pools, settings.sampling)
+        self._total = settings.epochs * self._in_epoch
+        self._weights = _trained(model, settings)
+        self._optimizer = _optimizer(self._weights, settings)
+        self._best: dict[str, torch.Tensor] = {}
+        self.curve: list[CrossEpoch] = []
+        self._done = 0
+        self._losses: list[float] = []
+        self._active: list[float] = []
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or the last ones brought nothing."""
+        since = len(self.curve) - (self._best_epoch() or 0)
+        return len(self.curve) >= self._settings.epochs or (
+            bool(self.curve) and since >= self._settings.patience
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """The rest of the current epoch."""
+        model, settings = self._model, self._settings
+        model.backbone.model.train()
+        model.head.train()
+        chance = np.random.default_rng([settings.seed, len(self.curve)])
+        skipped = self._done - len(self.curve) * self._in_epoch
+        for number, batch in enumerate(epoch_batches(self._pools, settings.sampling, chance)):
+            if number >= skipped:
+                # Negatives that were drawn at random may all happen to answer.
+                if len(batch.positive):
+                    self._step(batch)
+                self._done += 1
+                yield Step(self._done, self._total, len(batch.question))
+
+    def _step(self, batch: TripleBatch) -> None:
+        import torch
+
+        factor = self._rate()
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        scores = self._scores(batch)
+        gaps = scores[torch.from_numpy(batch.positive)] - scores[torch.from_numpy(batch.negative)]
+        losses = torch.relu(self._settings.margin - gaps)
+        loss = losses.mean()
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._weights.values(), self._settings.clip)
+        self._optimizer.step()
+        self._losses.append(float(loss.detach()))
+        self._active.append(float((losses > 0).float().mean()))
+
+    def _rate(self) -> float:
+        """Linear warm-up, then linear decay: the factor of the learning rates."""
+        warm = max(1.0, self._settings.warmup * self._total)
+        return min(1.0, (self._done + 1) / warm) * (1 - self._done / self._total)
+
+    def _scores(self, batch: TripleBatch) -> torch.Tensor:
+        """The score of each pair, computed in parts of like length."""
+        import torch
+
+        pairs = self._model.backbone.tokenize_pairs(
+            [self._questions[row] for row in batch.question],
+            [self._passages[row] for row in batch.passage],
+            self._model.max_length,
+        )
+        parts = list(token_batches([len(ids) for ids in pairs.ids], _PIECES))
+        scores = torch.cat([self._model.forward(pairs, rows) for rows in parts])
+        return scores[torch.from_numpy(np.argsort(np.concatenate(parts)))]
+
+    def end_epoch(self, dev: float) -> None:
+        """Keep the record, and the weights where they are the best so far."""
+        losses, active = self._losses or [0.0], self._active or [0.0]
+        record = CrossEpoch(
+            len(self.curve) + 1, float(np.mean(losses)), float(np.mean(active)), dev
+        )
+        self.curve.append(record)
+        self._losses, self._active = [], []
+        if self._best_epoch() == record.epoch:
+            self._best = {name: one.detach().clone() for name, one in self._weights.items()}
+
+    def _best_epoch(self) -> int | None:
+        best = max(self.curve, key=lambda one: (one.dev, -one.epoch), default=None)
+        return None if best is None else best.epoch
+
+    def use_best(self) -> None:
+        """Give the model the weights of the best epoch."""
+        import torch
+
+        with torch.no_grad():
+            for name, value in self._best.items():
+                self._weights[name].copy_(value)
+
+    def state(self) -> TrainingState:
+        """Everything that the rest of the training depends on."""
+        import torch
+
+        tensors = {f"weights/{name}": one.detach() for name, one in self._weights.items()}
+        tensors |= {f"best/{name}": one for name, one in self._best.items()}
+        for name, weight in self._weights.items():
+            for key, value in self._optimizer.state.get(weight, {}).items():
+                tensors[f"optimizer/{key}/{name}"] = value
+        tensors["chance"] = torch.get_rng_state()
+        if self._device.type == "cuda":
+            tensors["chance/cuda"] = torch.cuda.get_rng_state(self._device)
+        values = {
+            "done": self._done,
+            "curve": [asdict(one) for one in self.curve],
+            "losses": self._losses,
+            "active": self._active,
+        }
+        return TrainingState(tensors, values)
+
+    def restore(self, state: TrainingState) -> None:
+        """Go on from a state of the same training."""
+        import torch
+
+        values = state.values
+        self._done = values["done"]
+        self.curve = [CrossEpoch(**one) for one in values["curve"]]
+        self._losses, self._active = list(values["losses"]), list(values["active"])
+        with torch.no_grad():
+            for name, weight in self._weights.items():
+                weight.copy_(state.tensors[f"weights/{name}"])
+        kept: dict[str, dict[str, Any]] = {}
+        for path, value in state.tensors.items():
+            kind, _, rest = path.partition("/")
+            if kind == "best":
+                self._best[rest] = value.to(self._device)
+            elif kind == "optimizer":
+                key, _, name = rest.partition("/")
+                # Adam counts its steps on the CPU.
+                kept.setdefault(name, {})[key] = value if key == "step" else value.to(self._device)
+        for name, one in kept.items():
+            self._optimizer.state[self._weights[name]] = one
+        torch.set_rng_state(state.tensors["chance"])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(state.tensors["chance/cuda"], self._device)
+
+
+def _reset(module: torch.nn.Module) -> None:
+    """New weights for a layer of the MLP, from the seed."""
+    reset = getattr(module, "reset_parameters", None)
+    if reset is not None:
+        reset()
+
+
+def _trained(model: CrossEncoder, settings: CrossTrainingSettings) -> dict[str, torch.Tensor]:
+    """The parameters that change, by name."""
+    words = model.backbone.model.get_input_embeddings()
+    for weight in words.parameters():
+        weight.requires_grad_(settings.train_word_embeddings)
+    named = [(f"backbone.{name}", one) for name, one in model.backbone.model.named_parameters()]
+    named += [(f"head.{name}", one) for name, one in model.head.named_parameters()]
+    # A pooler is not part of the score.
+    return {
+        name: one
+        for name, one in named
+        if one.requires_grad and not name.startswith("backbone.pooler.")
+    }
+
+
+def _optimizer(
+    weights: dict[str, torch.Tensor], settings: CrossTrainingSettings
+) -> torch.optim.Optimizer:
+    import torch
+
+    groups: dict[tuple[float, float], list[torch.Tensor]] = {}
+    for name, weight in weights.items():
+        head = name.startswith("head.")
+        peak = settings.head_learning_rate if head else settings.learning_rate
+        decay = settings.weight_decay if weight.ndim >= _NO_DECAY_BELOW else 0.0
+        groups.setdefault((peak, decay), []).append(weight)
+    return torch.optim.AdamW(
+        [
+            {"params": params, "lr": peak, "peak": peak, "weight_decay": decay}
+            for (peak, decay), params in groups.items()
+        ]
+    )

@@ -1,0 +1,90 @@
+"""The file that says what kind of reranker a folder holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from retriever.encoders.model_settings import read_json
+from retriever.errors import ModelError
+
+MANIFEST = "reranker.json"
+FORMAT = 1
+_COMMON = {"format": int, "kind": str, "weights": str}
+
+
+def is_reranker(path: str | Path) -> bool:
+    """Whether a folder holds a reranker."""
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+def kind_of(folder: Path) -> str:
+    """The kind of reranker a folder holds.
+
+    Raises:
+        ModelError: it holds none.
+    """
+    if not is_reranker(folder):
+        raise ModelError(
+            f"{folder}: expected a reranker's folder with {MANIFEST}, found none; train one with "
+            "`retriever train reranker` or `retriever train cross-encoder`"
+        )
+    value = read_json(folder / MANIFEST)
+    return str(value.get("kind")) if isinstance(value, dict) else ""
+
+
+def write_manifest(folder: Path, kind: str, weights: str, values: Mapping[str, Any]) -> None:
+    """Write `reranker.json`; the last file of a folder.
+
+    Args:
+        folder: of the reranker.
+        kind: such as "head".
+        weights: SHA-256 that tells whether its other files are whole.
+        values: what else this kind keeps.
+    """
+    content = {"format": FORMAT, "kind": kind, "weights": weights, **values}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def read_manifest(folder: Path, kind: str, keys: Mapping[str, type]) -> dict[str, Any]:
+    """Read what `write_manifest` wrote.
+
+    Args:
+        folder: of the reranker.
+        kind: which is expected.
+        keys: name and type of what else this kind keeps.
+
+    Raises:
+        ModelError: it is missing, of another kind or form, or written by a newer release.
+    """
+    path = folder / MANIFEST
+    found = kind_of(folder)
+    if found != kind:
+        raise ModelError(f"{path}: expected a reranker of the kind {kind}, found {found!r}")
+    value: dict[str, Any] = read_json(path)
+    number = value.get("format")
+    if isinstance(number, int) and number > FORMAT:
+        raise ModelError(
+            f"{path}: expected format {FORMAT} or older, found {number}; upgrade layer-retriever"
+        )
+    expected = {**_COMMON, **keys}
+    for what, names in (
+        ("an unknown key", value.keys() - expected.keys()),
+        ("no key", expected.keys() - value.keys()),
+    ):
+        if names:
+            raise ModelError(f"{path}: {altered(f'{what} {min(names)!r}')}")
+    for name, type_ in expected.items():
+        # True is an int, but not in JSON.
+        if type(value[name]) is not type_:
+            raise ModelError(f"{path}: {altered(f'{value[name]!r} as {name}')}")
+    return value
+
+
+def altered(found: str) -> str:
+    """What to say of a file that nobody wrote so."""
+    return f"expected what `retriever train` wrote, found {found}; copy the folder again or train"

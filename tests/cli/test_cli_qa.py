@@ -1,0 +1,200 @@
+"""`eval qa`, `train` and `query --rerank` as a user runs them, on a small random model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from eval.metrics import evaluate
+from eval.trec import read_qrels, read_run
+from tests.eval.qa_samples import made_set, write_set
+
+WINDOW = ("--max-length", "32")
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    splits = ("train", "dev", "test")
+    return write_set(tmp_path / "set", *(made_set(split, answered=0.75) for split in splits))
+
+
+@pytest.fixture
+def model(tiny_models):
+    return ("--model", str(tiny_models["bert"]), *WINDOW)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_systems_are_ranked_and_compared(retriever, dataset, model, tmp_path):
+    asked = ("-s", "bm25,cosine,hybrid:tuned", "-s", "uv:mlp", "--seeds", "2")
+    report = tmp_path / "report"
+    done = retriever(
+        "eval", "qa", dataset, *asked, *model, "-m", "AP", "-m", "P@1", "--json", "--output", report
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found == json.loads((report / "report.json").read_text())
+    qrels = {
+        query: grades
+        for query, grades in read_qrels(dataset / "qrels.test.tsv").items()
+        if max(grades.values()) > 0
+    }
+    means = []
+    for path in sorted((report / "runs").iterdir()):
+        means.append(evaluate(read_run(path), qrels, ["AP"]).means["AP"])
+    assert len(means) == 5
+    assert f"{100 * means[0]:.2f}" in (report / "report.md").read_text()
+
+
+def test_the_table_names_every_system_and_says_what_was_left_out(retriever, dataset, model):
+    done = retriever("eval", "qa", dataset, *model, "-s", "bm25,cosine,hybrid")
+    assert done.code == 0, done.err
+    for text in ("bm25", "cosine", "hybrid", "12", "3"):
+        assert text in done.out
+
+
+def test_a_second_run_encodes_nothing(retriever, dataset, model, cache, monkeypatch):
+    assert retriever("eval", "qa", dataset, *model, "-s", "cosine").code == 0
+    from retriever.encoders.transformer import TransformerModel
+
+    monkeypatch.setattr(TransformerModel, "embed", lambda *_: pytest.fail("encoded again"))
+    assert retriever("eval", "qa", dataset, *model, "-s", "cosine").code == 0
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_without_a_cache_nothing_is_written(retriever, dataset, model, cache):
+    assert retriever("eval", "qa", dataset, *model, "-s", "cosine", "--no-cache").code == 0
+    assert not cache.exists()
+
+
+def test_a_trained_head_ranks_the_set_and_the_hits_of_an_index(retriever, dataset, model, tmp_path):
+    head = tmp_path / "head"
+    done = retriever(
+        "train", "reranker", dataset, "--output", head, *model, "--system", "bilinear",
+        "--seeds", "2", "--epochs", "3",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "dev MAP" in done.out
+    assert retriever("eval", "qa", dataset, *model, "-s", head).code == 0
+    index = tmp_path / "index"
+    assert retriever("index", dataset / "corpus.jsonl", "-i", index, "-q", *model).code == 0
+    plain = _hits(retriever("query", "w1 w2 w3", "-i", index, "-k", "20", "--json"))
+    again = _hits(
+        retriever("query", "w1 w2 w3", "-i", index, "-k", "20", "--json", "--rerank", head)
+    )
+    assert [hit["rank"] for hit in again] == list(range(1, 21))
+    assert [hit["score"] for hit in again] == sorted((hit["score"] for hit in again), reverse=True)
+    first = {hit["id"]: hit["rank"] for hit in plain}
+    for hit in again:
+        assert hit["first_rank"] == first.get(hit["id"], hit["first_rank"])
+    shown = retriever("query", "w1 w2 w3", "-i", index, "--explain", "--rerank", head)
+    assert "the reranker's" in shown.out
+
+
+def test_a_head_of_another_encoder_is_refused(retriever, dataset, model, tmp_path):
+    head, index = tmp_path / "head", tmp_path / "index"
+    options = ("--system", "bilinear", "--seeds", "1", "--epochs", "1")
+    assert retriever("train", "reranker", dataset, "--output", head, *model, *options).code == 0
+    corpus = dataset / "corpus.jsonl"
+    assert retriever("index", corpus, "-i", index, "-q", *model, "--layers", "0").code == 0
+    done = retriever("query", "w1", "-i", index, "--rerank", head)
+    assert done.code == 2
+    assert "layers=0" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
+    retriever, dataset, model, tmp_path
+):
+    report = tmp_path / "report"
+    folder = report / "rerankers" / "cross-encoder-seed-0"
+    folder.parent.mkdir(parents=True)
+    name = ("--model", model[1])
+    done = retriever(
+        "train", "cross-encoder", dataset, "--output", folder, *name, *WINDOW, "--epochs", "2",
+        "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["dev_map"] == max(one["dev"] for one in found["curve"])
+    assert not list(folder.parent.glob(".*"))
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    again = retriever(
+        "train", "cross-encoder", dataset, "--output", folder, *name, *WINDOW, "--epochs", "2"
+    )
+    assert again.code == 0
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+    ranked = retriever("eval", "qa", dataset, "-s", folder, "-m", "AP", "--json")
+    assert ranked.code == 0, ranked.err
+    index = tmp_path / "index"
+    retriever("index", dataset / "corpus.jsonl", "-i", index, "-q", *model)
+    hits = _hits(
+        retriever("query", "w1 w2", "-i", index, "--mode", "bm25", "--json", "--rerank", folder)
+    )
+    assert hits
+    assert all("first_rank" in hit for hit in hits)
+
+
+def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, model, tmp_path):
+    for path in dataset.glob("candidates.*"):
+        path.unlink()
+    done = retriever("eval", "qa", dataset, *model, "-s", "bm25")
+    assert done.code == 2
+    assert "--index" in done.err
+    asked = ("-s", "bm25,cosine,hybrid,hybrid:tuned,bilinear", "--seeds", "1", "--depth", "10")
+    index = tmp_path / "index"
+    done = retriever("eval", "qa", dataset, *model, *asked, "--index", index, "--json")
+    assert done.code == 0, done.err
+    run = tmp_path / "dense.run"
+    queries = dataset / "queries.test.jsonl"
+    retriever(
+        "query", "--queries", queries, "-i", index, "--mode", "dense", "-k", "10", "--run", run
+    )
+    qrels = {
+        query: grades
+        for query, grades in read_qrels(dataset / "qrels.test.tsv").items()
+        if max(grades.values()) > 0
+    }
+    expected = evaluate(read_run(run), qrels, ["AP"]).means["AP"]
+    assert f"{expected:.6f}"[:7] in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("eval", "qa", "{set}", "-s", "nonsense"), "found none of them"),
+        (("eval", "qa", "{set}", "--split", "nonsense"), "nonsense"),
+        (("eval", "qa", "{set}", "-m", "MAP"), "unknown measure"),
+        (("eval", "qa", "{set}", "--baseline", "uv"), "--baseline"),
+        (("eval", "qa", "{set}", "--index", "i"), "leave out --index"),
+        (("eval", "qa", "{set}/nothing"), "nothing"),
+        (("eval", "qa", "{set}", "-s", "uv", "--train-split", "none"), "none"),
+        (("train", "reranker", "{set}", "--output", "{set}"), "--output"),
+        (("train", "reranker", "{set}", "--output", "r", "--system", "bm25"), "--system"),
+        (("train", "cross-encoder", "{set}", "--output", "{set}"), "--output"),
+        (("train", "cross-encoder", "{set}", "--output", "{set}/no/c"), "folder that exists"),
+        (("query", "x", "--rerank", "{set}"), "reranker.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_refused_with_what_would_be_right(
+    retriever, dataset, model, monkeypatch, tmp_path, arguments, said
+):
+    monkeypatch.chdir(tmp_path)
+    filled = [argument.replace("{set}", str(dataset)) for argument in arguments]
+    takes_encoder = arguments[0] == "eval" or arguments[1] == "reranker"
+    done = retriever(*filled, *(model if takes_encoder else ()))
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert not done.out
+
+
+def _hits(done):
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]

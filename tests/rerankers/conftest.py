@@ -1,0 +1,36 @@
+"""Fixtures that the tests of cross-encoders share: small models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.utils import logging
+
+from tests.encoders.architectures import save
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small models only wait for a second one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """The folder of each small model by its architecture, made when it is first asked for."""
+    made: dict[str, Path] = {}
+    logging.disable_progress_bar()
+
+    def folder(name: str) -> Path:
+        if name not in made:
+            made[name] = save(name, tmp_path_factory.mktemp("models") / name)
+        return made[name]
+
+    yield folder
+    logging.enable_progress_bar()

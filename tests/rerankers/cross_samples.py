@@ -1,0 +1,130 @@
+"""Small cross-encoders, questions that one learns in seconds, and trainings that are killed.
+
+Run as ``cross_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and writes a
+line to stdout after each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from retriever.encoders.backbone import Backbone
+from retriever.encoders.models import find_model
+from retriever.encoders.settings import Dtype
+from retriever.rerankers.checkpoint import Checkpoint
+from retriever.rerankers.cross_encoder import CrossEncoder
+from retriever.rerankers.cross_head import CrossHead
+from retriever.rerankers.cross_training import (
+    CrossTrainingSettings,
+    Step,
+    train_cross_encoder,
+)
+from retriever.rerankers.sampling import JudgedPools, SamplingSettings
+
+QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
+PASSAGES = [f"w{a} w{20 + b} w{a}" for a, b in product((7, 8), range(9))] + ["w7 w10", "w8 w12 w13"]
+_ANSWERS = [row for row, text in enumerate(PASSAGES) if "w7" in text]
+_OTHERS = [row for row, text in enumerate(PASSAGES) if "w8" in text]
+# What holds w7 answers, what holds w8 does not; each question has its own share of them.
+POOLS = JudgedPools.of(
+    [_ANSWERS[i : i + 3] for i in range(5)], [_OTHERS[i : i + 4] for i in range(5)], len(PASSAGES)
+)
+SETTINGS = CrossTrainingSettings(
+    epochs=3,
+    precision="float32",
+    learning_rate=2e-3,
+    head_learning_rate=5e-3,
+    sampling=SamplingSettings(count=3, positives=2, questions=2),
+)
+STEPS = 9
+
+
+def still(folder: Path, original: Path) -> Path:
+    """A copy of a BERT without dropout."""
+    folder.mkdir()
+    for path in original.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def cross_encoder(
+    folder: Path,
+    *,
+    training: bool = False,
+    dtype: Dtype = "float32",
+    max_length: int = 40,
+    dropout: float = 0.1,
+) -> CrossEncoder:
+    """A cross-encoder on the CPU; the head's weights are always the same."""
+    backbone = Backbone(find_model(str(folder)), "cpu", dtype, training=training)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        head = CrossHead(backbone.width, dropout).train(training)
+    return CrossEncoder(backbone, head, max_length, dtype)
+
+
+def weights(model: CrossEncoder) -> dict[str, torch.Tensor]:
+    """Copies of all parameters by name."""
+    found = {f"backbone.{name}": one for name, one in model.backbone.model.named_parameters()}
+    found |= {f"head.{name}": one for name, one in model.head.named_parameters()}
+    return {name: one.detach().clone() for name, one in found.items()}
+
+
+def share_right(model: CrossEncoder) -> float:
+    """Of all triples, the share whose answer scores higher: 1 where all are told apart."""
+    rights = []
+    for row, question in enumerate(QUESTIONS):
+        pool = [
+            POOLS.positives[POOLS.positive_starts[row] : POOLS.positive_starts[row + 1]],
+            POOLS.negatives[POOLS.negative_starts[row] : POOLS.negative_starts[row + 1]],
+        ]
+        good, bad = (model.score([question] * len(one), [PASSAGES[i] for i in one]) for one in pool)
+        rights.append(good[:, None] > bad[None])
+    return float(np.mean(rights))
+
+
+@dataclass
+class Training:
+    """A training that can be stopped.
+
+    Attributes:
+        folder: of the transformer.
+        checkpoint: folder of the checkpoint, written after each step; None for none.
+        settings: how.
+    """
+
+    folder: Path
+    checkpoint: Path | None = None
+    settings: CrossTrainingSettings = SETTINGS
+
+    def __call__(self, **watch: Any) -> tuple[dict[str, torch.Tensor], tuple[Any, ...]]:
+        """Train from where the checkpoint is; the weights, and the curve."""
+        model = cross_encoder(self.folder, training=True)
+        saved = None
+        if self.checkpoint is not None:
+            saved = Checkpoint(self.checkpoint, {"data": "made up"}, seconds=0)
+        dev = watch.pop("dev", share_right)
+        curve = train_cross_encoder(
+            model, QUESTIONS, PASSAGES, POOLS, self.settings, dev, checkpoint=saved, **watch
+        )
+        return weights(model), curve
+
+
+def _tell(step: Step) -> None:
+    print(step.number, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Training(Path(sys.argv[1]), Path(sys.argv[2]))(on_step=_tell)

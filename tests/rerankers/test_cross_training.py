@@ -1,0 +1,453 @@
+"""Training a cross-encoder: against a plain loop over triples, stopped and gone on with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from retriever.errors import BadInputError, ConfigError
+from retriever.rerankers.cross_head import CrossHead
+from retriever.rerankers.cross_training import (
+    CrossEpoch,
+    CrossTrainingSettings,
+    Step,
+    train_cross_encoder,
+)
+from retriever.rerankers.sampling import JudgedPools, SamplingSettings, TripleBatch, epoch_batches
+from tests.rerankers import cross_samples
+from tests.rerankers.cross_samples import (
+    PASSAGES,
+    POOLS,
+    QUESTIONS,
+    SETTINGS,
+    STEPS,
+    Training,
+    cross_encoder,
+    share_right,
+    still,
+    weights,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Models = Callable[[str], Path]
+Weights = dict[str, torch.Tensor]
+
+
+class StopError(Exception):
+    """What stops a training."""
+
+
+def same(first: Weights, second: Weights) -> bool:
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def epochs_of(settings: CrossTrainingSettings) -> list[list[TripleBatch]]:
+    return [
+        list(
+            epoch_batches(POOLS, settings.sampling, np.random.default_rng([settings.seed, number]))
+        )
+        for number in range(settings.epochs)
+    ]
+
+
+class Plain:
+    """The same model trained the plain way: each pair alone, each triple in a loop."""
+
+    def __init__(self, folder: Path, settings: CrossTrainingSettings) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.transformer = AutoModel.from_pretrained(folder).train()
+        torch.manual_seed(settings.seed)
+        self.head = CrossHead(16, dropout=0.0)
+
+    def score(self, question: str, passage: str) -> torch.Tensor:
+        inputs = self.tokenizer(question, passage, return_tensors="pt")
+        states = self.transformer(**inputs).last_hidden_state
+        scores: torch.Tensor = self.head(states[:, 0])
+        return scores[0]
+
+    def loss(self, batch: TripleBatch, margin: float) -> torch.Tensor:
+        losses = []
+        for good, bad in zip(batch.positive, batch.negative, strict=True):
+            question = QUESTIONS[batch.question[good]]
+            assert batch.question[good] == batch.question[bad]
+            better = self.score(question, PASSAGES[batch.passage[good]])
+            worse = self.score(question, PASSAGES[batch.passage[bad]])
+            losses.append(torch.clamp(margin - better + worse, min=0))
+        return torch.stack(losses).mean()
+
+    def train(self, settings: CrossTrainingSettings) -> list[float]:
+        """The loss of each step."""
+        named = dict(self.transformer.named_parameters())
+        matrices = [one for one in named.values() if one.ndim == 2]
+        vectors = [one for one in named.values() if one.ndim == 1]
+        self.transformer.embeddings.word_embeddings.weight.requires_grad_(False)
+        head, biases = (
+            [one for one in self.head.parameters() if one.ndim == ndim] for ndim in (2, 1)
+        )
+        optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "lr": settings.learning_rate},
+                {"params": vectors, "lr": settings.learning_rate, "weight_decay": 0},
+                {"params": head, "lr": settings.head_learning_rate},
+                {"params": biases, "lr": settings.head_learning_rate, "weight_decay": 0},
+            ],
+            weight_decay=settings.weight_decay,
+        )
+        total = sum(map(len, epochs_of(settings)))
+        rising = max(1, settings.warmup * total)
+        rates = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda done: min(1, (done + 1) / rising) * (total - done) / total
+        )
+        found = []
+        for batches in epochs_of(settings):
+            for batch in batches:
+                loss = self.loss(batch, settings.margin)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                every = [*self.transformer.parameters(), *self.head.parameters()]
+                torch.nn.utils.clip_grad_norm_(every, settings.clip)
+                optimizer.step()
+                rates.step()
+                found.append(loss.item())
+        return found
+
+
+@pytest.fixture(scope="module")
+def quiet_bert(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return still(tmp_path_factory.mktemp("still") / "bert", models("bert"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(models: Models, one_thread: None) -> tuple[Weights, tuple[CrossEpoch, ...]]:
+    return Training(models("bert"))()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"warmup": 0.6, "clip": 0.02},
+        {"margin": 0.3, "weight_decay": 0.5, "warmup": 0.0},
+    ],
+    ids=str,
+)
+def test_training_is_that_of_a_plain_loop_over_triples(
+    quiet_bert: Path, changed: dict[str, float]
+) -> None:
+    settings = replace(
+        SETTINGS, epochs=2, learning_rate=5e-4, head_learning_rate=2e-3, patience=2, **changed
+    )
+    expected = Plain(quiet_bert, settings)
+    losses = expected.train(settings)
+    model = cross_encoder(quiet_bert, training=True, dropout=0.0)
+    # Epochs get better and better: the last one is kept.
+    better = count()
+    curve = train_cross_encoder(
+        model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: float(next(better))
+    )
+    in_epoch = len(losses) // 2
+    np.testing.assert_allclose(
+        [one.loss for one in curve],
+        [np.mean(losses[:in_epoch]), np.mean(losses[in_epoch:])],
+        atol=2e-5,
+    )
+    expected.transformer.eval()
+    with torch.inference_mode():
+        plain = [expected.score(QUESTIONS[0], passage).item() for passage in PASSAGES]
+    found = model.score([QUESTIONS[0]] * len(PASSAGES), PASSAGES)
+    # No loss depends on what all scores have in common, and rounding moves it.
+    np.testing.assert_allclose(found - found.mean(), plain - np.mean(plain), atol=2e-4)
+    # It is no coincidence: training has changed them by far more.
+    before = Plain(quiet_bert, settings)
+    with torch.inference_mode():
+        start = [before.score(QUESTIONS[0], passage).item() for passage in PASSAGES]
+    assert np.abs((found - found.mean()) - (start - np.mean(start))).max() > 0.02
+
+
+def test_active_is_the_share_of_triples_that_had_a_loss(quiet_bert: Path) -> None:
+    # At a rate of 0 nothing changes, and every score can be had afterwards.
+    settings = replace(SETTINGS, learning_rate=0.0, head_learning_rate=0.0, margin=0.05, epochs=1)
+    model = cross_encoder(quiet_bert, training=True, dropout=0.0)
+    (epoch,) = train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
+    losses, active = [], []
+    for batch in epochs_of(settings)[0]:
+        scores = model.score(
+            [QUESTIONS[row] for row in batch.question], [PASSAGES[row] for row in batch.passage]
+        )
+        each = np.maximum(0, 0.05 - scores[batch.positive] + scores[batch.negative])
+        losses.append(each.mean())
+        active.append((each > 0).mean())
+    assert 0 < np.mean(active) < 1
+    assert epoch.loss == pytest.approx(np.mean(losses), abs=1e-6)
+    assert epoch.active == pytest.approx(np.mean(active))
+
+
+def test_what_can_be_told_apart_is_learnt(models: Models) -> None:
+    settings = replace(SETTINGS, epochs=12, patience=12)
+    found, curve = Training(models("bert"), settings=settings)()
+    assert curve[0].dev < 1
+    assert max(one.dev for one in curve) == 1
+    assert curve[-1].loss < 0.7 * curve[0].loss
+    assert all(one.isfinite().all() for one in found.values())
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "distilbert", "albert"])
+@pytest.mark.parametrize("words", [False, True])
+def test_all_but_word_embeddings_and_the_pooler_is_trained(
+    name: str, words: bool, models: Models
+) -> None:
+    model = cross_encoder(models(name), training=True)
+    before = weights(model)
+    settings = replace(SETTINGS, epochs=1, train_word_embeddings=words)
+    train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
+    same_as_before = {
+        one for one, value in weights(model).items() if torch.equal(value, before[one])
+    }
+    embedded = {one for one in before if "word_embedding" in one}
+    assert len(embedded) == 1
+    # No score depends on the rest of these.
+    unread = {one for one in before if "pooler" in one or "mask_emb" in one}
+    assert same_as_before == unread | (set() if words else embedded)
+
+
+def test_the_best_epoch_is_kept_and_its_equals_are_not(models: Models) -> None:
+    scripted = [0.1, 0.5, 0.5, 0.2, 0.9]
+    seen: list[Weights] = []
+
+    def dev(model: Any) -> float:
+        seen.append(weights(model))
+        return scripted[len(seen) - 1]
+
+    settings = replace(SETTINGS, epochs=5, patience=2)
+    found, curve = Training(models("bert"), settings=settings)(dev=dev)
+    assert [one.dev for one in curve] == scripted[:4]
+    assert [one.epoch for one in curve] == [1, 2, 3, 4]
+    assert same(found, seen[1])
+    assert not same(found, seen[2])
+    assert not same(found, seen[3])
+
+
+def test_patience_counts_epochs_without_a_better_one(models: Models) -> None:
+    for patience, epochs in ((1, 2), (3, 4)):
+        settings = replace(SETTINGS, epochs=5, patience=patience)
+        _, curve = Training(models("bert"), settings=settings)(dev=lambda _: 0.5)
+        assert len(curve) == epochs
+
+
+def test_each_step_and_epoch_is_told(models: Models) -> None:
+    steps: list[Step] = []
+    epochs: list[CrossEpoch] = []
+    settings = replace(SETTINGS, epochs=2)
+    _, curve = Training(models("bert"), settings=settings)(
+        on_step=steps.append, on_epoch=epochs.append
+    )
+    assert tuple(epochs) == curve
+    pairs = [len(batch.question) for batches in epochs_of(settings) for batch in batches]
+    assert steps == [Step(number, len(pairs), n) for number, n in enumerate(pairs, start=1)]
+
+
+def test_a_seed_decides_every_bit(
+    models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+) -> None:
+    # What was drawn before does not matter, and what is drawn afterwards is not changed.
+    torch.manual_seed(77)
+    expected = torch.rand(3)
+    torch.manual_seed(77)
+    found, curve = Training(models("bert"))()
+    assert torch.equal(torch.rand(3), expected)
+    assert same(found, undisturbed[0])
+    assert curve == undisturbed[1]
+    other, _ = Training(models("bert"), settings=replace(SETTINGS, seed=1))()
+    assert not same(found, other)
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 4, 6, STEPS])
+def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
+    tmp_path: Path,
+    models: Models,
+    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
+    place: int,
+) -> None:
+    training = Training(models("bert"), tmp_path / "checkpoint")
+
+    def stop(step: Step) -> None:
+        if step.number == place:
+            raise StopError
+
+    with pytest.raises(StopError):
+        training(on_step=stop)
+    steps: list[int] = []
+    found, curve = training(on_step=lambda step: steps.append(step.number))
+    # The step at which it stopped was not saved.
+    assert steps == list(range(place, STEPS + 1))
+    assert same(found, undisturbed[0])
+    assert curve == undisturbed[1]
+
+
+@pytest.mark.parametrize("where", ["on_epoch", "dev"])
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_interrupted_about_the_end_of_an_epoch_it_goes_on_to_the_same_end(
+    tmp_path: Path,
+    models: Models,
+    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
+    where: str,
+    epoch: int,
+) -> None:
+    training = Training(models("bert"), tmp_path / "checkpoint")
+    calls = count(1)
+
+    def stop(given: Any) -> float:
+        if next(calls) == epoch:
+            raise StopError
+        return share_right(given) if where == "dev" else 0.0
+
+    with pytest.raises(StopError):
+        training(**{where: stop})
+    told: list[CrossEpoch] = []
+    found, curve = training(on_epoch=told.append)
+    assert same(found, undisturbed[0])
+    assert curve == tuple(told) == undisturbed[1]
+
+
+def test_interrupted_again_and_again_it_comes_to_the_same_end(
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+) -> None:
+    training = Training(models("bert"), tmp_path / "checkpoint")
+    for life in range(STEPS - 1):
+        calls = count(1)
+
+        def stop(_: Step, calls: Any = calls) -> None:
+            if next(calls) == 2:
+                raise StopError
+
+        with pytest.raises(StopError):
+            training(on_step=stop)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"], life
+    found, curve = training()
+    assert same(found, undisturbed[0])
+    assert curve == undisturbed[1]
+
+
+def test_a_training_that_is_complete_is_not_done_again(
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+) -> None:
+    training = Training(models("bert"), tmp_path / "checkpoint")
+    training()
+    steps: list[Step] = []
+    told: list[CrossEpoch] = []
+    found, curve = training(on_step=steps.append, on_epoch=told.append)
+    assert steps == []
+    assert same(found, undisturbed[0])
+    assert curve == tuple(told) == undisturbed[1]
+
+
+def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> None:
+    settings = replace(SETTINGS, epochs=4, patience=1)
+    training = Training(models("bert"), tmp_path / "checkpoint", settings)
+    scripted = iter([0.5, 0.1])
+    found, _ = training(dev=lambda _: next(scripted))
+    again, curve = training(dev=lambda _: pytest.fail("nothing is left to do"))
+    assert same(found, again)
+    assert len(curve) == 2
+
+
+def test_killed_it_goes_on_to_the_same_end(
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+) -> None:
+    root = Path(__file__).parents[2]
+    checkpoint = tmp_path / "checkpoint"
+    with subprocess.Popen(
+        [sys.executable, cross_samples.__file__, str(models("bert")), str(checkpoint)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() not in ("5", ""):
+            pass
+        process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, errors
+    steps: list[int] = []
+    found, curve = Training(models("bert"), checkpoint)(
+        on_step=lambda one: steps.append(one.number)
+    )
+    # The first four were saved before the fifth was begun.
+    assert 5 <= steps[0] <= STEPS
+    assert same(found, undisturbed[0])
+    assert curve == undisturbed[1]
+
+
+def test_bfloat16_trains_float32_weights(models: Models) -> None:
+    settings = replace(SETTINGS, epochs=6, patience=6, precision="bfloat16")
+    model = cross_encoder(models("bert"), training=True)
+    curve = train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, share_right)
+    assert model.autocast
+    assert {one.dtype for one in weights(model).values()} == {torch.float32}
+    assert curve[-1].loss < curve[0].loss - 0.1
+    single = cross_encoder(models("bert"), training=True)
+    other = train_cross_encoder(
+        single,
+        QUESTIONS,
+        PASSAGES,
+        POOLS,
+        replace(settings, precision="float32"),
+        share_right,
+    )
+    assert not single.autocast
+    assert curve[0].loss != other[0].loss
+    assert curve[0].loss == pytest.approx(other[0].loss, abs=0.05)
+
+
+def test_negatives_that_all_happen_to_answer_are_no_loss(models: Models) -> None:
+    pools = JudgedPools.of([[0]], [[]], 1)
+    sampling = SamplingSettings("random", count=2, questions=1)
+    model = cross_encoder(models("bert"), training=True)
+    curve = train_cross_encoder(
+        model, ["w1"], ["w2"], pools, replace(SETTINGS, sampling=sampling), lambda _: 1.0
+    )
+    assert {(one.loss, one.active) for one in curve} == {(0.0, 0.0)}
+
+
+def test_without_a_triple_there_is_nothing_to_train_on(models: Models) -> None:
+    pools = JudgedPools.of([[0], []], [[], [1]], 2)
+    model = cross_encoder(models("bert"), training=True)
+    with pytest.raises(BadInputError, match="found none; check the judgements") as caught:
+        train_cross_encoder(model, ["w1", "w2"], ["w3", "w4"], pools, SETTINGS, lambda _: 0.0)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("margin", -0.1, "margin: expected 0 or more, found -0.1"),
+        ("learning_rate", -1.0, "learning_rate: expected 0 or more, found -1"),
+        ("head_learning_rate", float("nan"), "head_learning_rate: expected 0 or more, found nan"),
+        ("weight_decay", -1.0, "weight_decay: expected 0 or more, found -1"),
+        ("warmup", 1.5, "warmup: expected 0 to 1, found 1.5"),
+        ("epochs", 0, "epochs: expected 1 or more, found 0"),
+        ("patience", 0, "patience: expected 1 or more, found 0"),
+        ("seed", -1, "seed: expected 0 or more, found -1"),
+        ("clip", 0.0, "clip: expected more than 0, found 0"),
+    ],
+)
+def test_a_setting_that_is_out_of_range_is_refused(name: str, value: float, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        replace(SETTINGS, **{name: value})
+    assert str(caught.value) == message

@@ -1,0 +1,155 @@
+"""Triples of a batch: against brute force, and what must hold of every draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever.errors import BadInputError, ConfigError
+from retriever.rerankers.sampling import (
+    JudgedPools,
+    SamplingSettings,
+    TripleBatch,
+    batches_in_epoch,
+    epoch_batches,
+)
+
+PASSAGES = 12
+
+
+@st.composite
+def judged(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]]]:
+    """Positives and negatives of some questions; a passage is at most one of them."""
+    grades = draw(
+        st.lists(st.lists(st.sampled_from("pn-"), min_size=PASSAGES, max_size=PASSAGES), max_size=7)
+    )
+    positives = [[row for row, one in enumerate(pool) if one == "p"] for pool in grades]
+    negatives = [[row for row, one in enumerate(pool) if one == "n"] for pool in grades]
+    return positives, negatives
+
+
+def triples(batch: TripleBatch) -> list[tuple[int, int, int]]:
+    """(question, positive, negative) as rows, of which both pairs must have the same question."""
+    assert (batch.question[batch.positive] == batch.question[batch.negative]).all()
+    columns = (
+        batch.question[batch.positive],
+        batch.passage[batch.positive],
+        batch.passage[batch.negative],
+    )
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def epoch(pools: JudgedPools, settings: SamplingSettings, seed: int = 0) -> list[TripleBatch]:
+    return list(epoch_batches(pools, settings, np.random.default_rng(seed)))
+
+
+@given(judged(), st.integers(1, 4), st.integers(0, 9))
+def test_without_limits_an_epoch_is_every_triple_once(
+    lists: tuple[list[list[int]], list[list[int]]], questions: int, seed: int
+) -> None:
+    positives, negatives = lists
+    expected = [
+        (question, right, wrong)
+        for question, pool in enumerate(positives)
+        for right in pool
+        for wrong in negatives[question]
+    ]
+    pools = JudgedPools.of(positives, negatives, PASSAGES)
+    settings = SamplingSettings(questions=questions)
+    if not expected:
+        with pytest.raises(BadInputError, match="found none"):
+            epoch(pools, settings, seed)
+        return
+    batches = epoch(pools, settings, seed)
+    assert len(batches) == batches_in_epoch(pools, settings)
+    assert sorted(one for batch in batches for one in triples(batch)) == sorted(expected)
+
+
+@given(judged(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 9))
+def test_limits_hold_and_no_passage_is_drawn_twice(
+    lists: tuple[list[list[int]], list[list[int]]], count: int, most: int, seed: int
+) -> None:
+    positives, negatives = lists
+    pools = JudgedPools.of(positives, negatives, PASSAGES)
+    settings = SamplingSettings(count=count, positives=most, questions=2)
+    if not len(pools.trainable("pool")):
+        return
+    for batch in epoch(pools, settings, seed):
+        assert len(set(batch.question.tolist())) <= 2
+        pairs = list(zip(batch.question.tolist(), batch.passage.tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs)
+        found = triples(batch)
+        for question in set(batch.question.tolist()):
+            own = [one for one in found if one[0] == question]
+            right, wrong = {one[1] for one in own}, {one[2] for one in own}
+            assert right <= set(positives[question])
+            assert wrong <= set(negatives[question])
+            assert len(right) == min(most, len(positives[question]))
+            assert len(wrong) == min(count, len(negatives[question]))
+            assert len(own) == len(right) * len(wrong)
+
+
+@given(judged(), st.integers(1, 5), st.integers(0, 9))
+def test_random_negatives_never_answer_and_questions_without_a_pool_are_used(
+    lists: tuple[list[list[int]], list[list[int]]], count: int, seed: int
+) -> None:
+    positives, negatives = lists
+    pools = JudgedPools.of(positives, negatives, PASSAGES)
+    expected = {question for question, pool in enumerate(positives) if pool}
+    assert set(pools.trainable("random").tolist()) == expected
+    if not expected:
+        return
+    settings = SamplingSettings("random", count=count)
+    met = set()
+    for batch in epoch(pools, settings, seed):
+        met |= set(batch.question.tolist())
+        for question, right, wrong in triples(batch):
+            assert right in positives[question]
+            assert wrong not in positives[question]
+            assert 0 <= wrong < PASSAGES
+    assert met == expected
+
+
+def test_every_negative_is_drawn_equally_often() -> None:
+    pools = JudgedPools.of([[0], [1]], [[2, 3, 4, 5], [6, 7, 8]], PASSAGES)
+    chance = np.random.default_rng(0)
+    drawn: Counter[int] = Counter()
+    for _ in range(2000):
+        for batch in epoch_batches(pools, SamplingSettings(count=2), chance):
+            drawn.update(wrong for _, _, wrong in triples(batch))
+    # Five standard deviations of 2,000 draws with probability 1/2 or 2/3.
+    for row, share in dict.fromkeys((2, 3, 4, 5), 1 / 2).items() | {(6, 2 / 3), (7, 2 / 3)}:
+        assert abs(drawn[row] - 2000 * share) < 5 * np.sqrt(2000 * share * (1 - share))
+
+
+def test_the_order_of_questions_belongs_to_the_seed() -> None:
+    rows = list(range(9))
+    pools = JudgedPools.of([[row] for row in rows], [[row + 1] for row in rows], PASSAGES)
+    orders = [
+        [
+            one
+            for batch in epoch(pools, SamplingSettings(questions=2), seed)
+            for one in batch.passage
+        ]
+        for seed in (0, 0, 1)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"negatives": "easy"}, "negatives: expected pool, random or hard, found 'easy'"),
+        ({"count": 0}, "count: expected 1 or more, found 0"),
+        ({"positives": 0}, "positives: expected 1 or more, found 0"),
+        ({"questions": 0}, "questions: expected 1 or more, found 0"),
+        ({"negatives": "random"}, "count: random negatives need a number"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SamplingSettings(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,312 @@
+"""Reranked searches against scoring every document anew, and rerankers that do not fit."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from retriever import Document, Index, PassageSettings, SearchSettings, load_reranker
+from retriever.errors import EncoderMismatchError, ModelError
+from retriever.rerankers.cross_folder import read_cross_encoder, write_cross_encoder
+from retriever.rerankers.head_folder import HeadReranker
+from retriever.rerankers.head_settings import HeadSettings
+from retriever.rerankers.head_training import HeadTrainingSettings, TrainedHead
+from retriever.rerankers.heads import InteractionHead
+from retriever.reranking import reranked
+from tests.encoders.architectures import save
+from tests.rerankers.cross_samples import cross_encoder
+
+QUERIES = ["w1 w2 w3", "w7", "w1 w30 w12 w12"]
+MODES = ("dense", "bm25", "hybrid")
+KINDS = ("head", "cross-encoder")
+ALL = 1000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Small models only wait for a second one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def made_up(count, seed, first=0):
+    """Documents of a few words, half of them with a title."""
+    chance = random.Random(seed)
+    for number in range(first, first + count):
+        words = [f"w{chance.randrange(40)}" for _ in range(chance.randint(1, 12))]
+        title = f"w{chance.randrange(40)}" if number % 2 else None
+        yield Document(f"d{number:03}", " ".join(words), title, {"number": number})
+
+
+def whole(document):
+    return f"{document.title} {document.text}" if document.title else document.text
+
+
+@pytest.fixture
+def documents():
+    """What the index holds: some of what was added is replaced or deleted again."""
+    held = {one.id: one for one in (*made_up(30, 1), *made_up(20, 2, 20), *made_up(15, 3, 45))}
+    return {id_: one for id_, one in held.items() if one.metadata["number"] % 7}
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder, documents):
+    with Index.create(tmp_path / "my.index") as index:
+        index.add(made_up(30, 1))
+        index.add(made_up(20, 2, 20))
+        index.add(made_up(15, 3, 45))
+        index.delete([f"d{number:03}" for number in range(0, 65, 7)])
+        info = index.info()
+        assert len(info["segments"]) > 1
+        assert info["deleted_passages"] > 0
+        assert info["documents"] == len(documents)
+        yield index
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Folders of a transformer and of a cross-encoder."""
+    place = tmp_path_factory.mktemp("models")
+    model = cross_encoder(save("bert", place / "bert"), training=True, max_length=40)
+    write_cross_encoder(place / "cross", model, {})
+    return place
+
+
+def head_folder(folder, spec):
+    torch.manual_seed(2)
+    settings = HeadSettings("bilinear", "linear", initial="random")
+    head = InteractionHead(settings, spec.dimensions)
+    trained = TrainedHead(head, HeadTrainingSettings(), (), 0)
+    HeadReranker.of(spec, trained).save(folder)
+    return folder
+
+
+@pytest.fixture
+def rerankers(tmp_path, folders, fake_encoder):
+    """For each kind a reranker, and what scores a query and one text anew without it."""
+    head = head_folder(tmp_path / "head", fake_encoder.spec)
+    matrix = load_file(head / "head.safetensors")["matrix"]
+    model = read_cross_encoder(folders / "cross", device="cpu")
+
+    def bilinear(query, text):
+        u, v = fake_encoder.encode([query, text])
+        return float(u @ matrix @ v)
+
+    def pair(query, text):
+        return float(model.score([query], [text])[0])
+
+    return {
+        "head": (load_reranker(head), bilinear),
+        "cross-encoder": (load_reranker(folders / "cross", device="cpu"), pair),
+    }
+
+
+def ordered(scores):
+    return sorted(scores, key=lambda id_: (-scores[id_], id_))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_where_all_hits_are_reranked_the_order_is_that_of_the_new_scores(
+    index, documents, rerankers, mode, kind
+):
+    reranker, score = rerankers[kind]
+    settings = SearchSettings(mode, k=ALL, depth=ALL)
+    for query in QUERIES:
+        expected = {id_: score(query, whole(one)) for id_, one in documents.items()}
+        hits = index.search(query, settings, reranker=reranker)
+        assert [hit.id for hit in hits] == ordered(expected)
+        assert [hit.rank for hit in hits] == list(range(1, len(documents) + 1))
+        assert [hit.score for hit in hits] == pytest.approx(
+            [expected[hit.id] for hit in hits], abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_best_hits_are_reranked_and_the_best_of_those_given(
+    index, documents, rerankers, mode, kind
+):
+    reranker, score = rerankers[kind]
+    for query, (k, depth) in product(QUERIES, ((3, 8), (8, 3), (5, 5), (1, 100))):
+        settings = SearchSettings(mode, k=k, depth=depth)
+        first = index.search(query, replace(settings, k=max(k, depth)))
+        expected = {hit.id: score(query, whole(documents[hit.id])) for hit in first}
+        hits = index.search(query, settings, reranker=reranker)
+        assert [hit.id for hit in hits] == ordered(expected)[:k]
+        before = {hit.id: hit for hit in first}
+        for rank, hit in enumerate(hits, start=1):
+            assert hit == replace(
+                before[hit.id], rank=rank, score=hit.score, first_rank=before[hit.id].rank
+            )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_gets_the_same_hits_by_itself_and_among_others(index, rerankers, kind):
+    reranker, _ = rerankers[kind]
+    settings = SearchSettings(depth=12, k=6)
+    many = list(index.search_many(QUERIES * 2, settings, reranker=reranker))
+    assert len(many) == len(QUERIES) * 2
+    for query, hits in zip(QUERIES * 2, many, strict=True):
+        alone = index.search(query, settings, reranker=reranker)
+        assert [(hit.id, hit.first_rank) for hit in hits] == [
+            (hit.id, hit.first_rank) for hit in alone
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_filter_holds(index, documents, rerankers, mode, kind):
+    reranker, score = rerankers[kind]
+    settings = SearchSettings(mode, k=4, depth=ALL)
+    plain = index.search(QUERIES[2], replace(settings, k=ALL), where="number < 30")
+    expected = {hit.id: score(QUERIES[2], whole(documents[hit.id])) for hit in plain}
+    assert len(expected) > 4
+    hits = index.search(QUERIES[2], settings, where="number < 30", reranker=reranker)
+    assert [hit.id for hit in hits] == ordered(expected)[:4]
+    assert all(hit.metadata["number"] < 30 for hit in hits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_that_are_deleted_are_gone_and_new_ones_are_there(index, rerankers, kind):
+    reranker, score = rerankers[kind]
+    settings = SearchSettings("dense", k=3, depth=ALL)
+    best = index.search("w1", settings, reranker=reranker)[0]
+    index.delete([best.id])
+    added = Document("new", best.passage, best.title)
+    index.add([added])
+    hits = index.search("w1", settings, reranker=reranker)
+    assert best.id not in {hit.id for hit in hits}
+    assert hits[0].id == "new"
+    assert hits[0].score == pytest.approx(score("w1", whole(added)), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_long_document_the_passage_that_was_found_is_scored(
+    tmp_path, fake_encoder, rerankers, kind
+):
+    reranker, score = rerankers[kind]
+    fake_encoder.spec = replace(
+        fake_encoder.spec, settings=replace(fake_encoder.spec.settings, max_length=12)
+    )
+    if kind == "head":
+        # The window is part of the encoder.
+        reranker = load_reranker(head_folder(tmp_path / "narrow", fake_encoder.spec))
+    chance = random.Random(5)
+    long = [
+        Document(f"l{i}", " ".join(f"w{chance.randrange(40)}." for _ in range(40)), f"w{i}")
+        for i in range(6)
+    ]
+    with Index.create(tmp_path / "long.index", passages=PassageSettings()) as index:
+        index.add(long)
+        assert index.info()["passages"] > 2 * len(long)
+        first = index.search("w3 w4", SearchSettings("dense", k=6))
+        hits = index.search("w3 w4", SearchSettings("dense", k=6), reranker=reranker)
+    expected = {hit.id: score("w3 w4", f"{hit.title} {hit.passage}") for hit in first}
+    assert [hit.id for hit in hits] == ordered(expected)
+    assert [hit.score for hit in hits] == pytest.approx(sorted(expected.values())[::-1], abs=1e-5)
+
+
+class Scripted:
+    """A reranker that gives the scores it is told to."""
+
+    reads_vectors = False
+
+    def __init__(self, scores):
+        self.scores = scores
+        self.seen = []
+
+    def check(self, encoder):
+        self.seen.append(encoder)
+
+    def score(self, query, vector, passages, vectors):
+        assert vector is None
+        assert vectors is None
+        self.seen.append((query, list(passages)))
+        return np.array([self.scores(text) for text in passages], np.float32)
+
+
+def test_equal_scores_are_ordered_by_id(index, documents):
+    settings = SearchSettings("dense", k=ALL, depth=ALL)
+    hits = index.search("w1", settings, reranker=Scripted(lambda text: 0.5))
+    assert [hit.id for hit in hits] == sorted(documents)
+    hits = index.search("w1", settings, reranker=Scripted(lambda text: float("w1 " in text)))
+    with_w1 = [id_ for id_, one in documents.items() if "w1 " in whole(one)]
+    assert [hit.id for hit in hits] == sorted(with_w1) + sorted(documents.keys() - set(with_w1))
+
+
+def test_a_reranker_gets_the_texts_as_they_were_encoded(index, documents):
+    reranker = Scripted(lambda text: 0.0)
+    index.search("w1", SearchSettings("dense", k=2, depth=5), reranker=reranker)
+    spec, (query, passages) = reranker.seen
+    assert spec == index.encoder_spec
+    assert query == "w1"
+    first = index.search("w1", SearchSettings("dense", k=5))
+    assert passages == [whole(documents[hit.id]) for hit in first]
+
+
+def test_new_scores_take_the_place_of_the_first_ones(index):
+    hits = index.search("w1", SearchSettings("dense", k=3))
+    found = reranked(hits, np.array([-1.0, 2.0, -1.0], np.float32))
+    assert found[0].first_rank == 2
+    assert {hit.id for hit in found} == {hit.id for hit in hits}
+    assert [hit.score for hit in found] == [2.0, -1.0, -1.0]
+    assert found[1].id < found[2].id
+    assert all(hit.first_rank is None for hit in hits)
+    assert reranked([], np.zeros(0, np.float32)) == []
+
+
+def test_a_head_needs_the_encoder_in_every_mode_and_a_cross_encoder_in_none(
+    index, fake_encoder, rerankers
+):
+    bm25 = SearchSettings("bm25", k=3, depth=20)
+    with Index.open(index.folder) as opened:
+        before = fake_encoder.loads
+        assert opened.search("w1", bm25, reranker=rerankers["cross-encoder"][0])
+        assert fake_encoder.loads == before
+        assert opened.search("w1", bm25, reranker=rerankers["head"][0])
+        assert fake_encoder.loads == before + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_hits_there_is_nothing_to_rerank(tmp_path, fake_encoder, rerankers, kind):
+    reranker, _ = rerankers[kind]
+    with Index.create(tmp_path / "empty.index") as index:
+        for mode in MODES:
+            assert index.search("w1", SearchSettings(mode), reranker=reranker) == []
+        index.add([Document("a", "w1")])
+        assert index.search("w2", SearchSettings("bm25"), reranker=reranker) == []
+
+
+def test_a_head_of_another_encoder_is_refused_naming_both(tmp_path, index, fake_encoder):
+    other = replace(fake_encoder.spec, weights="1" * 64)
+    reranker = load_reranker(head_folder(tmp_path / "other", other))
+    with pytest.raises(EncoderMismatchError) as caught:
+        index.search("w1", SearchSettings("bm25"), reranker=reranker)
+    message = str(caught.value)
+    assert "\n" not in message
+    for spec in (other, index.encoder_spec):
+        assert f"{spec} ({spec.fingerprint})" in message
+
+
+def test_what_is_no_reranker_is_not_loaded(tmp_path, folders):
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "reranker.json").write_text(json.dumps({"format": 1, "kind": "oracle"}))
+    for folder, expected in (
+        (tmp_path / "nowhere", "expected a reranker's folder"),
+        (folders / "bert", "expected a reranker's folder"),
+        (tmp_path / "odd", "found 'oracle'"),
+    ):
+        with pytest.raises(ModelError, match=expected) as caught:
+            load_reranker(str(folder))
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
