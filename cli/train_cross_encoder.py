@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     help="The window in word pieces, of question and passage together.",
 )
 @click.option(
-    "--epochs", type=click.IntRange(min=1), default=4, show_default=True, help="At most so many."
+    "--epochs", type=click.IntRange(min=1), default=3, show_default=True, help="At most so many."
 )
 @click.option(
     "--patience",

@@ -60,7 +60,7 @@ class CrossTrainingSettings:
     weight_decay: float = 0.01
     warmup: float = 0.1
     clip: float = 1.0
-    epochs: int = 4
+    epochs: int = 3
     patience: int = 2
     seed: int = 0
     train_word_embeddings: bool = False
