@@ -13,7 +13,7 @@ from cli.qa_options import dataset_options, opened
 from cli.sampling_options import sampling_options, sampling_settings
 
 if TYPE_CHECKING:
-    from retriever.rerankers.cross_training import CrossEpoch
+    from retriever.rerankers.cross_settings import CrossEpoch
 
 
 @click.command("cross-encoder")
@@ -117,16 +117,15 @@ def command(
     """
     from dataclasses import asdict, fields
 
-    from eval.qa_figures import draw_learning
-
     from eval.figure_files import check_figure
     from eval.qa_cross import CrossPlan, fit_cross_encoder
     from eval.qa_evaluation import watch
+    from eval.qa_figures import draw_learning
     from eval.qa_resources import EvaluationSettings
     from retriever.encoders.choice import ModelChoice
     from retriever.encoders.models import DEFAULT_MODEL
     from retriever.rerankers.cross_folder import check_target
-    from retriever.rerankers.cross_training import CrossTrainingSettings
+    from retriever.rerankers.cross_settings import CrossTrainingSettings
 
     check_target(output)
     if plot is not None:

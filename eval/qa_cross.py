@@ -14,12 +14,8 @@ from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.rerankers.checkpoint import Checkpoint
 from retriever.rerankers.cross_encoder import CrossEncoder
 from retriever.rerankers.cross_folder import read_training, write_cross_encoder
-from retriever.rerankers.cross_training import (
-    CrossEpoch,
-    CrossTrainingSettings,
-    Step,
-    train_cross_encoder,
-)
+from retriever.rerankers.cross_settings import CrossEpoch, CrossTrainingSettings, Step
+from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.manifest import is_reranker
 
 SHORTEST_PAIR = 16

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
-from retriever.rerankers.head_folder import HeadReranker
 
 from eval.comparison import Run
 from eval.metrics import evaluate
@@ -32,7 +31,8 @@ from indexes.errors import ConfigError
 from retriever.engine import Mode, SearchSettings
 from retriever.rerankers.cross_folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross_folder import read_cross_encoder
-from retriever.rerankers.cross_training import Step
+from retriever.rerankers.cross_settings import Step
+from retriever.rerankers.head_folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
 
 # Systems that need no pools, and how an index ranks as they do.

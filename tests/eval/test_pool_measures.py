@@ -107,7 +107,7 @@ def test_equal_scores_keep_the_order_of_the_candidates():
 
 def test_relevant_passages_outside_the_pool_count_in_the_divisor():
     pool = question(0, ["a", "b"], {"a": 1, "elsewhere": 1, "negative": -1})
-    found = PoolMeasures([pool], ["AP", "R@2"])(np.array([0.0, 1.0]))
+    found = PoolMeasures([pool], ["AP", "R@2"])(np.array([1.0, 0.0]))
     assert found["AP"].tolist() == [1 / 4]
     assert found["R@2"].tolist() == [1 / 2]
 

@@ -22,11 +22,8 @@ from retriever.encoders.settings import Dtype
 from retriever.rerankers.checkpoint import Checkpoint
 from retriever.rerankers.cross_encoder import CrossEncoder
 from retriever.rerankers.cross_head import CrossHead
-from retriever.rerankers.cross_training import (
-    CrossTrainingSettings,
-    Step,
-    train_cross_encoder,
-)
+from retriever.rerankers.cross_settings import CrossTrainingSettings, Step
+from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.sampling import JudgedPools, SamplingSettings
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]

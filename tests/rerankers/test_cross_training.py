@@ -18,12 +18,8 @@ import torch
 
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross_head import CrossHead
-from retriever.rerankers.cross_training import (
-    CrossEpoch,
-    CrossTrainingSettings,
-    Step,
-    train_cross_encoder,
-)
+from retriever.rerankers.cross_settings import CrossEpoch, CrossTrainingSettings, Step
+from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.sampling import JudgedPools, SamplingSettings, TripleBatch, epoch_batches
 from tests.rerankers import cross_samples
 from tests.rerankers.cross_samples import (
