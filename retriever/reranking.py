@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,16 @@ class _Cross:
         passages: Sequence[str],
         vectors: NDArray[np.float32] | None,
     ) -> NDArray[np.float32]:
-        return self._model.score([query] * len(passages), passages)
+        before = self._model.cut
+        scores = self._model.score([query] * len(passages), passages)
+        cut = self._model.cut - before
+        if cut:
+            warnings.warn(
+                f"{cut} of {len(passages)} passages are longer, with the query, than the "
+                f"reranker's window of {self._model.max_length} word pieces and were cut",
+                stacklevel=2,
+            )
+        return scores
 
 
 class _Head:

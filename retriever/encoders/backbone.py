@@ -87,6 +87,7 @@ class Backbone:
     ) -> None:
         import torch
 
+        self._trainable = training
         self.device = _device(device)
         self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
         # Not all parameters follow the type that was asked for (XLNet's attention does not).
@@ -208,7 +209,14 @@ class Backbone:
         return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as transformers does, weights as safetensors."""
+        """Write model and tokenizer as transformers does, weights as safetensors.
+
+        Raises:
+            ConfigError: the model was not loaded for training: what makes it quicker changed its
+                weights' layout.
+        """
+        if not self._trainable:
+            raise ConfigError("a model that was not loaded for training cannot be saved")
         with quiet_transformers():
             self.model.save_pretrained(folder)
             self._tokenizer.save_pretrained(folder)

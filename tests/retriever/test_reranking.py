@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from retriever import Document, Index, PassageSettings, SearchSettings, load_reranker
-from retriever.errors import EncoderMismatchError, ModelError
+from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from retriever.rerankers.cross_folder import read_cross_encoder, write_cross_encoder
 from retriever.rerankers.head_folder import HeadReranker
 from retriever.rerankers.head_settings import HeadSettings
@@ -310,3 +310,18 @@ def test_what_is_no_reranker_is_not_loaded(tmp_path, folders):
             load_reranker(str(folder))
         assert str(folder) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_cross_encoder_says_which_passages_its_window_cut(index, folders):
+    model = cross_encoder(folders / "bert", training=True, max_length=8)
+    write_cross_encoder(folders / "narrow", model, {})
+    reranker = load_reranker(folders / "narrow")
+    with pytest.warns(UserWarning, match=r"window of 8 word pieces and were cut") as caught:
+        index.search("w1 w2 w3", SearchSettings(k=ALL, depth=ALL), reranker=reranker)
+    assert len(caught) == 1
+
+
+def test_a_model_that_was_loaded_to_score_is_not_saved(folders, tmp_path):
+    with pytest.raises(ConfigError, match="loaded for training"):
+        write_cross_encoder(tmp_path / "again", read_cross_encoder(folders / "cross"), {})
+    assert not list(tmp_path.iterdir())
