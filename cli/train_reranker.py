@@ -116,9 +116,8 @@ def command(
     Embeddings stay as they are and are encoded once. The epoch with the best MAP on the dev split
     is kept, the untrained head included, and of the seeds the best one.
     """
-    from eval.qa_figures import draw_learning
-
     from eval.figure_files import check_figure
+    from eval.qa_figures import draw_learning
     from eval.qa_heads import HeadPlan, fit_head, training_vectors
     from eval.qa_resources import EvaluationSettings
     from eval.qa_systems import INTERACTIONS, parse_system
