@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Stop after so many epochs without a better dev MAP.",
+    help="Stop after so many epochs in a row that are not kept.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=0.02,
+    show_default=True,
+    help="Keep the last epoch whose dev MAP (0 to 1) is at most this below the best before it.",
 )
 @click.option(
     "--learning-rate",
@@ -77,6 +84,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="The norm that gradients are clipped to.",
 )
+@click.option(
+    "--averaging",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Decay of the moving average of the weights that is kept; 0 keeps the last weights.",
+)
 @sampling_options(count=12, positives=3, questions=8)
 @click.option(
     "--train-word-embeddings", is_flag=True, help="Train the word embeddings too, unlike the paper."
@@ -112,8 +126,8 @@ def command(
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET by pairwise hinge loss.
 
-    Interrupted, it goes on from the last checkpoint when the same command is run again. The epoch
-    with the best MAP on the dev split is kept.
+    Interrupted, it goes on from the last checkpoint when the same command is run again. The last
+    epoch is kept that is not worse than earlier ones on the dev split, see --tolerance.
     """
     from dataclasses import asdict, fields
 
@@ -125,7 +139,7 @@ def command(
     from retriever.encoders.choice import ModelChoice
     from retriever.encoders.models import DEFAULT_MODEL
     from retriever.rerankers.cross_folder import check_target
-    from retriever.rerankers.cross_settings import CrossTrainingSettings
+    from retriever.rerankers.cross_settings import CrossTrainingSettings, kept_epoch
 
     check_target(output)
     if plot is not None:
@@ -158,14 +172,15 @@ def command(
         )
     if plot is not None:
         draw_learning({"cross-encoder": (tuple(one.dev for one in curve),)}, plot, first=1)
-    best = max(curve, key=lambda one: one.dev)
+    kept = kept_epoch(curve, training.tolerance)
+    assert kept is not None
     if as_json:
-        summary = {"output": str(output), "best_epoch": best.epoch, "dev_map": best.dev}
+        summary = {"output": str(output), "kept_epoch": kept.epoch, "dev_map": kept.dev}
         click.echo(json.dumps({**summary, "curve": [asdict(one) for one in curve]}))
         return
     for line in _lines(curve):
         click.echo(line)
-    click.echo(f"{output}: dev MAP {100 * best.dev:.2f} after epoch {best.epoch}")
+    click.echo(f"{output}: dev MAP {100 * kept.dev:.2f} after epoch {kept.epoch}")
 
 
 def _lines(curve: tuple[CrossEpoch, ...]) -> list[str]:

@@ -31,7 +31,7 @@ from indexes.errors import ConfigError
 from retriever.engine import Mode, SearchSettings
 from retriever.rerankers.cross_folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross_folder import read_cross_encoder
-from retriever.rerankers.cross_settings import Step
+from retriever.rerankers.cross_settings import Step, kept_epoch
 from retriever.rerankers.head_folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
 
@@ -131,20 +131,21 @@ def _heads(system: System, resources: Resources) -> SystemResult:
     dev = resources.pairs(resources.dev.questions, system.encoder)
     pairs = resources.pairs(resources.questions, system.encoder)
     advance = resources.stage(f"training {system.text}", settings.seeds)
-    runs, curves = [], []
+    runs, curves, chosen = [], [], []
     for seed in range(settings.seeds):
         trained = fit_head(plan.seeded(seed), vectors, train.pools, dev, resources.dev)
         runs.append(as_run(resources.questions, head_scores(trained.head.score, pairs)))
         curves.append(tuple(epoch.dev for epoch in trained.curve))
+        chosen.append((trained.best, trained.curve[trained.best].dev))
         advance(1)
-    return SystemResult(system.text, tuple(runs), _best(curves, first=0), tuple(curves))
+    return SystemResult(system.text, tuple(runs), _chosen(chosen), tuple(curves))
 
 
 def _cross_encoders(system: System, resources: Resources) -> SystemResult:
     settings = resources.settings
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
     train = resources.training_set(plan.settings.sampling.negatives)
-    runs, curves = [], []
+    runs, curves, chosen = [], [], []
     with ExitStack() as stack:
         models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
         models.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,10 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
             )
             runs.append(_cross_run(folder, resources))
             curves.append(tuple(epoch.dev for epoch in curve))
-    return SystemResult(system.text, tuple(runs), _best(curves, first=1), tuple(curves))
+            kept = kept_epoch(curve, seeded.settings.tolerance)
+            assert kept is not None
+            chosen.append((kept.epoch, kept.dev))
+    return SystemResult(system.text, tuple(runs), _chosen(chosen), tuple(curves))
 
 
 def watch(name: str, resources: Resources) -> Watch:
@@ -204,12 +208,12 @@ def _cross_run(folder: Path, resources: Resources) -> Run:
     return as_run(resources.questions, scores)
 
 
-def _best(curves: Sequence[Sequence[float]], first: int) -> str:
-    """What dev said, over the seeds; `first` is the epoch of the first value."""
-    best = [max(curve) for curve in curves]
-    epochs = [curve.index(one) + first for curve, one in zip(curves, best, strict=True)]
-    spread = f" ± {100 * stdev(best):.2f}" if len(best) > 1 else ""
-    return f"dev MAP {100 * fmean(best):.2f}{spread}, after epoch {', '.join(map(str, epochs))}"
+def _chosen(epochs: Sequence[tuple[int, float]]) -> str:
+    """What dev said, over the seeds: of each the epoch that was kept, and its score."""
+    scores = [100 * dev for _, dev in epochs]
+    spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+    numbers = ", ".join(str(epoch) for epoch, _ in epochs)
+    return f"dev MAP {fmean(scores):.2f}{spread}, after epoch {numbers}"
 
 
 _RANKERS: dict[str, Callable[[System, Resources], SystemResult]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,8 +24,14 @@ class CrossTrainingSettings:
         weight_decay: of matrices.
         warmup: share of the steps in which the rates rise from 0.
         clip: the norm that gradients are clipped to.
+        averaging: decay of the moving average of the weights over the steps, which dev scores and
+            which is kept; 0 takes the last weights. Ours: the paper has none.
         epochs: at most.
-        patience: epochs without a better dev score after which training stops.
+        tolerance: the last epoch is kept whose dev score is no more than this below the best of its
+            predecessors; 0 keeps the best one, the last of equal ones. With a few hundred dev
+            questions two epochs differ by more than this by chance, and the earlier ones were
+            trained at higher rates.
+        patience: epochs in a row that are further below, after which training stops.
         seed: of the MLP's first weights, dropout and the order of questions.
         train_word_embeddings: off as in the paper, which trains all but them.
         precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
@@ -41,7 +48,9 @@ class CrossTrainingSettings:
     weight_decay: float = 0.01
     warmup: float = 0.1
     clip: float = 1.0
+    averaging: float = 0.95
     epochs: int = 3
+    tolerance: float = 0.02
     patience: int = 2
     seed: int = 0
     train_word_embeddings: bool = False
@@ -57,6 +66,7 @@ class CrossTrainingSettings:
             ("head_learning_rate", 0.0, math.inf),
             ("weight_decay", 0.0, math.inf),
             ("warmup", 0.0, 1.0),
+            ("tolerance", 0.0, math.inf),
             ("epochs", 1, math.inf),
             ("patience", 1, math.inf),
             ("seed", 0, math.inf),
@@ -65,6 +75,8 @@ class CrossTrainingSettings:
             if not low <= value <= high:
                 limit = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
                 raise ConfigError(f"{name}: expected {limit}, found {value:g}")
+        if not 0 <= self.averaging < 1:
+            raise ConfigError(f"averaging: expected 0 to below 1, found {self.averaging:g}")
         if not self.clip > 0:
             raise ConfigError(f"clip: expected more than 0, found {self.clip:g}")
 
@@ -84,6 +96,16 @@ class CrossEpoch:
     loss: float
     active: float
     dev: float
+
+
+def kept_epoch(curve: Sequence[CrossEpoch], tolerance: float) -> CrossEpoch | None:
+    """The epoch whose weights are kept, see `CrossTrainingSettings.tolerance`; None before any."""
+    best, kept = -math.inf, None
+    for one in curve:
+        best = max(best, one.dev)
+        if one.dev >= best - tolerance:
+            kept = one
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

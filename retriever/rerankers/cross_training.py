@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retriever.encoders.batching import token_batches
+from retriever.rerankers.averaging import WeightAverage
 from retriever.rerankers.checkpoint import Checkpoint, TrainingState
 from retriever.rerankers.cross_encoder import CrossEncoder
-from retriever.rerankers.cross_settings import CrossEpoch, CrossTrainingSettings, Step
+from retriever.rerankers.cross_optimizer import optimizer_of, trained_weights
+from retriever.rerankers.cross_settings import (
+    CrossEpoch,
+    CrossTrainingSettings,
+    Step,
+    kept_epoch,
+)
 from retriever.rerankers.sampling import (
     JudgedPools,
     TripleBatch,
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
 
 # Pieces of a forward pass; a batch of questions takes several.
 _PIECES = 2048
-_NO_DECAY_BELOW = 2
 
 
 def _silent(_: object) -> None:
@@ -43,7 +49,10 @@ def train_cross_encoder(
     on_step: Callable[[Step], object] = _silent,
     on_epoch: Callable[[CrossEpoch], object] = _silent,
 ) -> tuple[CrossEpoch, ...]:
-    """Train; the model ends with the weights of the best epoch on dev, the earliest of equal ones.
+    """Train; the model ends with the weights of the last epoch that is not worse on dev.
+
+    How much worse, says `settings.tolerance`. What dev scores and what is kept is the average of
+    the weights that `settings.averaging` says.
 
     The same seed gives the same weights on the same machine, interrupted or not.
 
@@ -84,11 +93,11 @@ def train_cross_encoder(
                 on_step(step)
                 if checkpoint is not None and checkpoint.due():
                     checkpoint.write(training.state())
-            training.end_epoch(dev_score(model))
+            training.end_epoch(dev_score)
             on_epoch(training.curve[-1])
             if checkpoint is not None:
                 checkpoint.write(training.state())
-        training.use_best()
+        training.use_kept()
     return tuple(training.curve)
 
 
@@ -98,7 +107,9 @@ def quick_bfloat16(device: torch.device) -> bool:
 
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
-    return device.type == "cpu" and bool(torch.cpu._is_amx_tile_supported())
+    return device.type == "cpu" and bool(
+        torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    )
 
 
 class _Training:
@@ -120,9 +131,10 @@ class _Training:
         self._settings = settings
         self._in_epoch = batches_in_epoch(pools, settings.sampling)
         self._total = settings.epochs * self._in_epoch
-        self._weights = _trained(model, settings)
-        self._optimizer = _optimizer(self._weights, settings)
-        self._best: dict[str, torch.Tensor] = {}
+        self._weights = trained_weights(model, settings)
+        self._optimizer = optimizer_of(self._weights, settings)
+        self._average = WeightAverage(self._weights, settings.averaging)
+        self._kept: dict[str, torch.Tensor] = {}
         self.curve: list[CrossEpoch] = []
         self._done = 0
         self._losses: list[float] = []
@@ -130,10 +142,10 @@ class _Training:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or the last ones brought nothing."""
-        since = len(self.curve) - (self._best_epoch() or 0)
+        """Whether all epochs are done, or the last ones were worse."""
+        kept = self._kept_epoch()
         return len(self.curve) >= self._settings.epochs or (
-            bool(self.curve) and since >= self._settings.patience
+            kept is not None and len(self.curve) - kept.epoch >= self._settings.patience
         )
 
     def steps(self) -> Iterator[Step]:
@@ -149,6 +161,7 @@ class _Training:
                 if len(batch.positive):
                     self._step(batch)
                 self._done += 1
+                self._average.follow(self._done)
                 yield Step(self._done, self._total, len(batch.question))
 
     def _step(self, batch: TripleBatch) -> None:
@@ -186,35 +199,33 @@ class _Training:
         scores = torch.cat([self._model.forward(pairs, rows) for rows in parts])
         return scores[torch.from_numpy(np.argsort(np.concatenate(parts)))]
 
-    def end_epoch(self, dev: float) -> None:
-        """Keep the record, and the weights where they are the best so far."""
+    def end_epoch(self, dev_score: Callable[[CrossEncoder], float]) -> None:
+        """Keep the record, and the averaged weights unless dev is worse."""
+        with self._average.applied():
+            dev = dev_score(self._model)
         losses, active = self._losses or [0.0], self._active or [0.0]
         record = CrossEpoch(
             len(self.curve) + 1, float(np.mean(losses)), float(np.mean(active)), dev
         )
         self.curve.append(record)
         self._losses, self._active = [], []
-        if self._best_epoch() == record.epoch:
-            self._best = {name: one.detach().clone() for name, one in self._weights.items()}
+        if self._kept_epoch() == record:
+            self._kept = {name: one.clone() for name, one in self._average.values.items()}
 
-    def _best_epoch(self) -> int | None:
-        best = max(self.curve, key=lambda one: (one.dev, -one.epoch), default=None)
-        return None if best is None else best.epoch
+    def _kept_epoch(self) -> CrossEpoch | None:
+        return kept_epoch(self.curve, self._settings.tolerance)
 
-    def use_best(self) -> None:
-        """Give the model the weights of the best epoch."""
-        import torch
-
-        with torch.no_grad():
-            for name, value in self._best.items():
-                self._weights[name].copy_(value)
+    def use_kept(self) -> None:
+        """Give the model the weights that are kept."""
+        self._average.write(self._kept)
 
     def state(self) -> TrainingState:
         """Everything that the rest of the training depends on."""
         import torch
 
         tensors = {f"weights/{name}": one.detach() for name, one in self._weights.items()}
-        tensors |= {f"best/{name}": one for name, one in self._best.items()}
+        tensors |= {f"average/{name}": one for name, one in self._average.values.items()}
+        tensors |= {f"kept/{name}": one for name, one in self._kept.items()}
         for name, weight in self._weights.items():
             for key, value in self._optimizer.state.get(weight, {}).items():
                 tensors[f"optimizer/{key}/{name}"] = value
@@ -243,8 +254,10 @@ class _Training:
         kept: dict[str, dict[str, Any]] = {}
         for path, value in state.tensors.items():
             kind, _, rest = path.partition("/")
-            if kind == "best":
-                self._best[rest] = value.to(self._device)
+            if kind == "kept":
+                self._kept[rest] = value.to(self._device)
+            elif kind == "average":
+                self._average.values[rest].copy_(value)
             elif kind == "optimizer":
                 key, _, name = rest.partition("/")
                 # Adam counts its steps on the CPU.
@@ -261,37 +274,3 @@ def _reset(module: torch.nn.Module) -> None:
     reset = getattr(module, "reset_parameters", None)
     if reset is not None:
         reset()
-
-
-def _trained(model: CrossEncoder, settings: CrossTrainingSettings) -> dict[str, torch.Tensor]:
-    """The parameters that change, by name."""
-    words = model.backbone.model.get_input_embeddings()
-    for weight in words.parameters():
-        weight.requires_grad_(settings.train_word_embeddings)
-    named = [(f"backbone.{name}", one) for name, one in model.backbone.model.named_parameters()]
-    named += [(f"head.{name}", one) for name, one in model.head.named_parameters()]
-    # A pooler is not part of the score.
-    return {
-        name: one
-        for name, one in named
-        if one.requires_grad and not name.startswith("backbone.pooler.")
-    }
-
-
-def _optimizer(
-    weights: dict[str, torch.Tensor], settings: CrossTrainingSettings
-) -> torch.optim.Optimizer:
-    import torch
-
-    groups: dict[tuple[float, float], list[torch.Tensor]] = {}
-    for name, weight in weights.items():
-        head = name.startswith("head.")
-        peak = settings.head_learning_rate if head else settings.learning_rate
-        decay = settings.weight_decay if weight.ndim >= _NO_DECAY_BELOW else 0.0
-        groups.setdefault((peak, decay), []).append(weight)
-    return torch.optim.AdamW(
-        [
-            {"params": params, "lr": peak, "peak": peak, "weight_decay": decay}
-            for (peak, decay), params in groups.items()
-        ]
-    )

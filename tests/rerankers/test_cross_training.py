@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,12 @@ import torch
 
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross_head import CrossHead
-from retriever.rerankers.cross_settings import CrossEpoch, CrossTrainingSettings, Step
+from retriever.rerankers.cross_settings import (
+    CrossEpoch,
+    CrossTrainingSettings,
+    Step,
+    kept_epoch,
+)
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.sampling import JudgedPools, SamplingSettings, TripleBatch, epoch_batches
 from tests.rerankers import cross_samples
@@ -109,16 +115,24 @@ class Plain:
             optimizer, lambda done: min(1, (done + 1) / rising) * (total - done) / total
         )
         found = []
+        every = [*self.transformer.parameters(), *self.head.parameters()]
+        passed = []
         for batches in epochs_of(settings):
             for batch in batches:
                 loss = self.loss(batch, settings.margin)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
-                every = [*self.transformer.parameters(), *self.head.parameters()]
                 torch.nn.utils.clip_grad_norm_(every, settings.clip)
                 optimizer.step()
                 rates.step()
                 found.append(loss.item())
+                passed.append([one.detach().double() for one in every])
+        kept = [min(settings.averaging, step / (step + 1)) for step in range(len(passed))]
+        shares = [(1 - one) * math.prod(kept[i + 1 :]) for i, one in enumerate(kept)]
+        assert math.isclose(sum(shares), 1)
+        with torch.no_grad():
+            for one, values in zip(every, zip(*passed, strict=True), strict=True):
+                one.copy_(sum(share * value for share, value in zip(shares, values, strict=True)))
         return found
 
 
@@ -138,6 +152,8 @@ def undisturbed(models: Models, one_thread: None) -> tuple[Weights, tuple[CrossE
         {},
         {"warmup": 0.6, "clip": 0.02},
         {"margin": 0.3, "weight_decay": 0.5, "warmup": 0.0},
+        {"averaging": 0.0},
+        {"averaging": 0.5},
     ],
     ids=str,
 )
@@ -220,27 +236,40 @@ def test_all_but_word_embeddings_and_the_pooler_is_trained(
     assert same_as_before == unread | (set() if words else embedded)
 
 
-def test_the_best_epoch_is_kept_and_its_equals_are_not(models: Models) -> None:
-    scripted = [0.1, 0.5, 0.5, 0.2, 0.9]
+@pytest.mark.parametrize(
+    ("tolerance", "scripted", "kept"),
+    [
+        (0.0, [0.1, 0.5, 0.5, 0.2, 0.4], 3),
+        (0.1, [0.1, 0.5, 0.5, 0.2, 0.4], 5),
+        (0.1, [0.5, 0.45, 0.3, 0.55, 0.44], 4),
+        (0.0, [0.5, 0.4, 0.3], 1),
+    ],
+)
+def test_the_last_epoch_near_the_best_is_kept(
+    models: Models, tolerance: float, scripted: list[float], kept: int
+) -> None:
     seen: list[Weights] = []
 
     def dev(model: Any) -> float:
         seen.append(weights(model))
         return scripted[len(seen) - 1]
 
-    settings = replace(SETTINGS, epochs=5, patience=2)
+    settings = replace(SETTINGS, epochs=5, patience=2, tolerance=tolerance)
     found, curve = Training(models("bert"), settings=settings)(dev=dev)
-    assert [one.dev for one in curve] == scripted[:4]
-    assert [one.epoch for one in curve] == [1, 2, 3, 4]
-    assert same(found, seen[1])
-    assert not same(found, seen[2])
-    assert not same(found, seen[3])
+    assert [one.dev for one in curve] == scripted
+    assert [one.epoch for one in curve] == list(range(1, len(scripted) + 1))
+    assert [same(found, one) for one in seen] == [one.epoch == kept for one in curve]
+    told = kept_epoch(curve, tolerance)
+    assert told is not None
+    assert told.epoch == kept
 
 
-def test_patience_counts_epochs_without_a_better_one(models: Models) -> None:
-    for patience, epochs in ((1, 2), (3, 4)):
+def test_patience_counts_epochs_that_are_worse(models: Models) -> None:
+    scripted = [0.5, 0.6, 0.4, 0.4, 0.4]
+    for patience, epochs in ((1, 3), (2, 4)):
         settings = replace(SETTINGS, epochs=5, patience=patience)
-        _, curve = Training(models("bert"), settings=settings)(dev=lambda _: 0.5)
+        dev = iter(scripted)
+        _, curve = Training(models("bert"), settings=settings)(dev=lambda _, dev=dev: next(dev))
         assert len(curve) == epochs
 
 
@@ -437,6 +466,8 @@ def test_without_a_triple_there_is_nothing_to_train_on(models: Models) -> None:
         ("head_learning_rate", float("nan"), "head_learning_rate: expected 0 or more, found nan"),
         ("weight_decay", -1.0, "weight_decay: expected 0 or more, found -1"),
         ("warmup", 1.5, "warmup: expected 0 to 1, found 1.5"),
+        ("averaging", 1.0, "averaging: expected 0 to below 1, found 1"),
+        ("tolerance", -0.5, "tolerance: expected 0 or more, found -0.5"),
         ("epochs", 0, "epochs: expected 1 or more, found 0"),
         ("patience", 0, "patience: expected 1 or more, found 0"),
         ("seed", -1, "seed: expected 0 or more, found -1"),
