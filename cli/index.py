@@ -13,7 +13,9 @@ import click
 from cli.options import (
     field_options,
     index_option,
+    index_type_option,
     json_option,
+    memory_option,
     model_options,
     on_error_option,
     quiet_option,
@@ -35,6 +37,8 @@ from cli.options import (
 )
 @click.option("--stemming/--no-stemming", default=None, help="Reduce words to stems for BM25.")
 @click.option("--stop-words/--no-stop-words", default=None, help="Leave out words such as `the`.")
+@index_type_option
+@memory_option
 @on_error_option
 @click.option("--recreate", is_flag=True, help="Start over; the old index serves until then.")
 @quiet_option
@@ -49,6 +53,8 @@ def command(
     language: str | None,
     stemming: bool | None,
     stop_words: bool | None,
+    index_type: str | None,
+    memory: int | None,
     on_error: Literal["fail", "skip"],
     recreate: bool,
     quiet: bool,
@@ -64,6 +70,7 @@ def command(
     """
     from cli.encoders import model_choice
     from cli.progress import EncodingProgress, human_bytes, warn_reader
+    from indexes.segment_structure import StructureSettings
     from retriever.corpus import CorpusReader, Fields
     from retriever.index import Index, size_on_disk
     from retriever.passages import PassageSettings
@@ -77,15 +84,30 @@ def command(
     passages = None
     if on_long is not None and on_long != "error":
         passages = PassageSettings(on_long=on_long)
+    structures = None
+    if index_type is not None or memory is not None:
+        structures = StructureSettings(index_type or "auto", memory)
     report = IndexingReport()
     with ExitStack() as stack:
         if recreate:
             index = stack.enter_context(
-                recreated(folder, choice, analyzer=analyzer, passages=passages)
+                recreated(
+                    folder,
+                    choice,
+                    analyzer=analyzer,
+                    passages=passages,
+                    structures=structures,
+                )
             )
         else:
             index = stack.enter_context(
-                Index.create(folder, choice, analyzer=analyzer, passages=passages)
+                Index.create(
+                    folder,
+                    choice,
+                    analyzer=analyzer,
+                    passages=passages,
+                    structures=structures,
+                )
             )
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_reader, reader, _note)

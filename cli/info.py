@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,6 +30,11 @@ def command(folder: Path, as_json: bool) -> None:
         "documents": f"{info['documents']:,}",
         "passages": f"{info['passages']:,} in {len(info['segments'])} segments, "
         f"{info['deleted_passages']:,} deleted",
+        "structure": ", ".join(
+            f"{segment['structure']} of {segment['passages']:,}" + _recall(segment)
+            for segment in info["segments"]
+        )
+        or "none yet",
         "size": human_bytes(info["bytes"]),
         "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
         "fingerprint": encoder["fingerprint"],
@@ -39,3 +45,11 @@ def command(folder: Path, as_json: bool) -> None:
     }
     for name, value in rows.items():
         click.echo(f"{name:<12} {value}")
+    for segment in info["segments"]:
+        if segment["recall"]:
+            click.echo(f"{'why':<12} {'; '.join(segment['reasons'])}")
+
+
+def _recall(segment: dict[str, Any]) -> str:
+    measured = segment["recall"]
+    return f" (recall@10 up to {max(one['recall'] for one in measured):.4f})" if measured else ""

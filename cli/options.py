@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -31,6 +32,32 @@ on_error_option = click.option(
     help="A bad record stops the command, or is counted and skipped.",
 )
 
+
+class ByteSize(click.ParamType[int]):
+    """A size such as 500MB or 2.5GB (powers of 1,000), or a number of bytes."""
+
+    name = "size"
+    _UNITS: ClassVar = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The size in bytes, at least 1."""
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?B?)", str(value).strip().upper())
+        if found is None or found[2] not in self._UNITS:
+            self.fail(f"expected a size such as 500MB or 2GB, found {value!r}", param, ctx)
+        size = int(float(found[1]) * self._UNITS[found[2]])
+        if size < 1:
+            self.fail(f"expected 1 byte or more, found {value!r}", param, ctx)
+        return size
+
+
+index_type_option = click.option(
+    "--index-type",
+    help="How large segments are searched: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS "
+    "factory string. [default: auto]",
+)
+memory_option = click.option(
+    "--memory", type=ByteSize(), help="What auto may take of it, such as 2GB. [default: no limit]"
+)
 LAYER_FUSIONS = ("mean", "concat", "sbert-wk")
 _MODEL = "MODEL[::SETTING...]"
 

@@ -67,6 +67,11 @@ Print = Callable[[list["Hit"], str, str | None], None]
     help="Candidate passages from each component (hybrid); hits that are reranked. [default: 100]",
 )
 @click.option(
+    "--recall",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Recall@10 of the embedding side where an index has search structures. [default: 0.95]",
+)
+@click.option(
     "--rerank",
     type=click.Path(path_type=Path),
     help="The folder of a trained reranker, which ranks the first --depth hits anew.",
@@ -159,9 +164,9 @@ def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str,
         names = {field.name for field in fields(kind)} & set(given)
         return kind(**{name: given[name] for name in names})
 
-    depth = {"depth": given["depth"]} if "depth" in given else {}
+    own = {name: given[name] for name in ("depth", "recall") if name in given}
     return SearchSettings(
-        mode=mode, k=k, fusion=chosen(FusionSettings), bm25=chosen(BM25Settings), **depth
+        mode=mode, k=k, fusion=chosen(FusionSettings), bm25=chosen(BM25Settings), **own
     )
 
 

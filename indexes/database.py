@@ -179,10 +179,12 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         raise
 
 
-def read_setting(connection: sqlite3.Connection, key: str) -> Any:
-    """The JSON value of one setting; KeyError if there is none."""
+def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
+    """The JSON value of one setting; KeyError if there is none and no default but None."""
     row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
     if row is None:
+        if default is not None:
+            return default
         raise KeyError(key)
     return json.loads(row[0])
 

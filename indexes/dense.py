@@ -1,4 +1,4 @@
-"""Exact inner-product search over kept vectors: the only module that speaks to FAISS.
+"""Exact inner-product search over kept vectors, with FAISS's kernel.
 
 Positions are local to one segment. FAISS's "nothing found" (-1) never leaves this module, and
 neither does its convention of a fixed number of columns.
@@ -6,16 +6,10 @@ neither does its convention of a fixed number of columns.
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import metadata
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import MissingExtraError
-
-_DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
+from indexes.faiss_library import load_faiss
 
 # Below this share of allowed vectors, copying them out is cheaper than testing every one.
 _GATHER_SHARE = 1 / 16
@@ -78,35 +72,3 @@ def search_flat(
     return [
         (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
     ]
-
-
-def load_faiss() -> Any:
-    """Import FAISS.
-
-    Raises:
-        MissingExtraError: no FAISS is installed, or two that overwrite each other.
-    """
-    installed = sorted(name for name in _DISTRIBUTIONS if _is_installed(name))
-    if len(installed) > 1:
-        raise MissingExtraError(
-            f"{' and '.join(installed)} are both installed and overwrite each other's module "
-            f"faiss: pip uninstall {' '.join(installed)}, then install one of them"
-        )
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError(
-            "dense search needs FAISS, which cannot be imported "
-            f'({error}): pip install "layer-retriever[cpu]", or [gpu], never both; '
-            "or search with --mode bm25"
-        ) from error
-    return faiss
-
-
-@cache
-def _is_installed(distribution: str) -> bool:
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

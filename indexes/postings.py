@@ -75,12 +75,11 @@ class PostingsBuilder:
         spellings.sort()
         offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
         offsets[:, 1] = np.searchsorted(keys, np.arange(len(spellings) + 1) * n)
-        narrow = np.min_scalar_type(int(frequencies.max(initial=1)))
         return Postings(
             terms=b"".join(spellings),
             offsets=offsets,
             positions=(keys % max(n, 1)).astype("<u4"),
-            frequencies=frequencies.astype(narrow.newbyteorder("<")),
+            frequencies=frequencies.astype(narrowest(int(frequencies.max(initial=1)))),
             lengths=lengths,
             total_length=int(lengths.sum(dtype=np.int64)),
         )
@@ -150,8 +149,8 @@ class Postings:
             folder=folder,
         )
 
-    def write(self, folder: Path) -> list[str]:
-        """Write the files into an existing folder and return their names; no fsync is done."""
+    def write(self, folder: Path) -> None:
+        """Write the files into an existing folder; no fsync is done."""
         counts = [len(self), self.vocabulary_size, len(self._positions), self.total_length]
         arrays = {
             COUNTS: np.array(counts, "<i8"),
@@ -163,7 +162,6 @@ class Postings:
         for name, values in arrays.items():
             save_array(folder / name, values)
         (folder / TERMS).write_bytes(self._terms[:])
-        return [*arrays, TERMS]
 
     def __len__(self) -> int:
         """The number of passages n, those without tokens included."""
@@ -173,6 +171,34 @@ class Postings:
     def vocabulary_size(self) -> int:
         """The number of distinct terms."""
         return len(self._offsets) - 1
+
+    @property
+    def frequency_type(self) -> np.dtype[np.unsignedinteger]:
+        """What frequencies are stored as."""
+        return self._frequencies.dtype
+
+    def stretch(
+        self, first: int, last: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
+        """The postings of the terms `first` to `last` - 1, in the order of `vocabulary`.
+
+        Returns:
+            Positions and frequencies of all of them, and (terms,) how many each has.
+
+        Raises:
+            DamagedIndexError: the postings are impossible.
+        """
+        starts = self._offsets[first : last + 1, 1]
+        if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
+            raise self._damaged(OFFSETS, "postings offsets do not ascend")
+        positions = self._positions[starts[0] : starts[-1]]
+        if len(positions) and int(positions.max()) >= len(self):
+            raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
+        return positions, self._frequencies[starts[0] : starts[-1]], np.diff(starts)
+
+    def postings_of(self, index: int) -> int:
+        """How many passages hold the term with this place in `vocabulary`."""
+        return self._steps[2 * index + 3] - self._steps[2 * index + 1]
 
     def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
         """The positions that hold `term`, ascending, and how often each does (1 or more).
@@ -265,3 +291,8 @@ class Postings:
 
     def _damaged(self, name: str, problem: str) -> DamagedIndexError:
         return damaged(self._folder / name if self._folder else Path(name), problem)
+
+
+def narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type of unsigned little-endian numbers that holds `largest`, a uint32."""
+    return np.min_scalar_type(largest).newbyteorder("<")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,11 @@ from indexes.durable import fsync_tree, save_array, storage_errors
 from indexes.errors import DamagedIndexError
 from indexes.mapping import map_array
 from indexes.postings import Postings
+from indexes.segment_structure import (
+    FLAT_STRUCTURE,
+    SegmentStructure,
+    open_segment_structure,
+)
 
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
@@ -43,16 +48,21 @@ class Segment:
 
     Attributes:
         number: the segment's number, which names its folder.
+        folder: where its files are.
+        manifest: the SHA-256 of its manifest, in hexadecimal.
         ids: (n,) int64, ascending.
         vectors: (n, d) float32.
         postings: the BM25 postings of the same n passages.
+        structure: how the vectors are searched.
     """
 
     number: int
     folder: Path
+    manifest: str
     ids: NDArray[np.int64]
     vectors: NDArray[np.float32]
     postings: Postings
+    structure: SegmentStructure
 
 
 def segment_folder(index: Path, number: int) -> Path:
@@ -88,19 +98,44 @@ def write_segment(
             f"expected as many vectors and lists of terms as the {len(ids)} passages, found "
             f"{len(vectors)} and {len(postings)}"
         )
+
+    def write(new: Path) -> SegmentStructure:
+        save_array(new / IDS_FILE, ids)
+        save_array(new / VECTORS_FILE, vectors)
+        postings.write(new)
+        return FLAT_STRUCTURE
+
+    return make_segment(folder, len(ids), int(vectors.shape[1]), write)
+
+
+def make_segment(
+    folder: Path, passages: int, dimensions: int, write: Callable[[Path], SegmentStructure]
+) -> str:
+    """Make a segment's folder of what `write` writes into it, and flush it to the disk.
+
+    Args:
+        folder: must not hold a live segment; what an interrupted write left there is replaced.
+        passages: how many it holds.
+        dimensions: of their vectors.
+        write: writes the files into the folder that it is given.
+
+    Returns:
+        The SHA-256 of the manifest, in hexadecimal: what SQLite is to hold.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written; what was written of the
+            segment is removed.
+    """
     with storage_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
         try:
             folder.mkdir(parents=True)
-            save_array(folder / IDS_FILE, ids)
-            save_array(folder / VECTORS_FILE, vectors)
-            names = [IDS_FILE, VECTORS_FILE, *postings.write(folder)]
-            files = {name: file_facts(folder / name) for name in sorted(names)}
+            structure = write(folder)
             manifest = {
-                "passages": len(ids),
-                "dimensions": int(vectors.shape[1]),
-                "structure": "flat",
-                "files": files,
+                "passages": passages,
+                "dimensions": dimensions,
+                **structure.to_json(),
+                "files": {path.name: file_facts(path) for path in sorted(folder.iterdir())},
             }
             content = json.dumps(manifest, indent=1, sort_keys=True).encode()
             (folder / MANIFEST_FILE).write_bytes(content)
@@ -131,9 +166,11 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     return Segment(
         number,
         folder,
+        manifest_hash,
         map_array(folder / IDS_FILE, ("<i8",), (passages,)),
         map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions)),
         Postings.open(folder),
+        open_segment_structure(folder, manifest, (passages, dimensions)),
     )
 
 

@@ -14,21 +14,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25 import CorpusStatistics, SearchableSegment
+from indexes.bm25 import CorpusStatistics
+from indexes.checksum import document_checksum
 from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
 from indexes.durable import damaged_database, storage_errors
-from indexes.errors import DamagedIndexError
-from indexes.segment import Segment, open_segment
+from indexes.errors import DamagedIndexError, StorageError
+from indexes.live import LiveSegment, contained, live_segments
+from indexes.segment import Segment
 from indexes.where import Where
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveSegment(SearchableSegment):
-    """A segment as one snapshot sees it: its files, and which of its passages are not deleted."""
-
-    segment: Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,23 @@ class Passage:
     metadata: dict[str, Any]
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A stored document with its passages.
+
+    Attributes:
+        id: as the user gave it.
+        text: the whole text, of a truncated document too.
+        passages: (passage id, start, stop) of each, ascending; the offsets count characters.
+    """
+
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    passages: list[tuple[int, int, int]]
 
 
 class Snapshot:
@@ -125,19 +137,39 @@ class Snapshot:
         found = np.zeros(len(wanted), np.bool_)
         vectors: NDArray[np.float32] | None = None
         for live in self.segments:
-            here = np.flatnonzero(contained(np.asarray(live.segment.ids), np.sort(wanted)))
-            held = np.asarray(live.segment.ids[here])
-            rows = {int(passage): int(at) for passage, at in zip(held, here, strict=True)}
             if vectors is None:
                 width = live.segment.vectors.shape[1]
                 vectors = np.zeros((len(wanted), width), np.float32)
-            for place, passage in enumerate(passages):
-                if passage in rows:
-                    vectors[place], found[place] = live.segment.vectors[rows[passage]], True
+            here = contained(wanted, live.segment.ids)
+            rows = np.searchsorted(live.segment.ids, wanted[here])
+            vectors[here] = live.segment.vectors[rows]
+            found |= here
         if vectors is None or not found.all():
             lost = int(wanted[~found][0]) if len(wanted) else 0
             raise damaged_database(self._folder, f"passage {lost} has no vector")
         return vectors
+
+    def documents(self) -> Iterator[StoredDocument]:
+        """Every document, as a stream in ascending order of ids (by code point).
+
+        Raises:
+            DamagedIndexError: a document is not as it was written.
+        """
+        with storage_errors(self._folder):
+            rows = self._connection.execute(
+                "SELECT doc, id, title, text, metadata, hash, checksum FROM documents ORDER BY id"
+            )
+            for doc, id_, title, text, metadata, content_hash, checksum in rows:
+                passages = self._connection.execute(
+                    "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage",
+                    (doc,),
+                ).fetchall()
+                with readable(self._folder):
+                    sealed = document_checksum(id_, title, text, metadata, content_hash, passages)
+                    if sealed != checksum:
+                        raise ValueError(f"the document {id_!r} was altered")
+                    stored = StoredDocument(id_, title, text, json.loads(metadata), passages)
+                yield stored
 
     def count_documents(self) -> int:
         """How many documents the snapshot holds."""
@@ -147,9 +179,9 @@ class Snapshot:
         """How many deleted passages the segments still hold."""
         return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
 
-    def setting(self, key: str) -> Any:
-        """The JSON value of a setting; KeyError if there is none."""
-        return read_setting(self._connection, key)
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        return read_setting(self._connection, key, default)
 
 
 class Reader:
@@ -196,8 +228,11 @@ class Reader:
                     with readable(self.folder):
                         snapshot = self._current()
                 except DamagedIndexError:
-                    # A writer may have replaced the whole folder while its files were opened.
-                    if not self._replaced():
+                    seen = self._generation()
+                    attempt.close()
+                    # A writer may have replaced the whole folder, or merged segments and removed
+                    # them, while their files were opened.
+                    if not self._replaced() and self._generation() == seen:
                         raise
                 else:
                     stack.enter_context(attempt.pop_all())
@@ -205,33 +240,18 @@ class Reader:
             self._follow_replacement()
 
     def _current(self) -> Snapshot:
-        generation = int(read_setting(self._connection, "generation"))
+        generation = self._generation()
         if self._snapshot is None or self._snapshot.generation != generation:
-            rows = self._connection.execute(
-                "SELECT segment, manifest FROM segments ORDER BY segment"
-            ).fetchall()
-            tombstones = np.fromiter(
-                (
-                    row[0]
-                    for row in self._connection.execute(
-                        "SELECT passage FROM tombstones ORDER BY passage"
-                    )
-                ),
-                np.int64,
-            )
+            live = live_segments(self.folder, self._connection, self._segments)
             self._segments = {
-                key: self._segments.get(key) or open_segment(self.folder, *key) for key in rows
+                (one.segment.number, one.segment.manifest): one.segment for one in live
             }
-            live = tuple(
-                LiveSegment(
-                    postings=segment.postings,
-                    alive=_alive(segment.ids, tombstones),
-                    segment=segment,
-                )
-                for segment in self._segments.values()
-            )
             self._snapshot = Snapshot(self.folder, self._connection, generation, live)
         return self._snapshot
+
+    def _generation(self) -> int:
+        with readable(self.folder):
+            return int(read_setting(self._connection, "generation"))
 
     def _replaced(self) -> bool:
         return self._opened != identity(self.folder)
@@ -249,7 +269,13 @@ def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
     """A connection, and which file it is to."""
     while True:
         before = identity(folder)
-        connection = open_reader(folder)
+        try:
+            connection = open_reader(folder)
+        except (DamagedIndexError, StorageError):
+            # SQLite calls it an error of the disk where its log goes while it opens the file.
+            if before == identity(folder):
+                raise
+            continue
         if before == identity(folder):
             return connection, before
         connection.close()
@@ -260,11 +286,11 @@ def readable(folder: Path) -> Iterator[None]:
     """Values of the wrong kind, in rows that a writer made, mean that the database was altered.
 
     Raises:
-        DamagedIndexError: in place of KeyError, TypeError and ValueError.
+        DamagedIndexError: in place of AttributeError, KeyError, TypeError and ValueError.
     """
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise damaged_database(folder, f"a row is not as it was written ({error})") from error
 
 
@@ -282,22 +308,3 @@ def identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `ids` occur in `wanted`; both int64 and ascending. Returns bool of ids' shape."""
-    if len(wanted) == 0:
-        return np.zeros(len(ids), np.bool_)
-    where = np.searchsorted(wanted, ids)
-    where[where == len(wanted)] = 0
-    return np.asarray(wanted[where] == ids)
-
-
-def _alive(ids: NDArray[np.int64], tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-    dead = tombstones
-    if len(ids):
-        low, high = np.searchsorted(tombstones, [ids[0], ids[-1] + 1])
-        dead = tombstones[low:high]
-    if len(dead) == 0:
-        return None
-    return ~contained(ids, dead)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from indexes.checksum import document_checksum
 from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
 from indexes.durable import storage_errors
-from indexes.errors import DamagedIndexError
+from indexes.errors import DamagedIndexError, StorageError
+from indexes.live import contained
 from indexes.segment import (
     MANIFEST_FILE,
     Segment,
@@ -21,7 +22,7 @@ from indexes.segment import (
     read_manifest,
     segment_folder,
 )
-from indexes.snapshot import contained, identity, readable
+from indexes.snapshot import identity, readable
 
 
 def verify(folder: Path) -> list[str]:
@@ -42,7 +43,8 @@ def verify(folder: Path) -> list[str]:
         before = identity(folder)
         try:
             problems = _check(folder)
-        except DamagedIndexError:
+        except (DamagedIndexError, StorageError):
+            # SQLite calls it an error of the disk where its log goes while it opens the file.
             if identity(folder) == before:
                 raise
         else:
@@ -55,8 +57,13 @@ def _check(folder: Path) -> list[str]:
     with storage_errors(folder):
         connection = open_reader(folder)
         try:
-            with transaction(connection, "DEFERRED"), readable(folder):
-                return list(_problems(folder, connection))
+            while True:
+                with transaction(connection, "DEFERRED"), readable(folder):
+                    generation = read_setting(connection, "generation")
+                    problems = list(_problems(folder, connection))
+                # Segments that were merged meanwhile are gone: a later commit is checked.
+                if not problems or read_setting(connection, "generation") == generation:
+                    return problems
         finally:
             connection.close()
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.checksum import document_checksum
 from indexes.database import (
     SEGMENTS_FOLDER,
     create_database,
@@ -29,30 +28,21 @@ from indexes.database import (
     transaction,
     write_setting,
 )
+from indexes.document_rows import (
+    NewDocument,
+    bury,
+    insert_document,
+    metadata_json,
+    replace_metadata,
+)
 from indexes.durable import storage_errors
+from indexes.live import LiveSegment, live_segments
 from indexes.lock import WriterLock
+from indexes.merging import merge_segments
 from indexes.replacement import recover_replacement
 from indexes.segment import segment_folder, write_segment
+from indexes.segment_structure import StructureSettings
 from indexes.where import Where
-
-
-@dataclass(frozen=True, slots=True)
-class NewDocument:
-    """A document ready to be committed.
-
-    Attributes:
-        id: the user's id; an existing document with it is replaced.
-        metadata: JSON object.
-        hash: of title and text; equal hashes need no new encoding.
-        spans: (start, stop) character offsets into `text`, one pair a passage, at least one.
-    """
-
-    id: str
-    title: str | None
-    text: str
-    metadata: Mapping[str, Any]
-    hash: bytes
-    spans: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,25 +155,24 @@ class Writer:
             folder = segment_folder(self.folder, number)
             manifest_hash = write_segment(folder, ids, vectors, tokens)
         with storage_errors(self.folder), transaction(self._connection):
-            self._bury([document.id for document in documents])
+            bury(self._connection, [document.id for document in documents])
             passage = first
             for document in documents:
-                passage = self._insert(document, passage)
+                doc = insert_document(self._connection, document, passage)
+                self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
+                passage += len(document.spans)
             for id_, value in (metadata or {}).items():
-                self._replace_metadata(id_, metadata_json(value))
+                replace_metadata(self._connection, id_, metadata_json(value))
             if manifest_hash is not None:
-                self._connection.execute(
-                    "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest_hash)
-                )
+                self._name_segment(number, passages, manifest_hash)
             write_setting(self._connection, "next_passage", passage)
-            write_setting(self._connection, "next_segment", number + 1)
             self._bump_generation()
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete documents at once; returns those of `ids` that were there, in ascending order."""
         with storage_errors(self.folder), transaction(self._connection):
             found = sorted(self.heads(ids))
-            self._bury(found)
+            bury(self._connection, found)
             self._bump_generation()
         return found
 
@@ -196,7 +185,7 @@ class Writer:
                 where.parameters,
             )
             found = [row[0] for row in rows]
-            self._bury(found)
+            bury(self._connection, found)
             self._bump_generation()
         return found
 
@@ -207,56 +196,74 @@ class Writer:
                 "SELECT id FROM documents WHERE doc NOT IN (SELECT doc FROM touched) ORDER BY id"
             )
             found = [row[0] for row in rows]
-            self._bury(found)
+            bury(self._connection, found)
             self._bump_generation()
         return found
 
-    def _insert(self, document: NewDocument, passage: int) -> int:
-        passages = [(passage + i, *span) for i, span in enumerate(document.spans)]
-        row = (
-            document.id,
-            document.title,
-            document.text,
-            metadata_json(document.metadata),
-            document.hash,
-        )
-        cursor = self._connection.execute(
-            "INSERT INTO documents (id, title, text, metadata, hash, checksum) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (*row, document_checksum(*row, passages)),
-        )
-        doc = cursor.lastrowid
-        self._connection.executemany(
-            "INSERT INTO passages VALUES (?, ?, ?, ?)",
-            [(id_, doc, start, stop) for id_, start, stop in passages],
-        )
-        self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
-        return passage + len(document.spans)
+    @property
+    def structures(self) -> StructureSettings:
+        """Which search structure merged segments get."""
+        # An index of an earlier release has no such setting.
+        found = read_setting(self._connection, "structures", {})
+        return StructureSettings.from_json(found)
 
-    def _replace_metadata(self, id_: str, metadata: str) -> None:
-        row = self._connection.execute(
-            "SELECT doc, title, text, hash FROM documents WHERE id = ?", (id_,)
-        ).fetchone()
-        if row is None:
-            return
-        doc, title, text, content_hash = row
-        passages = self._connection.execute(
-            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
-        ).fetchall()
-        checksum = document_checksum(id_, title, text, metadata, content_hash, passages)
-        self._connection.execute(
-            "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?",
-            (metadata, checksum, doc),
-        )
+    @structures.setter
+    def structures(self, settings: StructureSettings) -> None:
+        self.set("structures", settings.to_json())
 
-    def _bury(self, ids: Sequence[str]) -> None:
-        wanted = (json.dumps(list(ids)),)
-        chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+    def segments(self) -> tuple[LiveSegment, ...]:
+        """The live segments, oldest passages first.
+
+        Raises:
+            DamagedIndexError: a file of a segment is not as it was written.
+        """
+        with storage_errors(self.folder):
+            return live_segments(self.folder, self._connection)
+
+    def replace(self, live: Sequence[LiveSegment]) -> None:
+        """Put one segment of their live passages, or none, in the place of neighbouring ones.
+
+        Answers stay the same; readers of an earlier commit go on with what they have open.
+
+        Raises:
+            DamagedIndexError: a file of a segment is not as it was written.
+            StorageError: the disk is full or cannot be written; the index is as before.
+        """
+        number = int(self.setting("next_segment"))
+        gone = [one.segment.ids[~one.alive] for one in live if one.alive is not None]
+        made = None
+        if any(one.dead < len(one.segment.ids) for one in live):
+            made = merge_segments(segment_folder(self.folder, number), live, self.structures)
+        with storage_errors(self.folder):
+            with transaction(self._connection):
+                self._connection.executemany(
+                    "DELETE FROM segments WHERE segment = ?",
+                    [(one.segment.number,) for one in live],
+                )
+                self._connection.executemany(
+                    "DELETE FROM tombstones WHERE passage = ?",
+                    [(passage,) for passages in gone for passage in passages.tolist()],
+                )
+                if made is not None:
+                    self._name_segment(number, *made)
+                self._bump_generation()
+            self._remove_orphans()
+
+    def vacuum(self) -> None:
+        """Give the space that deleted rows took back to the system.
+
+        Raises:
+            StorageError: the disk is full: for a while a second copy of the database is needed.
+        """
+        with storage_errors(self.folder):
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _name_segment(self, number: int, passages: int, manifest_hash: str) -> None:
         self._connection.execute(
-            f"INSERT INTO tombstones SELECT passage FROM passages WHERE doc IN ({chosen})",  # noqa: S608
-            wanted,
+            "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest_hash)
         )
-        self._connection.execute(f"DELETE FROM documents WHERE doc IN ({chosen})", wanted)  # noqa: S608
+        write_setting(self._connection, "next_segment", number + 1)
 
     def _bump_generation(self) -> None:
         write_setting(self._connection, "generation", int(self.setting("generation")) + 1)
@@ -268,14 +275,3 @@ class Writer:
             for path in folder.iterdir():
                 if path.name not in live and path.is_dir():
                     shutil.rmtree(path)
-
-
-def metadata_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as it is stored: equal objects have equal text.
-
-    Raises:
-        TypeError, ValueError: a value that JSON does not have, such as NaN.
-    """
-    return json.dumps(
-        metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    )

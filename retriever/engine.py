@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25 import BM25, BM25Settings
-from indexes.dense import search_flat
+from indexes.segment_structure import search_vectors
 from indexes.snapshot import Snapshot
 from indexes.where import Where
 from retriever.errors import ConfigError
@@ -41,7 +41,10 @@ class SearchSettings:
         k: hits wanted, at least 1.
         depth: passages taken from each component as candidates in the mode ``hybrid``, at least
             1; raised to 2 * k, and further where they belong to fewer than `k` documents. The
-            other modes are exact whatever it is. With a reranker also how many hits it gets.
+            other modes give the same whatever it is. With a reranker also how many hits it gets.
+        recall: recall@10 of the embedding side against an exact search, above 0, at most 1: each
+            segment that has a search structure is searched with the least effort that reached it
+            when the structure was built. None for 0.95. Segments without one are searched exactly.
         fusion: how ``hybrid`` combines.
         bm25: variant and parameters of BM25.
 
@@ -54,6 +57,7 @@ class SearchSettings:
     depth: int = 100
     fusion: FusionSettings = field(default_factory=FusionSettings)
     bm25: BM25Settings = field(default_factory=BM25Settings)
+    recall: float | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -61,6 +65,8 @@ class SearchSettings:
         for name, value in (("k", self.k), ("depth", self.depth)):
             if value < 1:
                 raise ConfigError(f"{name}: expected 1 or more, found {value}")
+        if self.recall is not None and not 0 < self.recall <= 1:
+            raise ConfigError(f"recall: expected above 0 and at most 1, found {self.recall:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,14 @@ class Engine:
             return [[np.empty(0, np.int64) for _ in segments] for _ in queries]
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
         found = [
-            search_flat(live.segment.vectors, vectors, depth, mask)
+            search_vectors(
+                live.segment.structure,
+                live.segment.vectors,
+                vectors,
+                depth,
+                mask,
+                self._settings.recall,
+            )
             for live, mask in zip(segments, self._masks, strict=True)
         ]
         nearest = []

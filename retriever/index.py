@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.database import DATABASE_FILE, FORMAT_VERSION, is_index, require_vacant
+from indexes.maintenance import compact, merge, rebuild
 from indexes.replacement import recover_replacement
 from indexes.segment import Segment
+from indexes.segment_structure import StructureSettings
 from indexes.snapshot import Reader, Snapshot
+from indexes.structure_choice import Choice
 from indexes.verify import verify
 from indexes.where import Where, compile_where
 from indexes.writer import Writer
@@ -81,6 +84,7 @@ class Index:
                 snapshot.setting("stop_list"),
             )
             self.passages = PassageSettings(**snapshot.setting("passages"))
+            self.structures = StructureSettings.from_json(snapshot.setting("structures", {}))
         except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise DamagedIndexError(
                 f"{self.folder / DATABASE_FILE}: a setting is missing or altered ({error!r}); "
@@ -105,6 +109,7 @@ class Index:
         *,
         analyzer: AnalyzerSettings | None = None,
         passages: PassageSettings | None = None,
+        structures: StructureSettings | None = None,
     ) -> Index:
         """Open the index in `folder`, which is made first where there is none yet.
 
@@ -113,6 +118,8 @@ class Index:
             choice: the encoder.
             analyzer: language of the BM25 side; None takes English, or the index's own.
             passages: how long texts are treated; None splits them, or takes the index's own way.
+            structures: how large segments are searched; None chooses, or takes the index's own
+                way, which `rebuild` changes.
 
         Raises:
             What `open` and `Encoder.load` raise; NotAnIndexError: the folder holds other files;
@@ -125,12 +132,15 @@ class Index:
         if not is_index(folder):
             require_vacant(folder)
             encoder = choice.load()
+            structures = structures or StructureSettings()
+            structures.choice(0, encoder.spec.dimensions)
             analyser = Analyzer(analyzer)
             settings = {
                 "encoder": encoder.spec.to_json(),
                 "analyzer": analyser.settings.to_json(),
                 "stop_list": sorted(analyser.stop_list),
                 "passages": asdict(passages or PassageSettings()),
+                "structures": structures.to_json(),
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
             with Writer(folder, create=settings):
@@ -139,6 +149,7 @@ class Index:
         for what, wanted, found in (
             ("analyser", analyzer, index.analyzer.settings),
             ("way with long texts", passages, index.passages),
+            ("index type", structures, index.structures),
         ):
             if wanted not in (None, found):
                 index.close()
@@ -216,7 +227,9 @@ class Index:
         """Delete documents by id; returns those that were there, ascending."""
         with Writer(self.folder) as writer:
             # No id holds NUL, at which SQLite's JSON functions would end it.
-            return writer.delete([id_ for id_ in ids if "\0" not in id_])
+            found = writer.delete([id_ for id_ in ids if "\0" not in id_])
+            merge(writer)
+            return found
 
     def delete_where(self, where: str) -> list[str]:
         """Delete the documents that match a filter; returns their ids, ascending.
@@ -226,7 +239,47 @@ class Index:
         """
         compiled = compile_where(where)
         with Writer(self.folder) as writer:
-            return writer.delete_where(compiled)
+            found = writer.delete_where(compiled)
+            merge(writer)
+            return found
+
+    def compact(self) -> int:
+        """Merge all segments into one without what was deleted, and give the space back.
+
+        Searches go on meanwhile, and their answers stay the same.
+
+        Returns:
+            How many segments were merged, 0 where there was nothing to do.
+
+        Raises:
+            IndexLockedError; StorageError: the disk is full, the index is as before;
+            DamagedIndexError: a file of a segment is not as it was written.
+        """
+        with Writer(self.folder) as writer:
+            return compact(writer)
+
+    def plan(self, structures: StructureSettings) -> Choice:
+        """What `rebuild` would build of all live passages, why, and what it would take.
+
+        Raises:
+            ConfigError: FAISS does not know the structure.
+        """
+        with self._reader.snapshot() as snapshot:
+            return structures.choice(snapshot.statistics.passages, self.encoder_spec.dimensions)
+
+    def rebuild(self, structures: StructureSettings) -> int:
+        """Give all segments another search structure, and merge them; nothing is encoded.
+
+        Returns:
+            How many segments were read.
+
+        Raises:
+            ConfigError: FAISS does not know the structure, or cannot build it of these vectors.
+            MissingExtraError: FAISS is not installed.
+            What `compact` raises.
+        """
+        with Writer(self.folder) as writer:
+            return rebuild(writer, structures)
 
     def search(
         self,
@@ -347,6 +400,7 @@ class Index:
                 },
                 "analyzer": self.analyzer.settings.to_json(),
                 "long_texts": asdict(self.passages),
+                "structures": self.structures.to_json(),
                 "mean_passage_terms": round(snapshot.statistics.mean_length, 3),
                 "bytes": size_on_disk(self.folder),
             }
@@ -377,6 +431,6 @@ def _describe(segment: Segment) -> dict[str, Any]:
     return {
         "segment": segment.number,
         "passages": len(segment.ids),
-        "structure": "flat",
+        **segment.structure.to_json(),
         "bytes": size_on_disk(segment.folder),
     }

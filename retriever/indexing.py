@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.writer import NewDocument, Writer, metadata_json
+from indexes.document_rows import NewDocument, metadata_json
+from indexes.maintenance import merge
+from indexes.writer import Writer
 from retriever.analysis import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.metadata import document_fault
@@ -122,6 +124,7 @@ class Indexer:
                     self._consider(chunk)
             self._consider(chunk)
             self._flush()
+            merge(self._writer)
         except SourceError:
             self._consider(chunk)
             self._flush()
@@ -175,6 +178,7 @@ class Indexer:
             or time.monotonic() - self._committed_at >= self._commit.seconds
         ):
             self._write()
+            merge(self._writer)
 
     def _count(self, *, added: bool) -> None:
         if added:

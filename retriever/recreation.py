@@ -18,6 +18,7 @@ from indexes.replacement import (
     recover_replacement,
     replace_folder,
 )
+from indexes.segment_structure import StructureSettings
 from retriever.analysis import AnalyzerSettings
 from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError, NotAnIndexError
@@ -35,6 +36,7 @@ def recreated(
     *,
     analyzer: AnalyzerSettings | None = None,
     passages: PassageSettings | None = None,
+    structures: StructureSettings | None = None,
 ) -> Iterator[Index]:
     """Build an index anew beside the old one, which it replaces when the block ends well.
 
@@ -52,7 +54,9 @@ def recreated(
     folder, choice = own_name(folder), choice or ModelChoice()
     recover_replacement(folder)
     if not folder.is_dir() or not any(folder.iterdir()):
-        with Index.create(folder, choice, analyzer=analyzer, passages=passages) as index:
+        with Index.create(
+            folder, choice, analyzer=analyzer, passages=passages, structures=structures
+        ) as index:
             yield index
         return
     strangers = foreign_files(folder)
@@ -76,6 +80,7 @@ def recreated(
             "weights": choice.weights(),
             "analyzer": (analyzer or AnalyzerSettings()).to_json(),
             "passages": asdict(passages or PassageSettings()),
+            "structures": (structures or StructureSettings()).to_json(),
         }
     )
     marker = new / _MARKER
@@ -86,7 +91,9 @@ def recreated(
                 shutil.rmtree(new, ignore_errors=True)
             new.mkdir(exist_ok=True)
             marker.write_text(begun_with)
-        with Index.create(new, choice, analyzer=analyzer, passages=passages) as index:
+        with Index.create(
+            new, choice, analyzer=analyzer, passages=passages, structures=structures
+        ) as index:
             yield index
         with storage_errors(folder):
             marker.unlink()

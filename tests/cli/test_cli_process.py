@@ -23,7 +23,21 @@ GROUPS = {
     "tune": ["layers"],
     "inspect": ["layers", "words", "weights", "sensitivity"],
 }
-TOP = ["index", "query", "delete", "info", "verify", "encode", *GROUPS]
+TOP = [
+    "index",
+    "query",
+    "delete",
+    "compact",
+    "rebuild",
+    "info",
+    "verify",
+    "encode",
+    "export",
+    "import",
+    "snapshot",
+    "reindex",
+    *GROUPS,
+]
 COMMANDS = [*TOP, *(f"{group} {name}" for group, names in GROUPS.items() for name in names)]
 HEAVY = ["torch", "faiss", "transformers", "numpy", "pyarrow", "tqdm", "huggingface_hub"]
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")

@@ -30,11 +30,14 @@ SWEPT = {
     "create": ({}, Operation("add", DOCUMENTS)),
     "add": (DOCUMENTS, Operation("add", CHANGED)),
     "delete": (DOCUMENTS, Operation("delete", gone=("d0", "d2"))),
+    "merge": (DOCUMENTS, Operation("delete", gone=("d0", "d1", "d2"))),
+    "compact": (DOCUMENTS, Operation("compact")),
     "recreate": (DOCUMENTS, Operation("recreate", CHANGED)),
 }
 STORAGE = (
-    *("database.py", "durable.py", "lock.py", "recreation.py"),
-    *("replacement.py", "segment.py", "writer.py"),
+    *("database.py", "durable.py", "lock.py", "recreation.py", "replacement.py", "segment.py"),
+    *("writer.py", "document_rows.py", "live.py", "maintenance.py", "merging.py"),
+    *("postings_merge.py", "growing_array.py"),
 )
 
 
@@ -103,7 +106,14 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(
     template = tmp_path / "template"
     template.mkdir()
     if before:
-        Operation("add", before).perform(template / "index")
+        # Two segments, one with a deleted passage.
+        first = dict(list(before.items())[:1])
+        for operation_before in (
+            Operation("add", first),
+            Operation("add", {**before, "d9": ("gone", 1)}),
+            Operation("delete", gone=("d9",)),
+        ):
+            operation_before.perform(template / "index")
     shutil.copytree(template, tmp_path / "whole")
     status, lines = in_child(tmp_path / "whole" / "index", operation, -1, kill)
     assert status == 0

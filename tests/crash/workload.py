@@ -96,7 +96,7 @@ class Operation:
     """One step of the workload.
 
     Attributes:
-        kind: ``add``, ``stream``, ``update``, ``delete``, ``where`` or ``recreate``.
+        kind: ``add``, ``stream``, ``delete``, ``where``, ``compact`` or ``recreate``.
         put: documents that it writes.
         gone: ids that it deletes.
     """
@@ -111,6 +111,8 @@ class Operation:
             return [before, dict(self.put)]
         if self.kind in ("delete", "where"):
             return [before, {id_: kept for id_, kept in before.items() if id_ not in self.gone}]
+        if self.kind == "compact":
+            return [before]
         size = len(self.put) if self.kind == "add" else GROUP
         states, documents = [before], list(self.put.items())
         for first in range(0, len(documents), size):
@@ -123,7 +125,9 @@ class Operation:
                 index.add(self._documents(), commit=STREAMED, prune=True)
             return
         with Index.create(folder) as index:
-            if self.kind == "delete":
+            if self.kind == "compact":
+                index.compact()
+            elif self.kind == "delete":
                 index.delete(self.gone)
             elif self.kind == "where":
                 # Every id that is to go, told by its number.
@@ -183,6 +187,7 @@ def operations() -> list[Operation]:
         }
         planned.append(Operation("add", mixed))
         contents = planned[-1].steps(contents)[-1]
+        planned.append(Operation("compact"))
         plan("recreate", len(contents) // 2)
     return planned
 

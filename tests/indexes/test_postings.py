@@ -12,8 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexes.errors import DamagedIndexError
-from indexes.postings import Postings, PostingsBuilder
+from indexes.postings import (
+    COUNTS,
+    FREQUENCIES,
+    LENGTHS,
+    OFFSETS,
+    POSITIONS,
+    TERMS,
+    Postings,
+    PostingsBuilder,
+)
 
+NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
 PASSAGES = [["a", "b", "a"], [], ["b", "é", "日本"], ["a"]]
 # Any code point at all, lone surrogates and the empty string included.
 ANY_TERM = st.text(st.characters(codec=None), max_size=4)
@@ -84,18 +94,13 @@ def test_segments_without_passages_or_without_words_can_be_stored(passages, tmp_
     assert found(postings, "") == expected(passages, "")
 
 
-def test_write_names_exactly_the_files_it_made(tmp_path):
-    names = Postings.build(PASSAGES).write(tmp_path)
-    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
-
-
 def test_reopened_postings_can_be_written_again_unchanged(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
     second.mkdir()
-    names = Postings.build(PASSAGES).write(first)
+    Postings.build(PASSAGES).write(first)
     Postings.open(first).write(second)
-    for name in names:
+    for name in NAMES:
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
@@ -104,9 +109,6 @@ def test_opened_arrays_cannot_be_changed(tmp_path):
     positions, _ = postings.lookup("a")
     with pytest.raises(ValueError, match="read-only"):
         positions[0] = 1
-
-
-NAMES = Postings.build(PASSAGES).write(Path(tempfile.mkdtemp()))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,9 +147,9 @@ def test_files_of_different_segments_do_not_go_together(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
     second.mkdir()
-    names = Postings.build(PASSAGES).write(first)
+    Postings.build(PASSAGES).write(first)
     Postings.build([*PASSAGES, ["new", "words"]]).write(second)
-    for name in names:
+    for name in NAMES:
         content = (first / name).read_bytes()
         (first / name).write_bytes((second / name).read_bytes())
         with pytest.raises(DamagedIndexError):

@@ -20,6 +20,7 @@ from index_samples import (
     texts_in,
 )
 
+import indexes.live
 import indexes.snapshot
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.replacement import replace_folder
@@ -237,7 +238,7 @@ def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
             replace_folder(new, index)
         return open_segment(folder, *key)
 
-    monkeypatch.setattr(indexes.snapshot, "open_segment", replace_then_open)
+    monkeypatch.setattr(indexes.live, "open_segment", replace_then_open)
     assert texts(index) == {"z": "zest"}
 
 

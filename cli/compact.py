@@ -1,0 +1,42 @@
+"""`retriever compact`: make an index as small and quick as it can be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cli.options import index_option, json_option
+
+
+@click.command("compact")
+@index_option
+@json_option
+def command(folder: Path, as_json: bool) -> None:
+    """Merge all segments into one, and drop deleted passages from the disk.
+
+    Answers stay the same, and searches go on meanwhile. For a while the disk needs room for a
+    second copy.
+    """
+    from cli.progress import human_bytes
+    from retriever.index import Index
+
+    with Index.open(folder) as index:
+        before = index.info()
+        merged = index.compact()
+        after = index.info()
+    if as_json:
+        facts = {
+            "merged_segments": merged,
+            "dropped_passages": before["deleted_passages"] - after["deleted_passages"],
+            "bytes_before": before["bytes"],
+            "bytes": after["bytes"],
+        }
+        click.echo(json.dumps(facts))
+        return
+    dropped = before["deleted_passages"] - after["deleted_passages"]
+    click.echo(
+        f"{folder}: {merged} segments merged, {dropped:,} deleted passages dropped, "
+        f"{human_bytes(before['bytes'])} before, {human_bytes(after['bytes'])} now"
+    )

@@ -1,0 +1,94 @@
+"""The rows of documents in SQLite, as a writer changes them inside its transactions."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from indexes.checksum import document_checksum
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document ready to be committed.
+
+    Attributes:
+        id: the user's id; an existing document with it is replaced.
+        metadata: JSON object.
+        hash: of title and text; equal hashes need no new encoding.
+        spans: (start, stop) character offsets into `text`, one pair a passage, at least one.
+    """
+
+    id: str
+    title: str | None
+    text: str
+    metadata: Mapping[str, Any]
+    hash: bytes
+    spans: Sequence[tuple[int, int]]
+
+
+def insert_document(connection: sqlite3.Connection, document: NewDocument, passage: int) -> int:
+    """Store a document, its passages numbered from `passage` on; returns its row's number."""
+    passages = [(passage + i, *span) for i, span in enumerate(document.spans)]
+    row = (
+        document.id,
+        document.title,
+        document.text,
+        metadata_json(document.metadata),
+        document.hash,
+    )
+    cursor = connection.execute(
+        "INSERT INTO documents (id, title, text, metadata, hash, checksum) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (*row, document_checksum(*row, passages)),
+    )
+    doc = cursor.lastrowid
+    assert doc is not None
+    connection.executemany(
+        "INSERT INTO passages VALUES (?, ?, ?, ?)",
+        [(id_, doc, start, stop) for id_, start, stop in passages],
+    )
+    return doc
+
+
+def replace_metadata(connection: sqlite3.Connection, id_: str, metadata: str) -> None:
+    """Give a stored document other metadata; an id that is not stored is passed over."""
+    row = connection.execute(
+        "SELECT doc, title, text, hash FROM documents WHERE id = ?", (id_,)
+    ).fetchone()
+    if row is None:
+        return
+    doc, title, text, content_hash = row
+    passages = connection.execute(
+        "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+    ).fetchall()
+    checksum = document_checksum(id_, title, text, metadata, content_hash, passages)
+    connection.execute(
+        "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?",
+        (metadata, checksum, doc),
+    )
+
+
+def bury(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
+    """Delete documents, and leave a tombstone for each of their passages."""
+    wanted = (json.dumps(list(ids)),)
+    chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+    connection.execute(
+        f"INSERT INTO tombstones SELECT passage FROM passages WHERE doc IN ({chosen})",  # noqa: S608
+        wanted,
+    )
+    connection.execute(f"DELETE FROM documents WHERE doc IN ({chosen})", wanted)  # noqa: S608
+
+
+def metadata_json(metadata: Mapping[str, Any]) -> str:
+    """Metadata as it is stored: equal objects have equal text.
+
+    Raises:
+        TypeError, ValueError: a value that JSON does not have, such as NaN.
+    """
+    return json.dumps(
+        metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )

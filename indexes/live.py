@@ -1,0 +1,77 @@
+"""The segments that a commit names, and which of their passages are not deleted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25 import SearchableSegment
+from indexes.segment import Segment, open_segment
+
+# Which segment, as SQLite names it: its number and the SHA-256 of its manifest.
+Named = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSegment(SearchableSegment):
+    """A segment as one commit sees it: its files, and which of its passages are not deleted."""
+
+    segment: Segment
+
+    @property
+    def dead(self) -> int:
+        """How many of its passages are deleted."""
+        return 0 if self.alive is None else int(np.count_nonzero(~self.alive))
+
+
+def live_segments(
+    folder: Path, connection: sqlite3.Connection, opened: Mapping[Named, Segment] | None = None
+) -> tuple[LiveSegment, ...]:
+    """The live segments in ascending order of the ids of their passages.
+
+    Args:
+        folder: of the index.
+        connection: inside a transaction, or of the one writer.
+        opened: segments that need not be opened again.
+
+    Raises:
+        DamagedIndexError: a file of a segment is missing or altered.
+    """
+    named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
+    tombstones = np.fromiter(
+        (row[0] for row in connection.execute("SELECT passage FROM tombstones ORDER BY passage")),
+        np.int64,
+    )
+    segments = [(opened or {}).get(one) or open_segment(folder, *one) for one in named]
+    # A merged segment has a higher number than newer passages may have.
+    segments.sort(key=lambda segment: int(segment.ids[0]) if len(segment.ids) else -1)
+    return tuple(
+        LiveSegment(
+            postings=segment.postings, alive=_alive(segment.ids, tombstones), segment=segment
+        )
+        for segment in segments
+    )
+
+
+def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `ids` occur in `wanted`; both int64 and ascending. Returns bool of ids' shape."""
+    if len(wanted) == 0:
+        return np.zeros(len(ids), np.bool_)
+    where = np.searchsorted(wanted, ids)
+    where[where == len(wanted)] = 0
+    return np.asarray(wanted[where] == ids)
+
+
+def _alive(ids: NDArray[np.int64], tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    dead = tombstones
+    if len(ids):
+        low, high = np.searchsorted(tombstones, [ids[0], ids[-1] + 1])
+        dead = tombstones[low:high]
+    if len(dead) == 0:
+        return None
+    return ~contained(ids, dead)

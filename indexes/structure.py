@@ -1,0 +1,236 @@
+"""The FAISS structure of a segment as one file, made once and memory-mapped to be searched.
+
+The file is what FAISS writes, then 1,024 bytes of JSON that say what it is. They hold a CRC-32 of
+every byte that FAISS follows without looking: sizes, centroids, tables, the links of a graph. Codes
+and ids at the end of the file are left out, so that opening reads none of them: any code is a
+vector, only a worse one, and an id that does not exist is found when it is returned. All scores
+come from the kept vectors. `retriever verify` checks the whole file.
+
+FAISS itself is loaded with the first search, which is also when the sum is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.durable import storage_errors
+from indexes.errors import FormatVersionError
+from indexes.faiss_library import load_faiss
+from indexes.mapping import damaged
+from indexes.structure_build import build_index
+from indexes.structure_choice import FLAT, StructureSpec
+from indexes.structure_search import Searcher, code_bytes, unwrap
+
+_TRAILER_BYTES = 1024
+_NUMBERS = ("passages", "dimensions", "bytes", "guarded")
+_CHUNK = 1 << 20
+# Types whose lists, or vectors, are the end of the file and hold nothing that FAISS follows.
+_LISTS_AT_THE_END = ("IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQ")
+_CODES_AT_THE_END = ("IndexHNSWFlat", "IndexHNSWSQ")
+_LIST_ID_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StructureFacts:
+    """What the end of a structure file says of the rest.
+
+    Attributes:
+        name, factory: see `indexes.structure_choice.StructureSpec`.
+        passages: how many vectors the file holds.
+        dimensions: of each vector.
+        bytes: how long what FAISS wrote is.
+        guarded: how many of them, from the start, the sum covers.
+        faiss: the release that wrote the file.
+    """
+
+    name: str
+    factory: str
+    passages: int
+    dimensions: int
+    bytes: int
+    guarded: int
+    faiss: str
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure file, opened. One object serves one thread.
+
+    Attributes:
+        path: the file.
+        facts: what it holds.
+        crc32: of the facts and of the bytes guarded.
+    """
+
+    path: Path
+    facts: StructureFacts
+    crc32: int
+
+    def search(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: NDArray[np.bool_] | None = None,
+        effort: int | None = None,
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """About the `k` vectors of largest inner product for each query.
+
+        See `indexes.structure_search.Searcher.search`; raises what `efforts` raises as well.
+        """
+        return self._searcher.search(vectors, queries, k, allowed, effort)
+
+    @property
+    def efforts(self) -> tuple[int, ...]:
+        """Search efforts worth trying, ascending; see `indexes.structure_search.Searcher`.
+
+        Raises:
+            DamagedIndexError: the file is not as it was written.
+            FormatVersionError: another release of FAISS wrote it, which this one cannot read.
+            MissingExtraError: FAISS is not installed.
+        """
+        return self._searcher.efforts
+
+    @property
+    def default_effort(self) -> int:
+        """The effort where none is given; raises as `efforts` does."""
+        return self._searcher.default_effort
+
+    @cached_property
+    def _searcher(self) -> Searcher:
+        faiss = load_faiss()
+        with storage_errors(self.path):
+            if _crc32(self.path, self.facts) != self.crc32:
+                raise damaged(self.path, "its content is not what was written (CRC-32 differs)")
+        # Before FAISS 1.11 there was no mapping but of inverted lists.
+        mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)
+        try:
+            index = faiss.read_index(os.fspath(self.path), mapped)
+        except RuntimeError as error:
+            raise FormatVersionError(
+                f"{self.path}: FAISS {self.facts.faiss} wrote it, and FAISS {faiss.__version__} "
+                "cannot read it; install that release or build the structure again"
+            ) from error
+        found, expected = (index.ntotal, index.d), (self.facts.passages, self.facts.dimensions)
+        if found != expected:
+            raise damaged(self.path, _other_vectors(expected, found))
+        return Searcher(index, self.path)
+
+
+def write_structure(
+    path: Path, vectors: NDArray[np.float32], spec: StructureSpec, seed: int = 0
+) -> None:
+    """Build a structure from the vectors of a segment and write it; not flushed to the disk.
+
+    Args:
+        path: the file to make; an existing one is replaced.
+        vectors: (n, d) float32, C-contiguous; may be memory-mapped.
+        spec: as `indexes.structure_choice.resolve` gives it for n and d; not `flat`.
+        seed: equal vectors, seed, FAISS and one thread give equal files.
+
+    Raises:
+        ConfigError: FAISS cannot build it.
+        MissingExtraError: FAISS is not installed.
+        StorageError: the disk is full or the folder cannot be written; the file is removed.
+        ValueError: `spec` is flat, which has no file.
+    """
+    if spec.name == FLAT:
+        raise ValueError("flat has no file: the vectors themselves are scanned")
+    faiss = load_faiss()
+    index = build_index(vectors, spec, seed)
+    with storage_errors(path):
+        try:
+            with path.open("wb") as file:
+                # FAISS's own writer loses the reason when the disk is full.
+                faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _CHUNK))
+                size = file.tell()
+            facts = StructureFacts(
+                spec.name,
+                spec.factory,
+                len(vectors),
+                vectors.shape[1],
+                size,
+                size - _unguarded(faiss, index),
+                faiss.__version__,
+            )
+            trailer = {**asdict(facts), "crc32": _crc32(path, facts)}
+            with path.open("ab") as file:
+                file.write(json.dumps(trailer).encode().ljust(_TRAILER_BYTES))
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def open_structure(path: Path, passages: int, dimensions: int) -> Structure:
+    """Open a structure file; reads its last kilobyte alone.
+
+    Args:
+        path: a file of `write_structure`.
+        passages: how many vectors it must hold.
+        dimensions: that they must have.
+
+    Raises:
+        DamagedIndexError: the file is missing, of another form, or of other vectors.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < _TRAILER_BYTES:
+                raise damaged(path, f"expected {_TRAILER_BYTES} bytes or more, found {size}")
+            file.seek(size - _TRAILER_BYTES)
+            trailer = file.read()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+    try:
+        held = json.loads(trailer)
+        crc32 = int(held.pop("crc32"))
+        numbers = {key: int(held[key]) for key in _NUMBERS}
+        facts = StructureFacts(**{**held, **numbers})
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise damaged(path, "it does not end as a structure does") from error
+    if size != facts.bytes + _TRAILER_BYTES:
+        raise damaged(path, f"expected {facts.bytes + _TRAILER_BYTES} bytes, found {size}")
+    found, expected = (facts.passages, facts.dimensions), (passages, dimensions)
+    if found != expected:
+        raise damaged(path, _other_vectors(expected, found))
+    return Structure(path, facts, crc32)
+
+
+def _other_vectors(expected: tuple[int, int], found: tuple[int, int]) -> str:
+    return (
+        f"expected {expected[0]} vectors of {expected[1]} dimensions, "
+        f"found {found[0]} of {found[1]}"
+    )
+
+
+def _crc32(path: Path, facts: StructureFacts) -> int:
+    """CRC-32 of what the end of the file says and of the bytes that it says to check."""
+    total = zlib.crc32(json.dumps(asdict(facts)).encode())
+    left = min(facts.guarded, facts.bytes)
+    with path.open("rb") as file:
+        while left and (chunk := file.read(min(left, _CHUNK))):
+            total = zlib.crc32(chunk, total)
+            left -= len(chunk)
+    return total
+
+
+def _unguarded(faiss: Any, index: Any) -> int:
+    """How many bytes at the end of what FAISS writes can hold anything without harm."""
+    if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
+        return 0
+    core = unwrap(index)[1]
+    kind = type(core).__name__
+    if kind in _LISTS_AT_THE_END:
+        return int(index.ntotal) * (code_bytes(core) + _LIST_ID_BYTES)
+    if kind in _CODES_AT_THE_END:
+        return int(index.ntotal) * code_bytes(core)
+    return 0

@@ -1,0 +1,330 @@
+"""Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
+
+What comes back is held to the contract of `indexes.dense.search_flat`, whatever the type of the
+structure: a filter acts before the choice of the best, and wherever the structure cannot be sure
+to have found enough, the exact scan answers.
+
+Inverted lists are read in the order of their centroids, those without an allowed vector left out,
+until as many allowed vectors were met as a search without a filter meets. That is a search of the
+allowed vectors alone: neither the share of them nor where they lie takes recall away.
+
+A graph, and any other type, is asked for more neighbours than wanted, and the filter chooses among
+them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
+if there are not, the exact scan answers. A filter inside the walk through a graph gives no such
+sign, and loses neighbours without one where the allowed vectors lie apart from the query.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.dense import search_flat
+from indexes.faiss_library import load_faiss
+from indexes.mapping import damaged
+
+# Candidates re-scored for each result, by how much of a vector the codes keep.
+_WHOLE, _BYTES, _COARSE = 1, 2, 10
+# So many vectors are scanned for what one candidate costs: in a graph, to compare the links of a
+# node with the query; elsewhere, to fetch and re-score it.
+_SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
+_QUERY_BLOCK = 32
+_GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
+_GRAPH_DEFAULT = 128
+_OTHER_EFFORTS = (1, 2, 4, 8, 16)
+_OTHER_DEFAULT = 4
+
+
+class Searcher:
+    """A FAISS index over the vectors of one segment, ready to be searched.
+
+    Attributes:
+        efforts: the search efforts worth trying, ascending: numbers of lists read (nprobe) for
+            inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
+            the candidates re-scored for any other type.
+        default_effort: what is used where none is given.
+
+    Args:
+        index: a trained FAISS index of n vectors of d dimensions, by inner product.
+        path: the file that it was read from, for errors.
+    """
+
+    def __init__(self, index: Any, path: Path) -> None:
+        self._index = index  # owns what the core points to
+        self._path = path
+        self._transforms, self._core = unwrap(index)
+        self._oversampling = _oversampling(index.d, self._transforms, self._core)
+        faiss = load_faiss()
+        self._lists = isinstance(self._core, faiss.IndexIVF)
+        self._graph = isinstance(self._core, faiss.IndexHNSW)
+        self.efforts: tuple[int, ...] = _OTHER_EFFORTS
+        self.default_effort = _OTHER_DEFAULT
+        if self._lists:
+            lists = int(self._core.nlist)
+            powers = (2**exponent for exponent in range(lists.bit_length()))
+            self.efforts = (*(power for power in powers if power < lists), lists)
+            self.default_effort = min(lists, math.ceil(2 * math.sqrt(lists)))
+        elif self._graph:
+            self.efforts, self.default_effort = _GRAPH_EFFORTS, _GRAPH_DEFAULT
+
+    def search(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: NDArray[np.bool_] | None = None,
+        effort: int | None = None,
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """About the `k` vectors of largest inner product for each query.
+
+        Args:
+            vectors: (n, d) float32, C-contiguous: the vectors that the structure was built from.
+            queries: (q, d) float32.
+            k: at least 1; may exceed n.
+            allowed: (n,) bool, or None for all; only these can be returned.
+            effort: at least 1, see `efforts`; None for `default_effort`.
+
+        Returns:
+            For each query (positions int64, scores float32), exactly min(k, allowed) entries
+            (fewer only where vectors or queries hold NaN). Each score is the inner product with
+            the kept vector. Higher scores first; among equal scores of candidates the lower
+            position first.
+
+        Raises:
+            DamagedIndexError: the structure holds a position that does not exist.
+            MissingExtraError: FAISS is not installed.
+            ValueError: shapes that do not fit, or an effort below 1.
+        """
+        queries = self._checked(vectors, queries, effort)
+        permitted = len(vectors) if allowed is None else int(np.count_nonzero(allowed))
+        if permitted == len(vectors):
+            allowed = None
+        candidates = None
+        if permitted and len(queries):
+            wanted = self._oversampling * (k if self._oversampling == _WHOLE else max(k, 10))
+            candidates = self._candidates(
+                queries, wanted, allowed, permitted, effort or self.default_effort
+            )
+        if candidates is None:
+            return search_flat(vectors, queries, k, allowed)
+        found = [
+            _rescored(vectors, query, positions, k)
+            for query, positions in zip(queries, candidates, strict=True)
+        ]
+        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, permitted)]
+        if short:
+            exact = search_flat(vectors, queries[short], k, allowed)
+            for i, answer in zip(short, exact, strict=True):
+                found[i] = answer
+        return found
+
+    def _checked(
+        self, vectors: NDArray[np.float32], queries: NDArray[np.float32], effort: int | None
+    ) -> NDArray[np.float32]:
+        n, d = self._index.ntotal, self._index.d
+        if vectors.shape != (n, d):
+            raise ValueError(f"expected vectors of shape {(n, d)}, found {vectors.shape}")
+        if queries.ndim != 2 or queries.shape[1] != d:
+            raise ValueError(f"expected queries of shape (q, {d}), found {queries.shape}")
+        if effort is not None and effort < 1:
+            raise ValueError(f"expected an effort of at least 1, found {effort}")
+        return np.ascontiguousarray(queries, np.float32)
+
+    def _candidates(
+        self,
+        queries: NDArray[np.float32],
+        wanted: int,
+        allowed: NDArray[np.bool_] | None,
+        permitted: int,
+        effort: int,
+    ) -> list[NDArray[np.int64]] | None:
+        """For each query, allowed positions, ascending: about the `wanted` nearest, or too few.
+
+        None where the exact scan is cheaper, or the type cannot do it.
+        """
+        try:
+            if self._lists:
+                return self._from_lists(queries, wanted, allowed, permitted, effort)
+            return self._from_neighbours(queries, wanted, allowed, permitted, effort)
+        except RuntimeError:  # FAISS: this type takes no such parameters
+            return None
+
+    def _from_lists(
+        self,
+        queries: NDArray[np.float32],
+        wanted: int,
+        allowed: NDArray[np.bool_] | None,
+        permitted: int,
+        effort: int,
+    ) -> list[NDArray[np.int64]] | None:
+        n, lists = self._index.ntotal, self._core.nlist
+        # How many vectors a search without a filter meets.
+        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
+        if permitted <= max(met // 4, 2 * wanted):
+            return None
+        faiss = load_faiss()
+        turned = self._transformed(queries)
+        if allowed is None:
+            probes = min(lists, max(effort, math.ceil(met * lists / n)))
+            parameters = faiss.SearchParametersIVF(nprobe=probes)
+            rows = self._core.search(turned, wanted, params=parameters)[1]
+            return [self._positions(row) for row in rows]
+        held = self._allowed_per_list(allowed)
+        selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        found: list[NDArray[np.int64]] = []
+        for start in range(0, len(turned), _QUERY_BLOCK):
+            block = np.ascontiguousarray(turned[start : start + _QUERY_BLOCK])
+            nearness, order = self._core.quantizer.search(block, lists)
+            counts = np.where(order >= 0, held[order], 0)
+            read = (counts > 0) & (np.cumsum(counts, axis=1) - counts < met)
+            # The lists to read come first, in their order; -1 fills what is left of a row.
+            first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
+            chosen = np.where(
+                np.take_along_axis(read, first, 1), np.take_along_axis(order, first, 1), -1
+            )
+            near = np.take_along_axis(nearness, first, 1)
+            rows = self._read_lists(faiss, block, wanted, chosen, near, selector)
+            found.extend(self._positions(row) for row in rows)
+        # A type that ignores the filter would give other positions too.
+        return found if all(allowed[positions].all() for positions in found) else None
+
+    def _read_lists(
+        self,
+        faiss: Any,
+        queries: NDArray[np.float32],
+        wanted: int,
+        lists: NDArray[np.int64],
+        nearness: NDArray[np.float32],
+        selector: Any,
+    ) -> NDArray[np.int64]:
+        """(q, wanted) int64: the best in these lists, (q, p) int64, -1 for none."""
+        lists, nearness = np.ascontiguousarray(lists), np.ascontiguousarray(nearness)
+        scores = np.empty((len(queries), wanted), np.float32)
+        positions = np.full((len(queries), wanted), -1, np.int64)
+        # The method's Python form takes neither parameters nor a number of lists of one's own.
+        self._core.search_preassigned_c(
+            len(queries),
+            faiss.swig_ptr(queries),
+            wanted,
+            faiss.swig_ptr(lists),
+            faiss.swig_ptr(nearness),
+            faiss.swig_ptr(scores),
+            faiss.swig_ptr(positions),
+            False,
+            faiss.SearchParametersIVF(sel=selector, nprobe=lists.shape[1]),
+        )
+        return positions
+
+    def _from_neighbours(
+        self,
+        queries: NDArray[np.float32],
+        wanted: int,
+        allowed: NDArray[np.bool_] | None,
+        permitted: int,
+        effort: int,
+    ) -> list[NDArray[np.int64]] | None:
+        n = self._index.ntotal
+        if not self._graph:
+            wanted *= effort
+        asked = wanted if allowed is None else math.ceil(1.5 * wanted * n / permitted) + 32
+        if permitted <= asked * (_SCAN_PER_STEP if self._graph else _SCAN_PER_CANDIDATE):
+            return None
+        parameters = None
+        if self._graph:
+            parameters = load_faiss().SearchParametersHNSW(efSearch=max(effort, asked))
+        rows = self._core.search(self._transformed(queries), asked, params=parameters)[1]
+        found = [self._positions(row) for row in rows]
+        if allowed is None:
+            return found
+        chosen = [positions[allowed[positions]] for positions in found]
+        # Where they may not be the best, none are given, so that the exact scan answers.
+        return [positions if len(positions) >= wanted else positions[:0] for positions in chosen]
+
+    def _transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        for transform in self._transforms:
+            queries = transform.apply(queries)
+        return queries
+
+    def _positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions that FAISS returned, ascending, each once, without -1."""
+        positions = np.unique(row[row != -1])
+        if len(positions) and (positions[0] < 0 or positions[-1] >= self._index.ntotal):
+            raise damaged(self._path, "it holds a passage that its segment does not have")
+        return positions
+
+    def _allowed_per_list(self, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(lists,) int64: how many allowed vectors each list holds."""
+        lists = self._core.nlist
+        if 2 * np.count_nonzero(allowed) <= len(allowed):
+            return np.bincount(self._list_of[allowed], minlength=lists)
+        everything, barred = self._list_sizes, self._list_of[~allowed]
+        return everything - np.bincount(barred, minlength=lists)
+
+    @cached_property
+    def _list_sizes(self) -> NDArray[np.int64]:
+        return np.bincount(self._list_of, minlength=self._core.nlist)
+
+    @cached_property
+    def _list_of(self) -> NDArray[np.int32]:
+        """(n,) int32: the list that holds each position."""
+        faiss = load_faiss()
+        held = np.full(self._index.ntotal, -1, np.int32)
+        inverted = self._core.invlists
+        for number in range(self._core.nlist):
+            size = inverted.list_size(number)
+            if size:
+                ids = self._positions(faiss.rev_swig_ptr(inverted.get_ids(number), size))
+                held[ids] = number
+        if (held < 0).any():
+            # Only a type that stores equal vectors once leaves some out; it takes no filter.
+            raise RuntimeError("not every position is in a list")
+        return held
+
+
+def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
+    """The transforms before the part of a FAISS index that finds candidates, and that part.
+
+    A refinement by FAISS is left out: candidates are re-scored from the kept vectors anyway.
+    """
+    faiss = load_faiss()
+    transforms: list[Any] = []
+    while True:
+        index = faiss.downcast_index(index)
+        if isinstance(index, faiss.IndexPreTransform):
+            transforms.extend(index.chain.at(i) for i in range(index.chain.size()))
+            index = index.index
+        elif isinstance(index, faiss.IndexRefine):
+            index = index.base_index
+        else:
+            return tuple(transforms), index
+
+
+def code_bytes(core: Any) -> int:
+    """Bytes that a FAISS index without wrappers keeps of a vector; 0 where it does not say."""
+    holder = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
+    return int(getattr(holder, "code_size", 0))
+
+
+def _oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
+    kept = code_bytes(core)
+    if any(transform.d_out < transform.d_in for transform in transforms) or kept < d:
+        return _COARSE
+    return _WHOLE if kept >= 4 * d else _BYTES
+
+
+def _rescored(
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    positions: NDArray[np.int64],
+    k: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    scores = (vectors[positions].astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+    # The exact scan returns nothing whose score is not a number.
+    positions, scores = positions[~np.isnan(scores)], scores[~np.isnan(scores)]
+    best = np.argsort(-scores, kind="stable")[:k]
+    return positions[best], scores[best]

@@ -1,0 +1,44 @@
+"""Vectors in clusters, and structures over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.structure import Structure, open_structure, write_structure
+from indexes.structure_choice import resolve
+
+Vectors = NDArray[np.float32]
+
+
+def clustered(n: int, d: int, *, unit: bool = True) -> tuple[Vectors, NDArray[np.int64], Vectors]:
+    """n vectors, the cluster (of 100) of each, and 60 queries near clusters 0 to 49."""
+    chance = np.random.default_rng(11)
+    centres = chance.standard_normal((100, d))
+    cluster = chance.integers(0, 100, n)
+    vectors = centres[cluster] + 0.4 * chance.standard_normal((n, d))
+    if unit:
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    else:
+        vectors *= np.exp(0.3 * chance.standard_normal((n, 1)))
+    queries = centres[np.arange(60) % 50] + 0.5 * chance.standard_normal((60, d))
+    return vectors.astype(np.float32), cluster, queries.astype(np.float32)
+
+
+def build(path: Path, vectors: Vectors, name: str) -> Structure:
+    spec = resolve(name, *vectors.shape, None).spec
+    write_structure(path, vectors, spec)
+    return open_structure(path, *vectors.shape)
+
+
+def best(
+    vectors: Vectors, query: Vectors, k: int, allowed: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """The positions of the k allowed vectors of largest inner product, by brute force."""
+    scores = vectors.astype(np.float64) @ query.astype(np.float64)
+    if allowed is not None:
+        scores[~allowed] = -np.inf
+    order = np.argsort(-scores, kind="stable")
+    return order[: k if allowed is None else min(k, int(allowed.sum()))]

@@ -1,0 +1,240 @@
+"""A copy of an index made while others work on it: one commit, verified, or nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+
+import pytest
+from index_samples import SETTINGS, commit, document, make_index
+
+import indexes.backup
+from indexes.backup import snapshot_index
+from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
+from indexes.maintenance import compact, merge
+from indexes.replacement import replace_folder
+from indexes.segment import read_manifest
+from indexes.snapshot import Reader
+from indexes.verify import verify
+from indexes.writer import Writer
+
+
+def stored(folder):
+    reader = Reader(folder)
+    try:
+        with reader.snapshot() as snapshot:
+            return {
+                one.id: (
+                    one.text,
+                    one.metadata,
+                    snapshot.vectors([p for p, *_ in one.passages]).tolist(),
+                )
+                for one in snapshot.documents()
+            }
+    finally:
+        reader.close()
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = make_index(
+        tmp_path / "my.index",
+        [document("a", "red apples and pears", {"n": 1}, passages=2), document("b", "stones")],
+        [document("c", "more stones"), document("d", "gone")],
+    )
+    with Writer(folder) as writer:
+        writer.delete(["d"])
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "copy"
+
+
+def test_the_copy_is_sound_and_shares_the_files_that_never_change(folder, target, tmp_path):
+    made = snapshot_index(folder, target)
+    assert verify(target) == []
+    assert stored(target) == stored(folder)
+    assert (made.generation, made.documents, made.segments) == (3, 3, 2)
+    shared = files(folder / "segments")
+    assert (made.linked, made.copied) == (len(shared), 0)
+    for path in shared:
+        assert path.samefile(target / path.relative_to(folder))
+    assert sorted(path.name for path in target.iterdir()) == ["index.sqlite", "segments"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "my.index"]
+
+
+def test_copy_and_index_then_change_apart_from_each_other(folder, target):
+    before = stored(folder)
+    snapshot_index(folder, target)
+    with Writer(folder) as writer:
+        commit(writer, document("e", "new stones"))
+        compact(writer)
+    assert stored(target) == before
+    with Writer(target) as writer:
+        writer.delete(["a"])
+        compact(writer)
+    assert set(stored(folder)) == {"a", "b", "c", "e"}
+    assert verify(folder) == verify(target) == []
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_files_are_copied_where_they_cannot_be_linked(folder, target, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    made = snapshot_index(folder, target)
+    assert (made.linked, made.copied) == (0, len(files(folder / "segments")))
+    shutil.rmtree(folder)
+    assert verify(target) == []
+    assert set(stored(target)) == {"a", "b", "c"}
+
+
+def test_copies_made_while_a_writer_commits_and_merges_are_each_of_one_commit(tmp_path):
+    """Each commit adds a pair and takes one away; a copy that saw half of one would show it."""
+    folder = make_index(tmp_path / "my.index", [document(f"{s}0", f"{s} text") for s in "ab"])
+    stop, failures = threading.Event(), []
+
+    def write():
+        try:
+            with Writer(folder) as writer:
+                number = 1
+                while not stop.is_set():
+                    commit(writer, *(document(f"{s}{number}", f"{s} text") for s in "ab"))
+                    if number > 5:
+                        writer.delete([f"a{number - 5}", f"b{number - 5}"])
+                    merge(writer)
+                    if number % 10 == 0:
+                        compact(writer)
+                    number += 1
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    generations = []
+    try:
+        while len(set(generations)) < 6 and not failures:
+            target = tmp_path / f"copy{len(generations)}"
+            generations.append(snapshot_index(folder, target).generation)
+            assert verify(target) == []
+            found = stored(target)
+            assert {id_[1:] for id_ in found if id_[0] == "a"} == {
+                id_[1:] for id_ in found if id_[0] == "b"
+            }
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures
+    assert generations == sorted(generations)
+
+
+def meanwhile(monkeypatch, change, times=1):
+    """Do something once a commit is chosen and before its files are linked."""
+    done = []
+
+    def read(folder, manifest):
+        if len(done) < times:
+            done.append(1)
+            change()
+        return read_manifest(folder, manifest)
+
+    monkeypatch.setattr(indexes.backup, "read_manifest", read)
+    return done
+
+
+def test_where_a_merge_takes_segments_away_a_later_commit_is_copied(folder, target, monkeypatch):
+    def change():
+        with Writer(folder) as writer:
+            commit(writer, document(f"e{len(done)}", "new stones"))
+            compact(writer)
+
+    done = meanwhile(monkeypatch, change, times=3)
+    made = snapshot_index(folder, target)
+    assert len(done) == 3
+    assert set(stored(target)) == {"a", "b", "c", "e1", "e2", "e3"}
+    assert (made.segments, made.documents) == (1, 6)
+    assert len(files(target / "segments")) == made.linked
+    assert verify(target) == []
+
+
+def test_where_the_index_is_made_anew_meanwhile_the_new_one_is_copied(
+    folder, target, tmp_path, monkeypatch
+):
+    new = make_index(tmp_path / "new", [document("x", "other")])
+    meanwhile(monkeypatch, lambda: replace_folder(new, folder))
+    snapshot_index(folder, target)
+    assert set(stored(target)) == {"x"}
+    assert verify(target) == []
+
+
+def test_a_damaged_index_is_not_copied_and_the_line_names_its_own_file(folder, target, tmp_path):
+    vectors = folder / "segments" / "000001" / "vectors.npy"
+    content = vectors.read_bytes()
+    vectors.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DamagedIndexError) as caught:
+        snapshot_index(folder, target)
+    assert str(vectors) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    vectors.unlink()
+    with pytest.raises(DamagedIndexError, match=r"vectors\.npy: the file is missing"):
+        snapshot_index(folder, target)
+    assert [path.name for path in tmp_path.iterdir()] == ["my.index"]
+
+
+def test_a_manifest_cannot_name_a_file_elsewhere(folder, target, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("mine")
+    monkeypatch.setattr(
+        indexes.backup, "read_manifest", lambda *_: {"files": {"../../../secret": {}}}
+    )
+    with pytest.raises(DamagedIndexError, match="without a folder"):
+        snapshot_index(folder, target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my.index", "secret"]
+
+
+def test_a_full_disk_leaves_nothing(folder, target, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StorageError, match="the disk is full"):
+        snapshot_index(folder, target)
+    assert [path.name for path in tmp_path.iterdir()] == ["my.index"]
+
+
+def test_an_empty_folder_is_taken_and_an_empty_index_copied(tmp_path, target):
+    with Writer(tmp_path / "empty", create=SETTINGS):
+        pass
+    target.mkdir()
+    assert snapshot_index(tmp_path / "empty", target).documents == 0
+    assert verify(target) == []
+
+
+def test_places_that_hold_something_are_refused(folder, target, tmp_path):
+    target.mkdir()
+    (target / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for place, found in (
+        (target, r"found 'notes\.txt'"),
+        (tmp_path / "file", "found a file"),
+        (tmp_path / "no" / "where", "make the folder"),
+        (folder, "the index itself"),
+        (folder / "inside", "the index itself"),
+    ):
+        with pytest.raises(ConfigError, match=found):
+            snapshot_index(folder, place)
+    with pytest.raises(NotAnIndexError):
+        snapshot_index(tmp_path / "nothing", tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "file", "my.index"]
+    assert [path.name for path in target.iterdir()] == ["notes.txt"]
+    assert not (folder / "inside").exists()
