@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from cli.analyzer_options import analyzer_options, analyzer_settings
-from cli.options import field_options, index_option, json_option, model_options, quiet_option
+from cli.options import (
+    field_options,
+    index_option,
+    index_type_option,
+    json_option,
+    memory_option,
+    model_options,
+    quiet_option,
+)
 
 
 @click.command("import")
@@ -30,6 +38,8 @@ from cli.options import field_options, index_option, json_option, model_options,
 @field_options
 @model_options
 @analyzer_options
+@index_type_option
+@memory_option
 @quiet_option
 @json_option
 def command(
@@ -43,6 +53,8 @@ def command(
     language: str | None,
     stemming: bool | None,
     stop_words: bool | None,
+    index_type: str | None,
+    memory: int | None,
     quiet: bool,
     as_json: bool,
     **encoder_options: Any,
@@ -56,10 +68,14 @@ def command(
     """
     from cli.encoders import model_choice
     from cli.progress import counting
+    from indexes.segment_structure import StructureSettings
     from retriever.corpus import Fields
     from retriever.index_import import import_documents
 
     choice = model_choice(encoder_options)
+    structures = None
+    if index_type is not None or memory is not None:
+        structures = StructureSettings(index_type or "auto", memory)
     with counting("documents", None, quiet=quiet) as done:
         report = import_documents(
             folder,
@@ -69,6 +85,7 @@ def command(
             fields=Fields(id_field, text_field, title_field),
             vector_field=vector_field,
             analyzer=analyzer_settings(language, stemming, stop_words),
+            structures=structures,
             progress=done,
         )
     if report.scaled:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import click
 
+from cli.analyzer_options import analyzer_options, analyzer_settings
 from cli.options import (
     field_options,
     index_option,
@@ -32,11 +33,7 @@ from cli.options import (
     type=click.Choice(["split", "truncate", "error"]),
     help="What to do with a text longer than the window. [default: split, or the index's own way]",
 )
-@click.option(
-    "--language", help="Language of the BM25 side, or none. [default: english, or the index's own]"
-)
-@click.option("--stemming/--no-stemming", default=None, help="Reduce words to stems for BM25.")
-@click.option("--stop-words/--no-stop-words", default=None, help="Leave out words such as `the`.")
+@analyzer_options
 @index_type_option
 @memory_option
 @on_error_option
@@ -80,7 +77,7 @@ def command(
     started = time.monotonic()
     reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
     choice = model_choice(encoder_options)
-    analyzer = _analyzer(language, stemming, stop_words)
+    analyzer = analyzer_settings(language, stemming, stop_words)
     passages = None
     if on_long is not None and on_long != "error":
         passages = PassageSettings(on_long=on_long)
@@ -150,14 +147,3 @@ def command(
 
 def _note(line: str) -> None:
     click.echo(line, err=True)
-
-
-def _analyzer(language: str | None, stemming: bool | None, stop_words: bool | None) -> Any:
-    """Analyser settings, or None where no option was given."""
-    from retriever.analysis import AnalyzerSettings
-
-    given = {"language": language, "stemming": stemming, "stop_words": stop_words}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return (
-        AnalyzerSettings.from_json({**AnalyzerSettings().to_json(), **chosen}) if chosen else None
-    )

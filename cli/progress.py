@@ -6,10 +6,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
+
+
+class ReadInBytes(Protocol):
+    """What is read, and how far."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes so far."""
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes in all; None if that is not known."""
 
 
 class EncodingProgress:
@@ -22,7 +34,7 @@ class EncodingProgress:
         quiet: show nothing.
     """
 
-    def __init__(self, reader: CorpusReader, *, quiet: bool) -> None:
+    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
         self._reader = reader
         self._quiet = quiet or not sys.stderr.isatty()
         self._bar: Any = None

@@ -6,15 +6,19 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 import click
 
 from cli.analyzer_options import analyzer_options, analyzer_settings
-from cli.options import index_option, json_option, model_options, quiet_option
-
-if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader
+from cli.options import (
+    index_option,
+    index_type_option,
+    json_option,
+    memory_option,
+    model_options,
+    quiet_option,
+)
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class _DocumentsRead:
     help="What to do with a text longer than the window. [default: the index's own way]",
 )
 @analyzer_options
+@index_type_option
+@memory_option
 @quiet_option
 @json_option
 def command(
@@ -45,6 +51,8 @@ def command(
     language: str | None,
     stemming: bool | None,
     stop_words: bool | None,
+    index_type: str | None,
+    memory: int | None,
     quiet: bool,
     as_json: bool,
     **encoder_options: Any,
@@ -58,6 +66,7 @@ def command(
 
     from cli.encoders import model_choice
     from cli.progress import EncodingProgress
+    from indexes.segment_structure import StructureSettings
     from retriever.index import Index
     from retriever.progress import IndexingReport
     from retriever.reindexing import reindexed
@@ -68,14 +77,18 @@ def command(
         documents = _DocumentsRead(index.info()["documents"])
         analyzer = analyzer_settings(language, stemming, stop_words, index.analyzer.settings)
         passages = None if on_long is None else replace(index.passages, on_long=on_long)
+        structures = StructureSettings(
+            index_type or index.structures.index_type, memory or index.structures.memory_bytes
+        )
     report = IndexingReport()
-    with EncodingProgress(cast("CorpusReader", documents), quiet=quiet) as progress:
+    with EncodingProgress(documents, quiet=quiet) as progress:
         try:
             done = reindexed(
                 folder,
                 choice,
                 analyzer=analyzer,
                 passages=passages,
+                structures=structures,
                 progress=progress,
                 report=report,
                 read=documents.count,

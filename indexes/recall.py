@@ -16,7 +16,7 @@ Found = Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 # Length of the noise against that of the passage's vector: their cosine is about 0.9.
 _NOISE = 0.5
-_ROUNDING = 1e-5
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from indexes.faiss_library import load_faiss
 from indexes.mapping import damaged
 from indexes.structure_build import build_index
 from indexes.structure_choice import FLAT, StructureSpec
-from indexes.structure_search import Searcher, code_bytes, unwrap
+from indexes.structure_core import code_bytes, unwrap
+from indexes.structure_search import Searcher
 
 _TRAILER_BYTES = 1024
 _NUMBERS = ("passages", "dimensions", "bytes", "guarded")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from indexes.errors import ConfigError
 from indexes.faiss_library import load_faiss
 from indexes.structure_choice import StructureSpec, training_size
+from indexes.structure_core import unwrap
 from indexes.structure_factory import faiss_reason
-from indexes.structure_search import unwrap
 
 _ADDED_AT_ONCE = 65_536
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from indexes.errors import ConfigError
 from indexes.faiss_library import load_faiss
-from indexes.structure_search import code_bytes, unwrap
+from indexes.structure_core import code_bytes, unwrap
 
 _LONGEST = 200
 _LEAST_LINKS = 4

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from indexes.dense import search_flat
 from indexes.faiss_library import load_faiss
 from indexes.mapping import damaged
+from indexes.structure_core import oversampling, unwrap
 
-# Candidates re-scored for each result, by how much of a vector the codes keep.
-_WHOLE, _BYTES, _COARSE = 1, 2, 10
 # So many vectors are scanned for what one candidate costs: in a graph, to compare the links of a
 # node with the query; elsewhere, to fetch and re-score it.
 _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
@@ -58,7 +57,7 @@ class Searcher:
         self._index = index  # owns what the core points to
         self._path = path
         self._transforms, self._core = unwrap(index)
-        self._oversampling = _oversampling(index.d, self._transforms, self._core)
+        self._oversampling = oversampling(index.d, self._transforms, self._core)
         faiss = load_faiss()
         self._lists = isinstance(self._core, faiss.IndexIVF)
         self._graph = isinstance(self._core, faiss.IndexHNSW)
@@ -106,7 +105,7 @@ class Searcher:
             allowed = None
         candidates = None
         if permitted and len(queries):
-            wanted = self._oversampling * (k if self._oversampling == _WHOLE else max(k, 10))
+            wanted = self._oversampling * (k if self._oversampling == 1 else max(k, 10))
             candidates = self._candidates(
                 queries, wanted, allowed, permitted, effort or self.default_effort
             )
@@ -284,37 +283,6 @@ class Searcher:
             # Only a type that stores equal vectors once leaves some out; it takes no filter.
             raise RuntimeError("not every position is in a list")
         return held
-
-
-def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
-    """The transforms before the part of a FAISS index that finds candidates, and that part.
-
-    A refinement by FAISS is left out: candidates are re-scored from the kept vectors anyway.
-    """
-    faiss = load_faiss()
-    transforms: list[Any] = []
-    while True:
-        index = faiss.downcast_index(index)
-        if isinstance(index, faiss.IndexPreTransform):
-            transforms.extend(index.chain.at(i) for i in range(index.chain.size()))
-            index = index.index
-        elif isinstance(index, faiss.IndexRefine):
-            index = index.base_index
-        else:
-            return tuple(transforms), index
-
-
-def code_bytes(core: Any) -> int:
-    """Bytes that a FAISS index without wrappers keeps of a vector; 0 where it does not say."""
-    holder = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
-    return int(getattr(holder, "code_size", 0))
-
-
-def _oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
-    kept = code_bytes(core)
-    if any(transform.d_out < transform.d_in for transform in transforms) or kept < d:
-        return _COARSE
-    return _WHOLE if kept >= 4 * d else _BYTES
 
 
 def _rescored(

@@ -15,7 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from indexes.backup import snapshot_index
     from indexes.bm25 import BM25Settings
+    from indexes.segment_structure import StructureSettings
     from retriever.analysis import Analyzer, AnalyzerSettings
     from retriever.corpus import CorpusReader, Document, Fields
     from retriever.encoders.choice import ModelChoice
@@ -26,10 +28,13 @@ if TYPE_CHECKING:
     from retriever.errors import RetrieverError
     from retriever.fusion import FusionSettings
     from retriever.index import Index
+    from retriever.index_export import export_jsonl, export_npy
+    from retriever.index_import import ImportReport, import_documents
     from retriever.indexing import CommitSettings
     from retriever.passages import PassageSettings
     from retriever.progress import IndexingReport
     from retriever.recreation import recreated
+    from retriever.reindexing import reindexed
     from retriever.reranking import load_reranker
 
 _HOMES = {
@@ -45,15 +50,22 @@ _HOMES = {
     "Fields": "retriever.corpus",
     "FusionSettings": "retriever.fusion",
     "Hit": "retriever.engine",
+    "ImportReport": "retriever.index_import",
     "Index": "retriever.index",
     "IndexingReport": "retriever.progress",
     "ModelChoice": "retriever.encoders.choice",
     "PassageSettings": "retriever.passages",
     "RetrieverError": "retriever.errors",
     "SearchSettings": "retriever.engine",
+    "StructureSettings": "indexes.segment_structure",
+    "export_jsonl": "retriever.index_export",
+    "export_npy": "retriever.index_export",
+    "import_documents": "retriever.index_import",
     "load_reranker": "retriever.reranking",
     "parse_encoder": "retriever.encoders.settings",
     "recreated": "retriever.recreation",
+    "reindexed": "retriever.reindexing",
+    "snapshot_index": "indexes.backup",
 }
 
 __all__ = [
@@ -69,15 +81,22 @@ __all__ = [
     "Fields",
     "FusionSettings",
     "Hit",
+    "ImportReport",
     "Index",
     "IndexingReport",
     "ModelChoice",
     "PassageSettings",
     "RetrieverError",
     "SearchSettings",
+    "StructureSettings",
+    "export_jsonl",
+    "export_npy",
+    "import_documents",
     "load_reranker",
     "parse_encoder",
     "recreated",
+    "reindexed",
+    "snapshot_index",
 ]
 
 

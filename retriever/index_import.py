@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from indexes.document_rows import NewDocument, metadata_json
 from indexes.maintenance import merge
+from indexes.segment_structure import StructureSettings
 from indexes.writer import Writer
 from retriever.analysis import Analyzer, AnalyzerSettings
 from retriever.corpus import CorpusReader, Fields
@@ -76,6 +77,7 @@ def import_documents(
     fields: Fields = Fields(),  # noqa: B008
     vector_field: str = "vector",
     analyzer: AnalyzerSettings | None = None,
+    structures: StructureSettings | None = None,
     commit_passages: int = 65536,
     progress: Callable[[int], object] = lambda documents: None,
     report: ImportReport | None = None,
@@ -96,6 +98,7 @@ def import_documents(
         fields: which field holds what.
         vector_field: the field of one vector for the whole document.
         analyzer: language of the BM25 side; None takes English, or the index's own.
+        structures: how large segments are searched; None chooses, or takes the index's own way.
         commit_passages: commit when so many are read; a bad record loses at most these.
         progress: told how many more documents are read.
         report: counted into, for a caller that wants to see it after a failure.
@@ -112,7 +115,7 @@ def import_documents(
     corpus = None if vectors is None else CorpusReader([source], fields)
     made_by = encoder_file(vectors or Path(source))
     choice, spec = _named_encoder(choice or ModelChoice(), made_by, vectors or source)
-    with Index.create(folder, choice, analyzer=analyzer):
+    with Index.create(folder, choice, analyzer=analyzer, structures=structures):
         pass
     report = report or ImportReport()
     # Opened again under the lock: the index may have been made anew meanwhile.

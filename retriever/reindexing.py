@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 
+from indexes.segment_structure import StructureSettings
 from indexes.snapshot import Reader, Snapshot
 from retriever.analysis import AnalyzerSettings
 from retriever.corpus import Document
@@ -26,6 +27,7 @@ def reindexed(
     *,
     analyzer: AnalyzerSettings | None = None,
     passages: PassageSettings | None = None,
+    structures: StructureSettings | None = None,
     commit: CommitSettings | None = None,
     progress: Progress | None = None,
     report: IndexingReport | None = None,
@@ -43,6 +45,7 @@ def reindexed(
         choice: the encoder. Where it names no model, what it does not ask for is as in the index.
         analyzer: language of the BM25 side; None takes the index's own.
         passages: how long texts are treated; None takes the index's own way.
+        structures: how large segments are searched; None takes the index's own way.
         commit: how often to commit.
         progress: told how far encoding is.
         report: counted into, for a caller that wants to see it after an interruption.
@@ -58,14 +61,20 @@ def reindexed(
     """
     folder, choice = own_name(folder), choice or ModelChoice()
     with Index.open(folder) as old:
-        spec, own_analyzer, own_passages = old.encoder_spec, old.analyzer.settings, old.passages
-    analyzer, passages = analyzer or own_analyzer, passages or own_passages
-    same_rest = (analyzer, passages) == (own_analyzer, own_passages)
-    if same_rest and _same_encoder(choice, spec):
+        spec, own = old.encoder_spec, (old.analyzer.settings, old.passages, old.structures)
+    analyzer, passages = analyzer or own[0], passages or own[1]
+    structures = structures or own[2]
+    if (analyzer, passages, structures) == own and _same_encoder(choice, spec):
         return None
     # The documents are those under the lock that `recreated` holds, so that no commit is missed.
     with (
-        recreated(folder, _whole(choice, spec), analyzer=analyzer, passages=passages) as new,
+        recreated(
+            folder,
+            _whole(choice, spec),
+            analyzer=analyzer,
+            passages=passages,
+            structures=structures,
+        ) as new,
         closing(Reader(folder)) as reader,
         reader.snapshot() as snapshot,
     ):

@@ -73,9 +73,9 @@ def test_what_is_measured_is_what_brute_force_finds(tmp_path: Path, name: str) -
     assert len(measured) == len(structure.efforts) or measured[-1].recall == 1
     for one in measured[:3]:
         hits = 0
-        for query, own in zip(sample.queries, sample.own, strict=True):
+        found = structure.search(VECTORS, sample.queries, 11, effort=one.effort)
+        for query, own, (positions, _) in zip(sample.queries, sample.own, found, strict=True):
             others = np.arange(len(VECTORS)) != own
-            ((positions, _),) = structure.search(VECTORS, query[None], 11, effort=one.effort)
             positions = positions[positions != own][:10]
             hits += len(np.intersect1d(positions, best(VECTORS, query, 10, others)))
         assert one.recall == pytest.approx(hits / 400)

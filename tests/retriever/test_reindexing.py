@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from indexes.replacement import new_folder
+from indexes.segment_structure import StructureSettings
 from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,
@@ -76,6 +77,7 @@ def folder(tmp_path, choice):
         random_documents(120),
         analyzer=AnalyzerSettings("german"),
         passages=PassageSettings(overlap=3),
+        structures=StructureSettings("flat"),
     )
     yield folder
     assert verify(folder) == []
@@ -84,7 +86,7 @@ def folder(tmp_path, choice):
 
 def settings_of(folder):
     with Index.open(folder) as index:
-        return str(index.encoder_spec), index.analyzer.settings, index.passages
+        return str(index.encoder_spec), index.analyzer.settings, index.passages, index.structures
 
 
 def test_a_reindexed_index_equals_a_fresh_one_and_keeps_other_settings(folder, other, tmp_path):
@@ -97,6 +99,7 @@ def test_a_reindexed_index_equals_a_fresh_one_and_keeps_other_settings(folder, o
         sorted(random_documents(120), key=lambda document: document.id),
         analyzer=AnalyzerSettings("german"),
         passages=PassageSettings(overlap=3),
+        structures=StructureSettings("flat"),
     )
     assert stored(folder) == stored(fresh)
     assert answers(folder) == answers(fresh)
@@ -137,7 +140,7 @@ def test_the_same_encoder_changes_nothing(folder, choice):
 
 def test_without_a_model_the_rest_is_as_in_the_index(folder, choice):
     assert reindexed(folder, ModelChoice("::max-length=20")) is not None
-    encoder, analyzer, _ = settings_of(folder)
+    encoder, analyzer, *_ = settings_of(folder)
     assert encoder == f"{choice.settings.model}::static=average::max-length=20"
     assert analyzer == AnalyzerSettings("german")
     # With a model, that model's own settings.
@@ -145,9 +148,11 @@ def test_without_a_model_the_rest_is_as_in_the_index(folder, choice):
     assert "max-length=20" not in settings_of(folder)[0]
 
 
-def test_the_analyser_alone_can_be_changed(folder):
+def test_other_settings_alone_can_be_changed(folder):
     assert reindexed(folder, analyzer=AnalyzerSettings("none")) is not None
     assert settings_of(folder)[1] == AnalyzerSettings("none")
+    assert reindexed(folder, structures=StructureSettings("flat", 10**9)) is not None
+    assert settings_of(folder)[3].memory_bytes == 10**9
 
 
 def test_a_truncated_document_is_read_as_a_whole(tmp_path, choice):
