@@ -24,11 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from indexes.durable import storage_errors
-from indexes.errors import FormatVersionError, NotAnIndexError
+from indexes.durable import damaged_database, storage_errors
+from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError
 
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
+LOCK_FILE = "writer.lock"
 FORMAT_VERSION = 1
 _APPLICATION_ID = 0x52545256  # "RTRV"
 
@@ -111,8 +112,7 @@ def foreign_files(folder: Path) -> list[str]:
     return sorted(
         path.name
         for path in folder.iterdir()
-        if not path.name.startswith(DATABASE_FILE)
-        and path.name not in (SEGMENTS_FOLDER, "writer.lock")
+        if not path.name.startswith(DATABASE_FILE) and path.name not in (SEGMENTS_FOLDER, LOCK_FILE)
     )
 
 
@@ -139,6 +139,7 @@ def open_writer(folder: Path) -> sqlite3.Connection:
     with storage_errors(folder):
         connection = _connect(f"{_uri(folder)}?mode=rw")
         _check_version(connection, folder)
+        _check_schema(connection, folder)
         # A folder that cannot be written should say so now, not after an hour of encoding.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
@@ -163,6 +164,7 @@ def open_reader(folder: Path) -> sqlite3.Connection:
         connection = _connect(f"{_uri(folder)}?mode={mode}")
         connection.execute("PRAGMA query_only=ON")
         _check_version(connection, folder)
+        _check_schema(connection, folder)
     return connection
 
 
@@ -217,12 +219,41 @@ def _require_index(folder: Path) -> None:
             f"{folder}: no index here; make one with `retriever index SOURCE -i {folder}`"
         )
     with storage_errors(folder):
+        refuse_links(folder)
         found = is_index(folder)
     if not found:
         raise NotAnIndexError(
             f"{folder}: this folder is no index; choose another with -i or make one with "
             "`retriever index`"
         )
+
+
+def refuse_links(folder: Path) -> None:
+    """Check that what is written to or removed lies in the folder itself.
+
+    Raises:
+        DamagedIndexError: it is a link.
+    """
+    for name in (
+        *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
+        SEGMENTS_FOLDER,
+        LOCK_FILE,
+    ):
+        if (folder / name).is_symlink():
+            raise DamagedIndexError(
+                f"{folder / name}: expected a file or folder of the index's own, found a link; "
+                "restore the index from a backup or index again with --recreate"
+            )
+
+
+def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
+    """Refuse what no release makes: it would run with the statements of whoever opens the index."""
+    found = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY name"
+    ).fetchone()
+    if found is not None:
+        connection.close()
+        raise damaged_database(folder, f"an index has no {found[0]}, found {found[1]!r}")
 
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:

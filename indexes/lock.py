@@ -15,10 +15,9 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from indexes.database import LOCK_FILE, refuse_links
 from indexes.durable import storage_errors
 from indexes.errors import IndexLockedError
-
-LOCK_FILE = "writer.lock"
 
 
 class WriterLock:
@@ -34,6 +33,7 @@ class WriterLock:
         self._descriptor = -1
 
     def __enter__(self) -> WriterLock:
+        refuse_links(self._folder)
         path = self._folder / LOCK_FILE
         while True:
             with storage_errors(self._folder):

@@ -191,6 +191,12 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
             "restore the folder from a backup or index again with --recreate"
         )
     manifest: dict[str, Any] = json.loads(content)
+    for name in manifest["files"]:
+        if name in ("", ".", "..") or "/" in name:
+            raise DamagedIndexError(
+                f"{path}: expected names of files of its own folder, found {name!r}; restore the "
+                "folder from a backup or index again with --recreate"
+            )
     return manifest
 
 

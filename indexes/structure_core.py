@@ -6,6 +6,7 @@ from typing import Any
 
 from indexes.faiss_library import load_faiss
 
+# Candidates re-scored for each result.
 _WHOLE, _BYTES, _COARSE = 1, 2, 10
 
 
@@ -38,7 +39,8 @@ def oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
 
     Args:
         d: dimensions of the vectors.
-        transforms, core: of `unwrap`.
+        transforms: as `unwrap` gives them.
+        core: as `unwrap` gives it.
 
     Returns:
         1 where the codes are the vectors, 2 for a byte a dimension or more, otherwise 10.

@@ -273,5 +273,8 @@ class Writer:
         folder = self.folder / SEGMENTS_FOLDER
         if folder.is_dir():
             for path in folder.iterdir():
-                if path.name not in live and path.is_dir():
+                if path.is_symlink():
+                    # Nobody's segment, and not ours to follow.
+                    path.unlink()
+                elif path.name not in live and path.is_dir():
                     shutil.rmtree(path)

@@ -1,0 +1,122 @@
+"""An index folder made by somebody who means harm reaches nothing outside itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from index_samples import commit, document, make_index, texts
+
+from indexes.database import DATABASE_FILE
+from indexes.errors import DamagedIndexError, RetrieverError
+from indexes.verify import verify
+from indexes.writer import Writer
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return make_index(tmp_path / "index", [document("a", "one")], [document("b", "two")])
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    (folder / "000009").mkdir(parents=True)
+    (folder / "000009" / "treasure").write_text("kept")
+    (folder / "file").write_text("kept")
+    return folder
+
+
+def state(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def write(index: Path) -> None:
+    with Writer(index) as writer:
+        commit(writer, document("c", "three"))
+        writer.delete(["a"])
+        writer.replace(writer.segments())
+
+
+def change(index: Path, statement: str, *values: Any) -> None:
+    connection = sqlite3.connect(index / DATABASE_FILE)
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "segments", "writer.lock"]
+)
+def test_links_in_the_place_of_its_own_files_are_refused(
+    index: Path, outside: Path, name: str
+) -> None:
+    target = outside if name == "segments" else outside / "file"
+    before = state(outside)
+    (index / name).rename(index.parent / "away") if (index / name).exists() else None
+    (index / name).symlink_to(target)
+    with pytest.raises(DamagedIndexError, match=f"{name}: expected .* found a link"):
+        write(index)
+    with pytest.raises(DamagedIndexError, match="found a link"):
+        texts(index)
+    assert state(outside) == before
+
+
+def test_a_link_among_the_segments_is_removed_and_not_followed(index: Path, outside: Path) -> None:
+    before = state(outside)
+    (index / "segments" / "000009").symlink_to(outside / "000009")
+    (index / "segments" / "000003").symlink_to(outside)
+    write(index)
+    assert state(outside) == before
+    assert texts(index) == {"b": "two", "c": "three"}
+    assert verify(index) == []
+
+
+@pytest.mark.parametrize("name", ["../../outside/file", "/etc/passwd", "a/../ids.npy", ".."])
+def test_a_manifest_that_names_files_elsewhere_is_refused(
+    index: Path, outside: Path, name: str
+) -> None:
+    path = index / "segments" / "000001" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"][name] = {"bytes": 4, "sha256": hashlib.sha256(b"kept").hexdigest()}
+    content = json.dumps(manifest).encode()
+    path.write_bytes(content)
+    change(
+        index,
+        "UPDATE segments SET manifest = ? WHERE segment = 1",
+        hashlib.sha256(content).hexdigest(),
+    )
+    with pytest.raises(DamagedIndexError, match="expected names of files of its own folder"):
+        texts(index)
+    assert any("of its own folder" in problem for problem in verify(index))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON documents BEGIN DELETE FROM documents; END",
+        "CREATE VIEW v AS SELECT * FROM documents",
+    ],
+)
+def test_triggers_and_views_are_refused(index: Path, statement: str) -> None:
+    change(index, statement)
+    for action in (write, texts, verify):
+        with pytest.raises(DamagedIndexError, match=r"an index has no (trigger|view)"):
+            action(index)
+
+
+@pytest.mark.parametrize("value", ["10000000000000", "-1"])
+def test_huge_declared_sizes_are_refused_without_reserving_memory(index: Path, value: str) -> None:
+    path = index / "segments" / "000001" / "ids.npy"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"(1,)", f"({value},)".encode())[: len(content)])
+    with pytest.raises(RetrieverError, match=r"ids\.npy"):
+        texts(index)
