@@ -14,6 +14,9 @@ from indexes.errors import ConfigError
 Run = Mapping[str, Mapping[str, float]]
 Qrels = Mapping[str, Mapping[str, int]]
 
+# Values below this, of measures from 0 to 1, are rounding.
+_EQUAL = 1e-12
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -166,7 +169,9 @@ def compare_seeds(
             table = np.array([list(one[measure].values()) for one in evaluations])
             values[measure][name] = table.mean(axis=0)
             if len(seeds) > 1:
-                spread[measure][name] = float(table.mean(axis=1).std(ddof=1))
+                means = table.mean(axis=1)
+                # Equal means have no spread at all, rounding included.
+                spread[measure][name] = float((means - means[0]).std(ddof=1))
     comparison = Comparison(
         queries=len(counted),
         without_positive=len(qrels) - len(judged),
@@ -189,11 +194,20 @@ def compare_seeds(
     return comparison, spread
 
 
+def _difference(found: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """Query by query; the mean of equal seeds is not that of one to the last digit."""
+    difference = found - base
+    difference[np.abs(difference) < _EQUAL] = 0.0
+    return difference
+
+
 def _scores(
     values: Mapping[str, np.ndarray], baseline: str, resamples: int, seed: int
 ) -> dict[str, Score]:
     differences = {
-        name: found - values[baseline] for name, found in values.items() if name != baseline
+        name: _difference(found, values[baseline])
+        for name, found in values.items()
+        if name != baseline
     }
     p_values = [randomisation_test(one, resamples, seed) for one in differences.values()]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))

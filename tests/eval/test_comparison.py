@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.comparison import compare
+from eval.comparison import compare, compare_seeds
 from eval.metrics import evaluate
 from eval.significance import holm
 from indexes.errors import BadInputError, ConfigError
@@ -93,3 +93,18 @@ def test_a_run_that_scores_every_document_alike_gets_no_credit():
 def test_judgments_without_a_relevant_document_are_refused():
     with pytest.raises(BadInputError, match="at least one query"):
         compare(RUNS, {"3": {"a": 0}}, ["AP"])
+
+
+def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
+    # A third of 0.1 three times is not 0.1 to the last digit.
+    qrels = {str(i): {f"d{j}": int(j % (i + 2) == 1) for j in range(30)} for i in range(40)}
+    run = {
+        query: {document: float((int(query) * 7 + j * 11) % 29) for j, document in enumerate(held)}
+        for query, held in qrels.items()
+    }
+    found, spread = compare_seeds({"one": [run], "three": [run] * 3}, qrels, ["AP", "RR"])
+    for measure in ("AP", "RR"):
+        difference = found.scores[measure]["three"].difference
+        assert difference is not None
+        assert (difference.mean, difference.p, difference.better) == (0.0, 1.0, 0)
+        assert spread[measure]["three"] == 0.0
