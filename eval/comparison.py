@@ -196,7 +196,7 @@ def compare_seeds(
 
 def _difference(found: np.ndarray, base: np.ndarray) -> np.ndarray:
     """Query by query; the mean of equal seeds is not that of one to the last digit."""
-    difference = found - base
+    difference: np.ndarray = found - base
     difference[np.abs(difference) < _EQUAL] = 0.0
     return difference
 
