@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import json_option, measure_option
+from cli.options import json_option, measure_option, resampling_options
 from cli.safe_text import on_one_line
 from cli.tables import table
 
@@ -45,14 +45,7 @@ _SHOWN = 100
     show_default=True,
     help="How many of the queries that differ most to list.",
 )
-@click.option(
-    "--resamples",
-    type=click.IntRange(min=100),
-    default=10_000,
-    show_default=True,
-    help="Of the randomisation test and the bootstrap.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of both.")
+@resampling_options
 @json_option
 def command(
     runs: tuple[Path, ...],

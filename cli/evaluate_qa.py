@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cli.encoders import model_choice
-from cli.options import json_option, measure_option, model_options, quiet_option
+from cli.options import json_option, measure_option, model_options, quiet_option, resampling_options
 from cli.qa_options import cache_folder, cache_option, dataset_options, opened
 
 _MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
@@ -67,14 +67,7 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     show_default=True,
     help="How many of the questions that differ most to list for each system.",
 )
-@click.option(
-    "--resamples",
-    type=click.IntRange(min=100),
-    default=10_000,
-    show_default=True,
-    help="Of the randomisation test and the bootstrap.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of both.")
+@resampling_options
 @cache_option
 @model_options
 @json_option

@@ -75,6 +75,24 @@ def measure_option(default: tuple[str, ...]) -> Callable[[Command], Command]:
     )
 
 
+def resampling_options(command: Command) -> Command:
+    """--resamples and --seed, of the randomisation test and the bootstrap."""
+    for option in (
+        click.option(
+            "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of both."
+        ),
+        click.option(
+            "--resamples",
+            type=click.IntRange(min=100),
+            default=10_000,
+            show_default=True,
+            help="Of the randomisation test and the bootstrap.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def model_options(command: Command) -> Command:
     """Which encoder: the command takes them as keywords, for `cli.encoders.model_choice`."""
     return encoder_options(

@@ -138,8 +138,8 @@ def command(
     from eval.qa_resources import EvaluationSettings
     from retriever.encoders.choice import ModelChoice
     from retriever.encoders.models import DEFAULT_MODEL
-    from retriever.rerankers.cross_folder import check_target
     from retriever.rerankers.cross_settings import CrossTrainingSettings, kept_epoch
+    from retriever.rerankers.manifest import check_target
 
     check_target(output)
     if plot is not None:

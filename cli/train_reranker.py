@@ -121,10 +121,10 @@ def command(
     from eval.qa_heads import HeadPlan, fit_head, training_vectors
     from eval.qa_resources import EvaluationSettings
     from eval.qa_systems import INTERACTIONS, parse_system
-    from retriever.rerankers.cross_folder import check_target
     from retriever.rerankers.head_folder import HeadReranker
     from retriever.rerankers.head_settings import HeadSettings
     from retriever.rerankers.head_training import HeadTrainingSettings
+    from retriever.rerankers.manifest import check_target
 
     asked = parse_system(system)
     if asked.kind not in INTERACTIONS or asked.encoder:

@@ -14,9 +14,6 @@ from indexes.errors import ConfigError
 Run = Mapping[str, Mapping[str, float]]
 Qrels = Mapping[str, Mapping[str, int]]
 
-# Values below this, of measures from 0 to 1, are rounding.
-_EQUAL = 1e-12
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -167,10 +164,9 @@ def compare_seeds(
         evaluations = [evaluate(run, counted, measures).per_query for run in seeds]
         for measure in measures:
             table = np.array([list(one[measure].values()) for one in evaluations])
-            values[measure][name] = table.mean(axis=0)
+            values[measure][name] = _mean(table)
             if len(seeds) > 1:
                 means = table.mean(axis=1)
-                # Equal means have no spread at all, rounding included.
                 spread[measure][name] = float((means - means[0]).std(ddof=1))
     comparison = Comparison(
         queries=len(counted),
@@ -194,20 +190,17 @@ def compare_seeds(
     return comparison, spread
 
 
-def _difference(found: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """Query by query; the mean of equal seeds is not that of one to the last digit."""
-    difference = found - base
-    difference[np.abs(difference) < _EQUAL] = 0.0
-    return difference
+def _mean(table: np.ndarray) -> np.ndarray:
+    """(queries,) of (seeds, queries): the mean over seeds; of equal ones it is each, to the bit."""
+    mean: np.ndarray = table[0] + (table - table[0]).mean(axis=0)
+    return mean
 
 
 def _scores(
     values: Mapping[str, np.ndarray], baseline: str, resamples: int, seed: int
 ) -> dict[str, Score]:
     differences = {
-        name: _difference(found, values[baseline])
-        for name, found in values.items()
-        if name != baseline
+        name: found - values[baseline] for name, found in values.items() if name != baseline
     }
     p_values = [randomisation_test(one, resamples, seed) for one in differences.values()]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))

@@ -13,13 +13,14 @@ from indexes.replacement import replace_folder
 from retriever.errors import ConfigError
 
 
-def check_output(folder: Path, what: str, ours: Callable[[set[str]], bool]) -> None:
+def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:
     """Refuse a folder that cannot be written to, or that holds what is not to be lost.
 
     Args:
         folder: where to write.
-        what: may be replaced, such as "a reranker".
-        ours: whether the names of what lies in a folder are those of such a thing.
+        what: the folder that may be replaced, such as "the folder of a reranker".
+        strange: of the names of what lies in a folder, not empty, one that is not of such a thing,
+            or None.
 
     Raises:
         ConfigError: the folder holds something else, is a file, or lies in a folder that does not
@@ -34,10 +35,11 @@ def check_output(folder: Path, what: str, ours: Callable[[set[str]], bool]) -> N
     if not folder.is_dir():
         raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
     names = {path.name for path in folder.iterdir()}
-    if names and not ours(names):
+    found = strange(names) if names else None
+    if found is not None:
         raise ConfigError(
-            f"{folder}: expected a new name, an empty folder or the folder of {what}, found "
-            f"{min(names)} in it; change --output"
+            f"{folder}: expected a new name, an empty folder or {what}, found {found} in it; "
+            "change --output"
         )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from indexes.durable import fsync_tree, storage_errors
-from indexes.replacement import replace_folder
 from retriever.encoders.model_settings import read_json
 from retriever.encoders.settings import Static
 from retriever.encoders.static_methods import Fitted, Floats
 from retriever.encoders.static_words import FileTokenizer, Lexicon, PieceTokenizer, words_digest
-from retriever.errors import ConfigError, ModelError, StorageError
+from retriever.errors import ModelError, StorageError
+from retriever.output_folder import check_output, output_folder
 
 FORMAT = 1
 FITTED = ("sif", "usif")
@@ -88,21 +86,13 @@ def check_target(folder: Path) -> None:
     Raises:
         ConfigError: it holds something else, is a file, or lies in a folder that does not exist.
     """
-    if not folder.absolute().parent.is_dir():
-        raise ConfigError(
-            f"{folder}: expected a name in a folder that exists; make the folder or change --output"
-        )
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
-    names = {path.name for path in folder.iterdir()}
-    if names and (_SETTINGS not in names or names - _FILES):
-        found = min(names - _FILES, default=min(names))
-        raise ConfigError(
-            f"{folder}: expected a new name, an empty folder or a static encoder's folder, found "
-            f"{found} in it; change --output"
-        )
+
+    def strange(names: set[str]) -> str | None:
+        if _SETTINGS in names and names <= _FILES:
+            return None
+        return min(names - _FILES, default=min(names))
+
+    check_output(folder, "a static encoder's folder", strange)
 
 
 def write_folder(folder: Path, parts: StaticParts) -> None:
@@ -113,20 +103,8 @@ def write_folder(folder: Path, parts: StaticParts) -> None:
         StorageError: the disk is full or cannot be written.
     """
     check_target(folder)
-    folder = folder.resolve()
-    new = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    with storage_errors(folder.parent):
-        try:
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir()
-            _write_files(new, parts)
-            fsync_tree(new)
-            if folder.exists():
-                replace_folder(new, folder)
-            else:
-                os.rename(new, folder)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+    with output_folder(folder) as new:
+        _write_files(new, parts)
 
 
 def read_folder(folder: Path) -> StaticParts:

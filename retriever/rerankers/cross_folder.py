@@ -17,18 +17,19 @@ from retriever.encoders.backbone import Backbone
 from retriever.encoders.models import find_model
 from retriever.encoders.settings import Dtype
 from retriever.errors import ModelError
-from retriever.output_folder import check_output, output_folder
+from retriever.output_folder import output_folder
 from retriever.rerankers.cross_encoder import CrossEncoder
-from retriever.rerankers.manifest import MANIFEST, altered, read_manifest, write_manifest
+from retriever.rerankers.manifest import (
+    MANIFEST,
+    altered,
+    check_target,
+    read_manifest,
+    write_manifest,
+)
 
 KIND = "cross-encoder"
 _HEAD = "head.safetensors"
 _KEYS = {"max_length": int, "training": dict}
-
-
-def check_target(folder: Path) -> None:
-    """Refuse a folder that a reranker cannot be written to; see `check_output`."""
-    check_output(folder, "a reranker", lambda names: MANIFEST in names)
 
 
 def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:

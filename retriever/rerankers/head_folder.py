@@ -19,9 +19,15 @@ from numpy.typing import NDArray
 
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.output_folder import check_output, output_folder
+from retriever.output_folder import output_folder
 from retriever.rerankers.head_training import TrainedHead
-from retriever.rerankers.manifest import MANIFEST, altered, read_manifest, write_manifest
+from retriever.rerankers.manifest import (
+    MANIFEST,
+    altered,
+    check_target,
+    read_manifest,
+    write_manifest,
+)
 
 if TYPE_CHECKING:
     from retriever.rerankers.head_settings import HeadSettings
@@ -119,7 +125,7 @@ class HeadReranker:
         """
         from safetensors.torch import save
 
-        check_output(folder, "a reranker", lambda names: MANIFEST in names)
+        check_target(folder)
         content = save(self._head.state_dict())
         values = {
             "encoder": self.spec.to_json(),

@@ -10,6 +10,7 @@ from typing import Any
 
 from retriever.encoders.model_settings import read_json
 from retriever.errors import ModelError
+from retriever.output_folder import check_output
 
 MANIFEST = "reranker.json"
 FORMAT = 1
@@ -19,6 +20,19 @@ _COMMON = {"format": int, "kind": str, "weights": str}
 def is_reranker(path: str | Path) -> bool:
     """Whether a folder holds a reranker."""
     return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+def check_target(folder: Path) -> None:
+    """Refuse a folder that a reranker cannot be written to.
+
+    Raises:
+        What `check_output` raises: it holds something other than a reranker, among others.
+    """
+    check_output(
+        folder,
+        "the folder of a reranker",
+        lambda names: None if MANIFEST in names else min(names),
+    )
 
 
 def kind_of(folder: Path) -> str:

@@ -108,3 +108,5 @@ def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
         assert difference is not None
         assert (difference.mean, difference.p, difference.better) == (0.0, 1.0, 0)
         assert spread[measure]["three"] == 0.0
+        assert found.per_query[measure]["three"] == found.per_query[measure]["one"]
+        assert found.most_different(measure, "three", 5) == []

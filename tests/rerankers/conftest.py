@@ -9,7 +9,9 @@ import pytest
 import torch
 from transformers.utils import logging
 
+from retriever.rerankers.cross_settings import CrossEpoch
 from tests.encoders.architectures import save
+from tests.rerankers.cross_samples import Training
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +36,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 
     yield folder
     logging.enable_progress_bar()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    models: Callable[[str], Path], one_thread: None
+) -> tuple[dict[str, torch.Tensor], tuple[CrossEpoch, ...]]:
+    """The weights and the learning curve of a training that nothing stopped."""
+    return Training(models("bert"))()

@@ -78,6 +78,12 @@ def weights(model: CrossEncoder) -> dict[str, torch.Tensor]:
     return {name: one.detach().clone() for name, one in found.items()}
 
 
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Whether all parameters are equal, to the bit."""
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
 def share_right(model: CrossEncoder) -> float:
     """Of all triples, the share whose answer scores higher: 1 where all are told apart."""
     rights = []

@@ -1,12 +1,8 @@
-"""Training a cross-encoder: against a plain loop over triples, stopped and gone on with."""
+"""Training a cross-encoder, against a plain loop over triples."""
 
 from __future__ import annotations
 
 import math
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -27,15 +23,14 @@ from retriever.rerankers.cross_settings import (
 )
 from retriever.rerankers.cross_training import train_cross_encoder
 from retriever.rerankers.sampling import JudgedPools, SamplingSettings, TripleBatch, epoch_batches
-from tests.rerankers import cross_samples
 from tests.rerankers.cross_samples import (
     PASSAGES,
     POOLS,
     QUESTIONS,
     SETTINGS,
-    STEPS,
     Training,
     cross_encoder,
+    same,
     share_right,
     still,
     weights,
@@ -44,15 +39,6 @@ from tests.rerankers.cross_samples import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 Models = Callable[[str], Path]
 Weights = dict[str, torch.Tensor]
-
-
-class StopError(Exception):
-    """What stops a training."""
-
-
-def same(first: Weights, second: Weights) -> bool:
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def epochs_of(settings: CrossTrainingSettings) -> list[list[TripleBatch]]:
@@ -139,11 +125,6 @@ class Plain:
 @pytest.fixture(scope="module")
 def quiet_bert(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return still(tmp_path_factory.mktemp("still") / "bert", models("bert"))
-
-
-@pytest.fixture(scope="module")
-def undisturbed(models: Models, one_thread: None) -> tuple[Weights, tuple[CrossEpoch, ...]]:
-    return Training(models("bert"))()
 
 
 @pytest.mark.parametrize(
@@ -298,125 +279,6 @@ def test_a_seed_decides_every_bit(
     assert curve == undisturbed[1]
     other, _ = Training(models("bert"), settings=replace(SETTINGS, seed=1))()
     assert not same(found, other)
-
-
-@pytest.mark.parametrize("place", [1, 2, 3, 4, 6, STEPS])
-def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
-    tmp_path: Path,
-    models: Models,
-    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
-    place: int,
-) -> None:
-    training = Training(models("bert"), tmp_path / "checkpoint")
-
-    def stop(step: Step) -> None:
-        if step.number == place:
-            raise StopError
-
-    with pytest.raises(StopError):
-        training(on_step=stop)
-    steps: list[int] = []
-    found, curve = training(on_step=lambda step: steps.append(step.number))
-    # The step at which it stopped was not saved.
-    assert steps == list(range(place, STEPS + 1))
-    assert same(found, undisturbed[0])
-    assert curve == undisturbed[1]
-
-
-@pytest.mark.parametrize("where", ["on_epoch", "dev"])
-@pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_interrupted_about_the_end_of_an_epoch_it_goes_on_to_the_same_end(
-    tmp_path: Path,
-    models: Models,
-    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
-    where: str,
-    epoch: int,
-) -> None:
-    training = Training(models("bert"), tmp_path / "checkpoint")
-    calls = count(1)
-
-    def stop(given: Any) -> float:
-        if next(calls) == epoch:
-            raise StopError
-        return share_right(given) if where == "dev" else 0.0
-
-    with pytest.raises(StopError):
-        training(**{where: stop})
-    told: list[CrossEpoch] = []
-    found, curve = training(on_epoch=told.append)
-    assert same(found, undisturbed[0])
-    assert curve == tuple(told) == undisturbed[1]
-
-
-def test_interrupted_again_and_again_it_comes_to_the_same_end(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
-) -> None:
-    training = Training(models("bert"), tmp_path / "checkpoint")
-    for life in range(STEPS - 1):
-        calls = count(1)
-
-        def stop(_: Step, calls: Any = calls) -> None:
-            if next(calls) == 2:
-                raise StopError
-
-        with pytest.raises(StopError):
-            training(on_step=stop)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"], life
-    found, curve = training()
-    assert same(found, undisturbed[0])
-    assert curve == undisturbed[1]
-
-
-def test_a_training_that_is_complete_is_not_done_again(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
-) -> None:
-    training = Training(models("bert"), tmp_path / "checkpoint")
-    training()
-    steps: list[Step] = []
-    told: list[CrossEpoch] = []
-    found, curve = training(on_step=steps.append, on_epoch=told.append)
-    assert steps == []
-    assert same(found, undisturbed[0])
-    assert curve == tuple(told) == undisturbed[1]
-
-
-def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> None:
-    settings = replace(SETTINGS, epochs=4, patience=1)
-    training = Training(models("bert"), tmp_path / "checkpoint", settings)
-    scripted = iter([0.5, 0.1])
-    found, _ = training(dev=lambda _: next(scripted))
-    again, curve = training(dev=lambda _: pytest.fail("nothing is left to do"))
-    assert same(found, again)
-    assert len(curve) == 2
-
-
-def test_killed_it_goes_on_to_the_same_end(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
-) -> None:
-    root = Path(__file__).parents[2]
-    checkpoint = tmp_path / "checkpoint"
-    with subprocess.Popen(
-        [sys.executable, cross_samples.__file__, str(models("bert")), str(checkpoint)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        while process.stdout.readline().strip() not in ("5", ""):
-            pass
-        process.send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL, errors
-    steps: list[int] = []
-    found, curve = Training(models("bert"), checkpoint)(
-        on_step=lambda one: steps.append(one.number)
-    )
-    # The first four were saved before the fifth was begun.
-    assert 5 <= steps[0] <= STEPS
-    assert same(found, undisturbed[0])
-    assert curve == undisturbed[1]
 
 
 def test_bfloat16_trains_float32_weights(models: Models) -> None:

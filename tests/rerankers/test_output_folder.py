@@ -17,7 +17,11 @@ def held(folder: Path) -> dict[str, str]:
 
 
 def check(folder: Path) -> None:
-    check_output(folder, "a thing", lambda names: "thing.json" in names)
+    check_output(
+        folder,
+        "the folder of a thing",
+        lambda names: None if "thing.json" in names else min(names),
+    )
 
 
 def test_a_folder_appears_at_the_end_and_not_before(tmp_path: Path) -> None:
