@@ -141,24 +141,23 @@ class BM25:
 
         Terms keep their order in the query, so that sums round alike in every segment layout.
         """
-        addends: list[Addends] = [[] for _ in self.segments]
-        for term, repetitions in Counter(query_terms).items():
-            found = []
-            for index, segment in enumerate(self.segments):
-                positions, frequencies = segment.postings.lookup(term)
-                if segment.alive is not None and len(positions):
-                    live = segment.alive[positions]
-                    positions, frequencies = positions[live], frequencies[live]
-                if len(positions):
-                    found.append((index, positions, frequencies))
-            df = sum(len(positions) for _, positions, _ in found)
-            if df:
-                factor = repetitions * self._idf(df)
-                for index, positions, frequencies in found:
-                    lengths = self.segments[index].postings.lengths_of(positions, frequencies)
-                    relative = lengths / self.statistics.mean_length
-                    weight = weights(self.settings, frequencies, relative)
-                    addends[index].append((positions, factor * weight))
+        repetitions = Counter(query_terms)
+        found = [_postings(segment, repetitions) for segment in self.segments]
+        df = sum((counts for _, _, counts in found), np.zeros(len(repetitions), np.int64))
+        factors = np.array(
+            [
+                times * self._idf(held) if held else 0.0
+                for times, held in zip(repetitions.values(), df.tolist(), strict=True)
+            ]
+        )
+        addends = []
+        for segment, (positions, frequencies, counts) in zip(self.segments, found, strict=True):
+            values = np.repeat(factors, counts)
+            if len(positions):
+                lengths = segment.postings.lengths_of(positions, frequencies)
+                relative = lengths / self.statistics.mean_length
+                values *= weights(self.settings, frequencies, relative)
+            addends.append(Addends(positions, values, counts))
         return addends
 
     def _idf(self, df: int) -> float:
@@ -172,6 +171,24 @@ class BM25:
             mean = np.log((self.statistics.passages - df + 0.5) / (df + 0.5)).mean()
             self._okapi_floor = self.settings.epsilon * float(mean)
         return self._okapi_floor
+
+
+def _postings(
+    segment: SearchableSegment, terms: Iterable[str]
+) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
+    """The live positions of each term, one term's after the other's; frequencies; (t,) counts."""
+    found = [segment.postings.lookup(term) for term in terms]
+    counts = np.array([len(positions) for positions, _ in found], np.int64)
+    if not counts.any():
+        return np.empty(0, np.uint32), np.empty(0, np.uint8), counts
+    positions = np.concatenate([positions for positions, _ in found])
+    frequencies = np.concatenate([frequencies for _, frequencies in found])
+    if segment.alive is not None:
+        live = segment.alive[positions]
+        kept = np.concatenate([[0], np.cumsum(live)])
+        counts = np.diff(kept[np.concatenate([[0], np.cumsum(counts)])])
+        positions, frequencies = positions[live], frequencies[live]
+    return positions, frequencies, counts
 
 
 def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np.int64]:

@@ -11,12 +11,23 @@ from numpy.typing import NDArray
 
 from indexes.errors import ConfigError
 
-# For each query term that live passages of a segment hold: their positions, ascending, and what
-# the term adds to the score of each.
-Addends = list[tuple[NDArray[np.uint32], NDArray[np.float64]]]
+# Sorting a posting costs about as much as clearing and scanning so many passages.
+_SCAN_PER_POSTING = 8
 
-# Sorting the positions met costs about as much as clearing and scanning this many passages each.
-_SCAN_PER_POSTING = 24
+
+class Addends(NamedTuple):
+    """What the terms of a query add to the scores of the live passages of a segment.
+
+    Attributes:
+        positions: (p,) uint32, one term's after the other's in the order of the query, ascending
+            within a term.
+        values: (p,) float64, what is added.
+        counts: (terms,) int64, how many of them belong to each term.
+    """
+
+    positions: NDArray[np.uint32]
+    values: NDArray[np.float64]
+    counts: NDArray[np.int64]
 
 
 class Matches(NamedTuple):
@@ -69,7 +80,12 @@ class BM25Query:
         """
         scores, matches = np.zeros(len(positions)), np.zeros(len(positions), np.bool_)
         wanted = positions.astype(np.uint32)
-        for held, values in self._addends[segment]:
+        addends = self._addends[segment]
+        ends = np.cumsum(addends.counts).tolist()
+        for start, stop in zip([0, *ends], ends, strict=False):
+            if start == stop:
+                continue
+            held, values = addends.positions[start:stop], addends.values[start:stop]
             places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
             holds = held[places] == wanted
             scores[holds] += values[places[holds]]
@@ -92,11 +108,8 @@ class BM25Query:
         masks = self._masks(allowed)
         best = Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
         for index, addends in enumerate(self._addends):
-            positions, scores = _matching(addends, self._sizes[index])
-            mask = masks[index]
-            if mask is not None:
-                permitted = mask[positions]
-                positions, scores = positions[permitted], scores[permitted]
+            permitted = _permitted(addends, masks[index])
+            positions, scores = _matching(permitted, self._sizes[index])
             if len(best.scores) == k:
                 # An equal score loses to the earlier segment, so only better ones can enter.
                 better = scores > best.scores[-1]
@@ -131,32 +144,39 @@ class BM25Query:
         return masks
 
 
+def _permitted(addends: Addends, mask: NDArray[np.bool_] | None) -> Addends:
+    """Those of chosen passages; the counts stay those of all."""
+    if mask is None:
+        return addends
+    chosen = mask[addends.positions]
+    return addends._replace(positions=addends.positions[chosen], values=addends.values[chosen])
+
+
 def _accumulate(addends: Addends, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    positions, values = _joined(addends)
+    """(n,) the scores and which passages match; bincount adds in the order of the terms."""
     matches = np.zeros(n, np.bool_)
-    matches[positions] = True
-    return np.bincount(positions, values, n).astype(np.float64, copy=False), matches
+    matches[addends.positions] = True
+    scores = np.bincount(addends.positions.astype(np.intp), addends.values, n)
+    return scores.astype(np.float64, copy=False), matches
 
 
-def _matching(addends: Addends, n: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def _matching(addends: Addends, n: int) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
     """The matching positions, ascending, and their scores; the way taken never changes either."""
-    if len(addends) == 1:
-        return addends[0][0].astype(np.intp), addends[0][1]
-    if sum(len(positions) for positions, _ in addends) * _SCAN_PER_POSTING < n:
-        positions, values = _joined(addends)
-        positions, inverse = np.unique(positions, return_inverse=True)
-        return positions, np.bincount(inverse, values).astype(np.float64, copy=False)
-    scores, matches = _accumulate(addends, n)
-    positions = np.flatnonzero(matches)
-    return positions, scores[positions]
-
-
-def _joined(addends: Addends) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """All terms' positions and values one after the other, the order in which bincount adds."""
-    if not addends:
-        return np.empty(0, np.intp), np.empty(0, np.float64)
-    positions = np.concatenate([positions for positions, _ in addends], dtype=np.intp)
-    return positions, np.concatenate([values for _, values in addends])
+    positions, values = addends.positions, addends.values
+    if len(addends.counts) == 1 or not len(positions):
+        return positions, values
+    if len(positions) * _SCAN_PER_POSTING >= n:
+        everything, matches = _accumulate(addends, n)
+        held = np.flatnonzero(matches)
+        return held, everything[held]
+    # A stable sort keeps the order of the terms, and is quick where ascending runs are joined.
+    order = np.argsort(positions, kind="stable")
+    found, values = positions[order], values[order]
+    first = np.empty(len(found), np.bool_)
+    first[0] = True
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    scores = np.bincount(np.cumsum(first) - 1, values)
+    return found[first], scores.astype(np.float64, copy=False)
 
 
 def _top(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:

@@ -74,4 +74,7 @@ def _alive(ids: NDArray[np.int64], tombstones: NDArray[np.int64]) -> NDArray[np.
         dead = tombstones[low:high]
     if len(dead) == 0:
         return None
-    return ~contained(ids, dead)
+    alive = ~contained(ids, dead)
+    # So that it can be remembered by whoever searches with it.
+    alive.flags.writeable = False
+    return alive

@@ -34,8 +34,10 @@ from indexes.durable import save_array
 from indexes.errors import DamagedIndexError
 from indexes.mapping import damaged, map_array, map_bytes
 
-# Terms remembered to begin a search with; a fixed number, so that opening stays quick.
-_FENCES = 256
+# Terms remembered to begin a search with; a fixed number, so that the first query stays quick.
+_FENCES = 1024
+# Terms whose place is remembered once they were looked up.
+_REMEMBERED = 65_536
 
 COUNTS = "postings.counts.npy"
 TERMS = "postings.terms.utf8"
@@ -43,6 +45,10 @@ OFFSETS = "postings.offsets.npy"
 POSITIONS = "postings.positions.npy"
 FREQUENCIES = "postings.frequencies.npy"
 LENGTHS = "postings.lengths.npy"
+
+
+# The passages that hold a term, and how often each does.
+_Held = tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]
 
 
 class PostingsBuilder:
@@ -114,6 +120,7 @@ class Postings:
         self._frequencies = frequencies
         self._folder = folder
         self._fences: list[bytes] | None = None
+        self._found: dict[str, _Held] = {}
 
     @classmethod
     def build(cls, token_lists: Iterable[Sequence[str]]) -> Postings:
@@ -200,7 +207,7 @@ class Postings:
         """How many passages hold the term with this place in `vocabulary`."""
         return self._steps[2 * index + 3] - self._steps[2 * index + 1]
 
-    def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+    def lookup(self, term: str) -> _Held:
         """The positions that hold `term`, ascending, and how often each does (1 or more).
 
         Both arrays are read-only views or empty, of equal length; unknown terms have none.
@@ -208,6 +215,15 @@ class Postings:
         Raises:
             DamagedIndexError: what the search or the result reads is impossible.
         """
+        found = self._found.get(term)
+        if found is None:
+            found = self._look_up(term)
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[term] = found
+        return found
+
+    def _look_up(self, term: str) -> _Held:
         wanted = term.encode("utf-8", "surrogatepass")
         low, high = self._between_fences(wanted)
         while low < high:
@@ -277,7 +293,7 @@ class Postings:
             raise self._damaged(OFFSETS, f"term {index} has bytes {start} to {stop}")
         return self._terms[start:stop]
 
-    def _postings(self, index: int) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+    def _postings(self, index: int) -> _Held:
         start, stop = self._steps[2 * index + 1], self._steps[2 * index + 3]
         if not 0 <= start < stop <= len(self._positions):
             raise self._damaged(OFFSETS, f"term {index} has postings {start} to {stop}")

@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 
 from indexes.bm25 import CorpusStatistics
 from indexes.checksum import document_checksum
-from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
+from indexes.database import DATABASE_FILE, open_reader, transaction
 from indexes.durable import damaged_database, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.live import LiveSegment, contained, live_segments
 from indexes.segment import Segment
+from indexes.settings import check_settings, read_setting
 from indexes.where import Where
 
 T = TypeVar("T")
+
+# Filters whose masks are kept, a byte a passage each.
+_FILTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,24 @@ class Snapshot:
         self.generation = generation
         self.segments = segments
         self.statistics = CorpusStatistics.of(segments)
+        self._allowed: dict[tuple[object, ...], list[NDArray[np.bool_]]] = {}
 
     def allowed(self, where: Where) -> list[NDArray[np.bool_]]:
-        """For each segment, (n,) bool: which passages belong to documents that match."""
+        """For each segment, (n,) bool: which live passages belong to documents that match.
+
+        The masks of the last filters are remembered; they cannot be written to.
+        """
+        # 1, 1.0 and True are equal, but not to a filter.
+        key = (where.sql, where.parameters, *map(type, where.parameters))
+        masks = self._allowed.pop(key, None)
+        if masks is None:
+            masks = self._matching(where)
+            while len(self._allowed) >= _FILTERS:
+                del self._allowed[next(iter(self._allowed))]
+        self._allowed[key] = masks
+        return masks
+
+    def _matching(self, where: Where) -> list[NDArray[np.bool_]]:
         rows = self._connection.execute(
             # The filter's SQL holds no value and no name: both are bound.
             "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "  # noqa: S608
@@ -93,7 +112,10 @@ class Snapshot:
             where.parameters,
         )
         found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
-        return [contained(live.segment.ids, found) for live in self.segments]
+        masks = [contained(live.segment.ids, found) for live in self.segments]
+        for mask in masks:
+            mask.flags.writeable = False
+        return masks
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
         """For each passage id: its document's number and the user's id of that document.
@@ -178,6 +200,14 @@ class Snapshot:
     def count_tombstones(self) -> int:
         """How many deleted passages the segments still hold."""
         return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
+
+    def check_settings(self) -> None:
+        """Check that the settings are as they were written.
+
+        Raises:
+            DamagedIndexError: one was altered.
+        """
+        check_settings(self._connection, self._folder)
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""

@@ -154,9 +154,9 @@ class Engine:
         self._settings = settings
         self._bm25 = BM25(snapshot.segments, settings.bm25, snapshot.statistics)
         self._filter = None if where is None else snapshot.allowed(where)
-        self._masks = [
-            _both(live.alive, None if self._filter is None else self._filter[index])
-            for index, live in enumerate(snapshot.segments)
+        # No deleted passage is in a filter's masks.
+        self._masks: Sequence[NDArray[np.bool_] | None] = self._filter or [
+            live.alive for live in snapshot.segments
         ]
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
@@ -294,14 +294,6 @@ class Engine:
                 )
             )
         return hits
-
-
-def _both(
-    first: NDArray[np.bool_] | None, second: NDArray[np.bool_] | None
-) -> NDArray[np.bool_] | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first & second
 
 
 def _decimals(scores: NDArray[np.float64]) -> int:

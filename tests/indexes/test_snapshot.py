@@ -101,6 +101,26 @@ def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> No
         assert [mask.tolist() for mask in masks] == [[False, False, False], [False]]
 
 
+def test_the_masks_of_a_filter_are_read_once_for_each_commit(
+    index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes.snapshot, "_FILTERS", 2)
+    with reader.snapshot() as snapshot:
+        first = snapshot.allowed(compile_where("n = 2"))
+        assert snapshot.allowed(compile_where("n = 2")) is first
+        # Equal in Python, and another filter.
+        assert not any(mask.any() for mask in snapshot.allowed(compile_where("n = true")))
+        assert snapshot.allowed(compile_where("n = 1"))[0].tolist() == [True, False, False]
+        # Two were asked for since.
+        assert snapshot.allowed(compile_where("n = 2")) is not first
+        with pytest.raises(ValueError, match="read-only"):
+            first[0][0] = True
+    with Writer(index) as writer:
+        writer.delete(["b"])
+    with reader.snapshot() as snapshot:
+        assert not any(mask.any() for mask in snapshot.allowed(compile_where("n = 2")))
+
+
 def test_passages_know_their_document(reader: Reader) -> None:
     with reader.snapshot() as snapshot:
         ids = live_passages(snapshot)
