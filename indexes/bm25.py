@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25_query import Addends, BM25Query, Matches
+from indexes.bm25_query import Addends, BM25Query, Matches, counts_of
 from indexes.bm25_variants import BM25Settings, idf, weights
 from indexes.errors import DamagedIndexError
 from indexes.postings import Postings
@@ -185,8 +185,7 @@ def _postings(
     frequencies = np.concatenate([frequencies for _, frequencies in found])
     if segment.alive is not None:
         live = segment.alive[positions]
-        kept = np.concatenate([[0], np.cumsum(live)])
-        counts = np.diff(kept[np.concatenate([[0], np.cumsum(counts)])])
+        counts = counts_of(live, counts)
         positions, frequencies = positions[live], frequencies[live]
     return positions, frequencies, counts
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from indexes.errors import ConfigError
 
 # Sorting a posting costs about as much as clearing and scanning so many passages.
-_SCAN_PER_POSTING = 8
+_SCAN_PER_POSTING = 24
 
 
 class Addends(NamedTuple):
@@ -109,20 +109,17 @@ class BM25Query:
         best = Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
         for index, addends in enumerate(self._addends):
             permitted = _permitted(addends, masks[index])
-            positions, scores = _matching(permitted, self._sizes[index])
+            positions, scores = _contenders(permitted, self._sizes[index], k)
             if len(best.scores) == k:
                 # An equal score loses to the earlier segment, so only better ones can enter.
                 better = scores > best.scores[-1]
                 positions, scores = positions[better], scores[better]
-            if not len(positions):
-                continue
-            scores = np.concatenate([best.scores, scores])
-            top = _top(scores, k)
-            best = Matches(
-                np.concatenate([best.segments, np.full(len(positions), index)])[top],
-                np.concatenate([best.positions, positions])[top],
-                scores[top],
-            )
+            if len(positions):
+                top = _top(scores, k)
+                found = Matches(
+                    np.full(len(top), index), positions[top].astype(np.int64), scores[top]
+                )
+                best = _better(best, found, k) if len(best.scores) else found
         return best
 
     def _masks(
@@ -145,38 +142,84 @@ class BM25Query:
 
 
 def _permitted(addends: Addends, mask: NDArray[np.bool_] | None) -> Addends:
-    """Those of chosen passages; the counts stay those of all."""
+    """Those of chosen passages."""
     if mask is None:
         return addends
     chosen = mask[addends.positions]
-    return addends._replace(positions=addends.positions[chosen], values=addends.values[chosen])
+    counts = counts_of(chosen, addends.counts)
+    return Addends(addends.positions[chosen], addends.values[chosen], counts)
+
+
+def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many are chosen of each of the runs of `counts` items; (runs,) int64."""
+    before = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(chosen, out=before[1:])
+    return np.diff(before[np.cumsum(counts)], prepend=0)
 
 
 def _accumulate(addends: Addends, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(n,) the scores and which passages match; bincount adds in the order of the terms."""
     matches = np.zeros(n, np.bool_)
     matches[addends.positions] = True
-    scores = np.bincount(addends.positions.astype(np.intp), addends.values, n)
-    return scores.astype(np.float64, copy=False), matches
+    return _sums(addends.positions.astype(np.intp), addends.values, n), matches
 
 
-def _matching(addends: Addends, n: int) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """The matching positions, ascending, and their scores; the way taken never changes either."""
-    positions, values = addends.positions, addends.values
-    if len(addends.counts) == 1 or not len(positions):
+def _contenders(
+    addends: Addends, n: int, k: int
+) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
+    """Positions, ascending, with the `k` best among them, and their scores.
+
+    The way taken never changes a score.
+    """
+    positions, values, counts = addends
+    if len(counts) == 1 or not len(positions):
         return positions, values
     if len(positions) * _SCAN_PER_POSTING >= n:
-        everything, matches = _accumulate(addends, n)
+        scores = _sums(positions.astype(np.intp), values, n)
+        enough = np.flatnonzero(counts >= k)
+        if len(enough):
+            # The k-th best passage of one term bounds the k-th best of all from below.
+            term = enough[np.argmin(counts[enough])]
+            start = int(counts[:term].sum())
+            floor = _kth_largest(scores[positions[start : start + counts[term]]], k)
+            if floor > 0:
+                best = _distinct(positions[scores[positions] >= floor])
+                return best, scores[best]
+        matches = np.zeros(n, np.bool_)
+        matches[positions] = True
         held = np.flatnonzero(matches)
-        return held, everything[held]
+        return held, scores[held]
     # A stable sort keeps the order of the terms, and is quick where ascending runs are joined.
     order = np.argsort(positions, kind="stable")
-    found, values = positions[order], values[order]
-    first = np.empty(len(found), np.bool_)
-    first[0] = True
-    np.not_equal(found[1:], found[:-1], out=first[1:])
-    scores = np.bincount(np.cumsum(first) - 1, values)
-    return found[first], scores.astype(np.float64, copy=False)
+    found = positions[order]
+    first = _first(found)
+    return found[first], _sums(np.cumsum(first) - 1, values[order], 0)
+
+
+def _distinct(positions: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Each position once, ascending; they come in ascending runs."""
+    found = np.sort(positions, kind="stable")
+    return found[_first(found)]
+
+
+def _first(positions: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which of ascending positions are the first of their value."""
+    first = np.empty(len(positions), np.bool_)
+    first[:1] = True
+    np.not_equal(positions[1:], positions[:-1], out=first[1:])
+    return first
+
+
+def _sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    # Of no values bincount makes integers.
+    return np.bincount(places, values, n).astype(np.float64, copy=False)
+
+
+def _better(first: Matches, second: Matches, k: int) -> Matches:
+    """The `k` best of both, those of `first` before equal ones of `second`."""
+    segments, positions, scores = (np.concatenate(both) for both in zip(first, second, strict=True))
+    top = _top(scores, k)
+    return Matches(segments[top], positions[top], scores[top])
 
 
 def _top(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
