@@ -20,23 +20,25 @@ def command(folder: Path, as_json: bool) -> None:
     second copy.
     """
     from cli.progress import human_bytes
-    from retriever.index import Index
+    from retriever.index import Index, size_on_disk
 
     with Index.open(folder) as index:
         before = index.info()
         merged = index.compact()
         after = index.info()
+    # SQLite drops its log when the last connection is closed.
+    bytes_after = size_on_disk(folder)
+    dropped = before["deleted_passages"] - after["deleted_passages"]
     if as_json:
         facts = {
             "merged_segments": merged,
-            "dropped_passages": before["deleted_passages"] - after["deleted_passages"],
+            "dropped_passages": dropped,
             "bytes_before": before["bytes"],
-            "bytes": after["bytes"],
+            "bytes": bytes_after,
         }
         click.echo(json.dumps(facts))
         return
-    dropped = before["deleted_passages"] - after["deleted_passages"]
     click.echo(
         f"{folder}: {merged} segments merged, {dropped:,} deleted passages dropped, "
-        f"{human_bytes(before['bytes'])} before, {human_bytes(after['bytes'])} now"
+        f"{human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -25,16 +24,14 @@ def command(folder: Path, as_json: bool) -> None:
         click.echo(json.dumps(info, indent=1, ensure_ascii=False))
         return
     encoder, analyzer, long_texts = info["encoder"], info["analyzer"], info["long_texts"]
+    structures = info["structures"]
     rows = {
         "index": f"{info['folder']} (format {info['format_version']}, made {info['created']})",
         "documents": f"{info['documents']:,}",
         "passages": f"{info['passages']:,} in {len(info['segments'])} segments, "
         f"{info['deleted_passages']:,} deleted",
-        "structure": ", ".join(
-            f"{segment['structure']} of {segment['passages']:,}" + _recall(segment)
-            for segment in info["segments"]
-        )
-        or "none yet",
+        "index type": structures["index_type"]
+        + (f", within {human_bytes(memory)}" if (memory := structures["memory_bytes"]) else ""),
         "size": human_bytes(info["bytes"]),
         "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
         "fingerprint": encoder["fingerprint"],
@@ -45,11 +42,14 @@ def command(folder: Path, as_json: bool) -> None:
     }
     for name, value in rows.items():
         click.echo(f"{name:<12} {value}")
+    if info["segments"]:
+        click.echo("\nsegment    passages        size  structure")
     for segment in info["segments"]:
+        why = f": {'; '.join(segment['reasons'])}" if segment["reasons"] else ""
+        click.echo(
+            f"{segment['segment']:>7}  {segment['passages']:>10,}  "
+            f"{human_bytes(segment['bytes']):>10}  {segment['structure']}{why}"
+        )
         if segment["recall"]:
-            click.echo(f"{'why':<12} {'; '.join(segment['reasons'])}")
-
-
-def _recall(segment: dict[str, Any]) -> str:
-    measured = segment["recall"]
-    return f" (recall@10 up to {max(one['recall'] for one in measured):.4f})" if measured else ""
+            found = ", ".join(f"{one['recall']:.4f} ({one['effort']})" for one in segment["recall"])
+            click.echo(f"{'':33}recall@10 (effort): {found}")

@@ -14,6 +14,7 @@ import warnings
 import click
 
 from cli.lazy import LazyGroup
+from cli.progress import long_builds_told
 from indexes.errors import RetrieverError
 
 _INTERRUPTED = 130
@@ -24,6 +25,7 @@ _REFUSED = 2
     cls=LazyGroup,
     modules={
         "index": "cli.index",
+        "add": "cli.add",
         "query": "cli.query",
         "delete": "cli.delete",
         "compact": "cli.compact",
@@ -57,7 +59,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line with `arguments`; returns the exit code."""
     try:
-        code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
+        with long_builds_told():
+            code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()

@@ -50,13 +50,24 @@ class ByteSize(click.ParamType[int]):
         return size
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("expected a name or a FAISS factory string, found nothing")
+    return value
+
+
 index_type_option = click.option(
     "--index-type",
+    callback=_named,
     help="How large segments are searched: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS "
     "factory string. [default: auto]",
 )
 memory_option = click.option(
     "--memory", type=ByteSize(), help="What auto may take of it, such as 2GB. [default: no limit]"
+)
+device_option = click.option("--device", help="cpu, cuda, ... [default: a GPU if there is one]")
+download_option = click.option(
+    "--download", is_flag=True, help="Fetch a model that is not in the local hub cache."
 )
 LAYER_FUSIONS = ("mean", "concat", "sbert-wk")
 _MODEL = "MODEL[::SETTING...]"
@@ -172,10 +183,8 @@ def encoder_options(fusion: Callable[[Command], Command]) -> Callable[[Command],
             type=click.Choice(["average", "sif", "usif", "p-mean"]),
             help="Word vectors alone, no forward pass.",
         ),
-        click.option("--device", help="cpu, cuda, ... [default: a GPU if there is one]"),
-        click.option(
-            "--download", is_flag=True, help="Fetch a model that is not in the local hub cache."
-        ),
+        device_option,
+        download_option,
     ]
 
     def decorate(command: Command) -> Command:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
+
+import click
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
@@ -142,6 +145,31 @@ def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[
     )
     with bar:
         yield bar.update
+
+
+class _AboveBars(logging.Handler):
+    """Prints a line on stderr above the bars that are there, unless the command has --quiet."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        context = click.get_current_context(silent=True)
+        if context is None or not context.params.get("quiet"):
+            tqdm.write(record.getMessage(), file=sys.stderr)
+
+
+@contextmanager
+def long_builds_told() -> Iterator[None]:
+    """What `indexes.maintenance` expects of a long build is said on stderr before it begins."""
+    logger, handler = logging.getLogger("indexes.maintenance"), _AboveBars()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def human_bytes(count: int) -> str:

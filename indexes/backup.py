@@ -14,12 +14,12 @@ from indexes.database import (
     DATABASE_FILE,
     SEGMENTS_FOLDER,
     open_reader,
-    read_setting,
     transaction,
 )
 from indexes.durable import fsync_path, fsync_tree, storage_errors
 from indexes.errors import ConfigError, DamagedIndexError
 from indexes.segment import MANIFEST_FILE, read_manifest, segment_folder
+from indexes.settings import read_setting
 from indexes.snapshot import identity, readable
 from indexes.verify import verify
 
@@ -79,7 +79,7 @@ def snapshot_index(
     folder, target = Path(folder), Path(target).resolve()
     with closing(open_reader(folder)):
         check_target(folder, target)
-    new = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    new = made_in = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with storage_errors(target):
         try:
             shutil.rmtree(new, ignore_errors=True)
@@ -91,9 +91,11 @@ def snapshot_index(
                 fsync_path(new / SEGMENTS_FOLDER)
             fsync_path(new)
             os.rename(new, target)
+            made_in = target
             fsync_path(target.parent)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(made_in, ignore_errors=True)
+            raise
     return made
 
 

@@ -10,13 +10,12 @@ passages                one row a passage: its stable int64 id and which charact
                         document it covers
 segments                the live segments, each with the SHA-256 of its manifest
 tombstones              ids of passages that a live segment still holds but that are deleted
-settings                JSON values: encoder, analyser, counters, generation
+settings                JSON values: encoder, analyser, counters, generation; a checksum over all
 ======================  ============================================================
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from typing import Any
 
 from indexes.durable import damaged_database, storage_errors
 from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError
+from indexes.settings import check_settings, write_setting
 
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
@@ -67,10 +67,12 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
 
     Raises:
         NotAnIndexError: the folder holds other files.
+        DamagedIndexError: it holds the segments of an index whose database was lost.
         StorageError: the folder cannot be written.
     """
     require_vacant(folder)
     with storage_errors(folder):
+        refuse_remains(folder)
         connection = _connect(f"{_uri(folder)}?mode=rwc")
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -140,6 +142,7 @@ def open_writer(folder: Path) -> sqlite3.Connection:
         connection = _connect(f"{_uri(folder)}?mode=rw")
         _check_version(connection, folder)
         _check_schema(connection, folder)
+        check_settings(connection, folder)
         # A folder that cannot be written should say so now, not after an hour of encoding.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
@@ -181,24 +184,6 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         raise
 
 
-def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    """The JSON value of one setting; KeyError if there is none and no default but None."""
-    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-    if row is None:
-        if default is not None:
-            return default
-        raise KeyError(key)
-    return json.loads(row[0])
-
-
-def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Store one JSON value, replacing an earlier one."""
-    connection.execute(
-        "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (key, json.dumps(value, ensure_ascii=False, sort_keys=True)),
-    )
-
-
 def _connect(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
     connection.execute("PRAGMA foreign_keys=ON")
@@ -221,10 +206,25 @@ def _require_index(folder: Path) -> None:
     with storage_errors(folder):
         refuse_links(folder)
         found = is_index(folder)
+        if not found:
+            refuse_remains(folder)
     if not found:
         raise NotAnIndexError(
             f"{folder}: this folder is no index; choose another with -i or make one with "
             "`retriever index`"
+        )
+
+
+def refuse_remains(folder: Path) -> None:
+    """Refuse a folder with segments, which belong to an index, but without its database.
+
+    Raises:
+        DamagedIndexError: the database was lost.
+    """
+    segments = folder / SEGMENTS_FOLDER
+    if segments.is_dir() and any(path.name.isdigit() for path in segments.iterdir()):
+        raise damaged_database(
+            folder, "the file is missing or not the database of the segments that lie beside it"
         )
 
 
@@ -264,6 +264,9 @@ def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
             f"{folder}: the index has format version {version}, this release reads up to "
             f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
         )
+    if version < 1:
+        connection.close()
+        raise damaged_database(folder, f"expected format version 1 or more, found {version}")
 
 
 def _application_id(folder: Path, mode: str) -> int:

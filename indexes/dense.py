@@ -1,4 +1,4 @@
-"""Exact inner-product search over kept vectors, with FAISS's kernel.
+"""Exact inner-product search over kept vectors, with FAISS's kernel, of a GPU for large batches.
 
 Positions are local to one segment. FAISS's "nothing found" (-1) never leaves this module, and
 neither does its convention of a fixed number of columns.
@@ -6,13 +6,18 @@ neither does its convention of a fixed number of columns.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.faiss_library import load_faiss
+from indexes.faiss_library import count_gpus, gpu_resources, load_faiss
 
 # Below this share of allowed vectors, copying them out is cheaper than testing every one.
 _GATHER_SHARE = 1 / 16
+# Multiplications from which on it is worth to send the vectors to a GPU, and bytes sent at once.
+_GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
+_GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
 
 
 def search_flat(
@@ -52,6 +57,41 @@ def search_flat(
         return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
     faiss = load_faiss()
     queries = np.ascontiguousarray(queries, np.float32)
+    found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
+    scores, positions = found_there or _scan(faiss, vectors, queries, k, allowed)
+    return [
+        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
+    ]
+
+
+def _scan_on_gpu(
+    faiss: Any, vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
+    """As `_scan`; None where there is no GPU, or it cannot do it or is not worth it."""
+    if k > _GPU_MOST_RESULTS or len(queries) * vectors.size < _GPU_LEAST or not count_gpus(faiss):
+        return None
+    try:
+        scores, positions = faiss.knn_gpu(
+            gpu_resources(faiss),
+            queries,
+            np.asarray(vectors),
+            k,
+            metric=faiss.METRIC_INNER_PRODUCT,
+            vectorsMemoryLimit=_GPU_CHUNK,
+        )
+    except RuntimeError:  # too little memory there
+        return None
+    return scores, positions
+
+
+def _scan(
+    faiss: Any,
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    allowed: NDArray[np.bool_] | None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Scores and positions, (q, k) each, -1 where nothing is found."""
     scores = np.empty((len(queries), k), np.float32)
     positions = np.empty((len(queries), k), np.int64)
     arguments = [
@@ -69,6 +109,4 @@ def search_flat(
         arguments.append(faiss.IDSelectorBitmap(bitmap))
     # The kernel behind IndexFlat, called on the vectors where they lie: nothing is copied.
     faiss.knn_inner_product(*arguments)
-    return [
-        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
-    ]
+    return scores, positions

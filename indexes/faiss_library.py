@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from indexes.errors import MissingExtraError
 
 _DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
+_OF_THREAD = threading.local()
 
 
 def load_faiss() -> Any:
@@ -32,6 +34,19 @@ def load_faiss() -> Any:
             "or search with --mode bm25"
         ) from error
     return faiss
+
+
+def count_gpus(faiss: Any) -> int:
+    """How many GPUs FAISS finds; none where it is built without them."""
+    found = getattr(faiss, "get_num_gpus", None)
+    return 0 if found is None else int(found())
+
+
+def gpu_resources(faiss: Any) -> Any:
+    """FAISS's streams and memory on a GPU: large, so made once, but for each thread its own."""
+    if not hasattr(_OF_THREAD, "resources"):
+        _OF_THREAD.resources = faiss.StandardGpuResources()
+    return _OF_THREAD.resources
 
 
 @cache

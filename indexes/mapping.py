@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from indexes.errors import DamagedIndexError
 
 # Up to this size a file is read, which takes about as long as mapping it.
-_SMALL = 64 * 1024
+SMALL = 64 * 1024
 
 
 def damaged(path: Path, problem: str) -> DamagedIndexError:
@@ -52,7 +52,7 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
             expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
             if size != expected:
                 raise damaged(path, f"expected {expected} bytes, found {size}")
-            if size <= _SMALL:
+            if size <= SMALL:
                 return np.frombuffer(file.read(), dtype).reshape(shape)
             # A plain array: indexing an np.memmap costs a subclass check each time.
             return np.asarray(np.memmap(file, dtype, mode="r", offset=offset, shape=shape))
@@ -68,7 +68,7 @@ def map_bytes(path: Path) -> bytes | mmap.mmap:
     """
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size <= _SMALL:
+            if os.fstat(file.fileno()).st_size <= SMALL:
                 return file.read()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, IsADirectoryError) as error:

@@ -17,6 +17,8 @@ Found = Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
 # Length of the noise against that of the passage's vector: their cosine is about 0.9.
 _NOISE = 0.5
 _ROUNDING = 1e-6
+# Queries that a recall is measured with.
+SAMPLED_QUERIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,9 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
     return hits / wanted if wanted else 1.0
 
 
-def sample_queries(vectors: NDArray[np.float32], count: int = 200, seed: int = 0) -> Sample:
+def sample_queries(
+    vectors: NDArray[np.float32], count: int = SAMPLED_QUERIES, seed: int = 0
+) -> Sample:
     """Queries like those to come: passages of the segment, moved off their place.
 
     A passage as it lies there flatters a structure: it was trained on it, and a graph has its
@@ -142,7 +146,7 @@ def cheapest(measured: Sequence[Measured], target: float) -> int:
         best = max(measured, key=lambda one: one.recall)
         raise ConfigError(
             f"--recall {target}: the best that this structure reaches is {best.recall:.4f}, at "
-            f"effort {best.effort}; ask for less or choose another --index-type"
+            f"effort {best.effort}; ask for less, or `retriever rebuild` with another --index-type"
         )
     return min(enough)
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from indexes.database import SEGMENTS_FOLDER
 from indexes.durable import fsync_tree, save_array, storage_errors
 from indexes.errors import DamagedIndexError
-from indexes.mapping import map_array
+from indexes.mapping import SMALL, damaged, map_array
 from indexes.postings import Postings
 from indexes.segment_structure import (
     FLAT_STRUCTURE,
@@ -141,7 +141,7 @@ def make_segment(
             (folder / MANIFEST_FILE).write_bytes(content)
             fsync_tree(folder)
             return hashlib.sha256(content).hexdigest()
-        except OSError:
+        except Exception:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
@@ -149,19 +149,16 @@ def make_segment(
 def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     """Map a committed segment; takes a time that does not depend on its size.
 
+    Files that are small enough to be read are checked whole, the others by size alone.
+
     Raises:
-        DamagedIndexError: a file is missing, has another size than the manifest says, or is not
-            of the form expected; the message names it.
+        DamagedIndexError: a file is missing, has another size than the manifest says, is not
+            as it was written, or not of the form expected; the message names it.
     """
     folder = segment_folder(index, number)
     manifest = read_manifest(folder, manifest_hash)
     for name, facts in manifest["files"].items():
-        size = _size(folder / name)
-        if size != facts["bytes"]:
-            raise DamagedIndexError(
-                f"{folder / name}: expected {facts['bytes']} bytes, found {size}; "
-                "restore it from a backup or index again with --recreate"
-            )
+        _check_file(folder / name, facts)
     passages, dimensions = manifest["passages"], manifest["dimensions"]
     return Segment(
         number,
@@ -207,9 +204,13 @@ def file_facts(path: Path) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": digest}
 
 
-def _size(path: Path) -> int:
+def _check_file(path: Path, facts: dict[str, Any]) -> None:
     try:
-        return path.stat().st_size
+        size = path.stat().st_size
+        if size != facts["bytes"]:
+            raise damaged(path, f"expected {facts['bytes']} bytes, found {size}")
+        if size <= SMALL and file_facts(path) != facts:
+            raise damaged(path, "its SHA-256 is not the one that the manifest names")
     except FileNotFoundError:
         raise _missing(path) from None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 import zlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -66,15 +67,22 @@ class StructureFacts:
 class Structure:
     """A structure file, opened. One object serves one thread.
 
+    It can be searched for as long as it lives, though a merge may have removed the file meanwhile.
+
     Attributes:
         path: the file.
         facts: what it holds.
         crc32: of the facts and of the bytes guarded.
+        descriptor: the open file, closed with the object.
     """
 
     path: Path
     facts: StructureFacts
     crc32: int
+    descriptor: int
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, os.close, self.descriptor)
 
     def search(
         self,
@@ -110,12 +118,14 @@ class Structure:
     def _searcher(self) -> Searcher:
         faiss = load_faiss()
         with storage_errors(self.path):
-            if _crc32(self.path, self.facts) != self.crc32:
+            if _crc32(self.descriptor, self.facts) != self.crc32:
                 raise damaged(self.path, "its content is not what was written (CRC-32 differs)")
         # Before FAISS 1.11 there was no mapping but of inverted lists.
         mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)
+        # The name that the system gives to what is open, whether the file has its own name or not.
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
         try:
-            index = faiss.read_index(os.fspath(self.path), mapped)
+            index = faiss.read_index(f"/dev/fd/{self.descriptor}", mapped)
         except RuntimeError as error:
             raise FormatVersionError(
                 f"{self.path}: FAISS {self.facts.faiss} wrote it, and FAISS {faiss.__version__} "
@@ -163,8 +173,9 @@ def write_structure(
                 size - _unguarded(faiss, index),
                 faiss.__version__,
             )
-            trailer = {**asdict(facts), "crc32": _crc32(path, facts)}
-            with path.open("ab") as file:
+            with path.open("r+b") as file:
+                trailer = {**asdict(facts), "crc32": _crc32(file.fileno(), facts)}
+                file.seek(0, os.SEEK_END)
                 file.write(json.dumps(trailer).encode().ljust(_TRAILER_BYTES))
         except OSError:
             path.unlink(missing_ok=True)
@@ -183,13 +194,28 @@ def open_structure(path: Path, passages: int, dimensions: int) -> Structure:
         DamagedIndexError: the file is missing, of another form, or of other vectors.
     """
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            if size < _TRAILER_BYTES:
-                raise damaged(path, f"expected {_TRAILER_BYTES} bytes or more, found {size}")
-            file.seek(size - _TRAILER_BYTES)
-            trailer = file.read()
-    except (FileNotFoundError, IsADirectoryError) as error:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise damaged(path, "the file is missing") from error
+    try:
+        facts, crc32 = _read_facts(path, descriptor)
+        found, expected = (facts.passages, facts.dimensions), (passages, dimensions)
+        if found != expected:
+            raise damaged(path, _other_vectors(expected, found))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return Structure(path, facts, crc32, descriptor)
+
+
+def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
+    """What the end of the file says, and the sum there."""
+    try:
+        size = os.fstat(descriptor).st_size
+        if size < _TRAILER_BYTES:
+            raise damaged(path, f"expected {_TRAILER_BYTES} bytes or more, found {size}")
+        trailer = os.pread(descriptor, _TRAILER_BYTES, size - _TRAILER_BYTES)
+    except IsADirectoryError as error:
         raise damaged(path, "the file is missing") from error
     try:
         held = json.loads(trailer)
@@ -200,10 +226,7 @@ def open_structure(path: Path, passages: int, dimensions: int) -> Structure:
         raise damaged(path, "it does not end as a structure does") from error
     if size != facts.bytes + _TRAILER_BYTES:
         raise damaged(path, f"expected {facts.bytes + _TRAILER_BYTES} bytes, found {size}")
-    found, expected = (facts.passages, facts.dimensions), (passages, dimensions)
-    if found != expected:
-        raise damaged(path, _other_vectors(expected, found))
-    return Structure(path, facts, crc32)
+    return facts, crc32
 
 
 def _other_vectors(expected: tuple[int, int], found: tuple[int, int]) -> str:
@@ -213,14 +236,13 @@ def _other_vectors(expected: tuple[int, int], found: tuple[int, int]) -> str:
     )
 
 
-def _crc32(path: Path, facts: StructureFacts) -> int:
+def _crc32(descriptor: int, facts: StructureFacts) -> int:
     """CRC-32 of what the end of the file says and of the bytes that it says to check."""
     total = zlib.crc32(json.dumps(asdict(facts)).encode())
-    left = min(facts.guarded, facts.bytes)
-    with path.open("rb") as file:
-        while left and (chunk := file.read(min(left, _CHUNK))):
-            total = zlib.crc32(chunk, total)
-            left -= len(chunk)
+    place, end = 0, min(facts.guarded, facts.bytes)
+    while place < end and (chunk := os.pread(descriptor, min(end - place, _CHUNK), place)):
+        total = zlib.crc32(chunk, total)
+        place += len(chunk)
     return total
 
 

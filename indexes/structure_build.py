@@ -1,4 +1,8 @@
-"""Training a FAISS index and adding the vectors of a segment, on GPUs where FAISS finds any."""
+"""Training a FAISS index and adding the vectors of a segment, on GPUs where FAISS finds any.
+
+GPUs have inverted lists of whole vectors, of bytes and of product-quantised codes. What comes back
+from them is the index that the CPU would have made, up to rounding, and so is its file.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError
-from indexes.faiss_library import load_faiss
+from indexes.faiss_library import count_gpus, load_faiss
 from indexes.structure_choice import StructureSpec, training_size
 from indexes.structure_core import unwrap
 from indexes.structure_factory import faiss_reason
 
 _ADDED_AT_ONCE = 65_536
+# Any other type FAISS would copy from CPU to CPU and back.
+_ON_GPUS = ("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer")
 
 
 def build_index(vectors: NDArray[np.float32], spec: StructureSpec, seed: int) -> Any:
@@ -32,14 +38,13 @@ def build_index(vectors: NDArray[np.float32], spec: StructureSpec, seed: int) ->
     faiss = load_faiss()
     index = _empty(faiss, vectors.shape[1], spec, seed)
     sample = _sample(vectors, int(getattr(unwrap(index)[1], "nlist", 0)), seed)
-    count_gpus = getattr(faiss, "get_num_gpus", None)
-    if count_gpus is not None and count_gpus() > 0:
+    if count_gpus(faiss) and type(unwrap(index)[1]).__name__ in _ON_GPUS:
         try:
             on_gpus = faiss.index_cpu_to_all_gpus(index)
             _fill(on_gpus, sample, vectors)
             return faiss.index_gpu_to_cpu(on_gpus)
         except RuntimeError:
-            # A type that GPUs do not have, or too little memory there.
+            # A size of code that GPUs do not have, or too little memory there.
             index = _empty(faiss, vectors.shape[1], spec, seed)
     try:
         _fill(index, sample, vectors)

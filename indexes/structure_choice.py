@@ -23,7 +23,7 @@ index" in its wiki, which advises 4 √n to 16 √n lists).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from indexes.structure_factory import FactoryFacts, inspect_factory
 
@@ -39,9 +39,6 @@ _MOST_LISTS = 16_384
 _PQ_CENTROIDS = 256
 _PQ_WIDTH = 4
 _HNSW_LINKS = 32
-_CONSTRUCTION = 40
-_CLUSTERING_ROUNDS = 10
-_PQ_ROUNDS = 25
 # Beside the code: its id (int64), and the list it lies in (int32), held for filters.
 _LIST_ENTRY = 8 + 4
 
@@ -69,14 +66,14 @@ class Choice:
         memory_bytes: what a search can touch and the system will want to keep in memory, apart
             from the few kept vectors that are read to score candidates; for `flat` they are it.
         build_bytes: memory taken while it is built, at the most; 0 for `flat`.
-        build_operations: multiplications to train and to add, about; 0 for `flat`.
+        facts: what it keeps and trains; None for `flat`.
     """
 
     spec: StructureSpec
     reasons: tuple[str, ...]
     memory_bytes: int
     build_bytes: int
-    build_operations: int
+    facts: FactoryFacts | None
 
 
 def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
@@ -151,7 +148,7 @@ def training_size(n: int, lists: int) -> int:
 def _choice(name: str, n: int, d: int, reasons: tuple[str, ...]) -> Choice:
     """A named kind at its cost; n must suffice to train it."""
     if name == FLAT:
-        return Choice(StructureSpec(FLAT, "Flat"), reasons, 4 * n * d, 0, 0)
+        return Choice(StructureSpec(FLAT, "Flat"), reasons, 4 * n * d, 0, None)
     if name == "hnsw":
         spec = StructureSpec(name, f"HNSW{_HNSW_LINKS},Flat")
         return _priced(spec, n, d, reasons, FactoryFacts(4 * d, 0, 0, _HNSW_LINKS, False))
@@ -163,7 +160,9 @@ def _choice(name: str, n: int, d: int, reasons: tuple[str, ...]) -> Choice:
         "ivf-sq8": (f"IVF{lists},SQ8", d),
         "ivf-pq": (f"{padding}IVF{lists},PQ{product}", product),
     }[name]
-    facts = FactoryFacts(code, lists, _PQ_CENTROIDS if name == "ivf-pq" else 0, 0, False)
+    facts = FactoryFacts(code, lists, 0, 0, False)
+    if name == "ivf-pq":
+        facts = replace(facts, centroids=_PQ_CENTROIDS, parts=product)
     return _priced(StructureSpec(name, factory), n, d, reasons, facts)
 
 
@@ -187,20 +186,15 @@ def _priced(
     spec: StructureSpec, n: int, d: int, reasons: tuple[str, ...], facts: FactoryFacts
 ) -> Choice:
     sample = training_size(n, facts.lists)
-    entry, operations = facts.code_bytes, 0
+    entry = facts.code_bytes
     if facts.lists:
         entry += _LIST_ENTRY
-        operations += (_CLUSTERING_ROUNDS * sample + n) * facts.lists * d
-    if facts.centroids:
-        quantised = min(sample, 256 * facts.centroids)
-        operations += (_PQ_ROUNDS * quantised + n) * facts.centroids * d
     if facts.links:
         # Both directions at the bottom, an upper level for one in `links`, level and offset.
         entry += 4 * (2 * facts.links + 1) + 12
-        operations += n * _CONSTRUCTION * facts.links * d
     fixed = 4 * d * (facts.lists + facts.centroids)
     memory = n * entry + fixed
-    return Choice(spec, reasons, memory, memory + 4 * d * sample, operations or n * d)
+    return Choice(spec, reasons, memory, memory + 4 * d * sample, facts)
 
 
 def _size(count: int) -> str:

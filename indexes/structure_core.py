@@ -7,7 +7,7 @@ from typing import Any
 from indexes.faiss_library import load_faiss
 
 # Candidates re-scored for each result.
-_WHOLE, _BYTES, _COARSE = 1, 2, 10
+WHOLE, BYTES, COARSE = 1, 2, 10
 
 
 def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
@@ -47,5 +47,5 @@ def oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
     """
     kept = code_bytes(core)
     if any(transform.d_out < transform.d_in for transform in transforms) or kept < d:
-        return _COARSE
-    return _WHOLE if kept >= 4 * d else _BYTES
+        return COARSE
+    return WHOLE if kept >= 4 * d else BYTES

@@ -12,6 +12,19 @@ from indexes.structure_core import code_bytes, unwrap
 
 _LONGEST = 200
 _LEAST_LINKS = 4
+# Types that train no more than centroids and link no more than HNSW does.
+_COUNTED = (
+    "IndexHNSWFlat",
+    "IndexHNSWPQ",
+    "IndexHNSWSQ",
+    "IndexIVFFlat",
+    "IndexIVFPQ",
+    "IndexIVFPQFastScan",
+    "IndexIVFScalarQuantizer",
+    "IndexPQ",
+    "IndexPQFastScan",
+    "IndexScalarQuantizer",
+)
 # FAISS: "Error in <function> at <file>:<line>: <reason>".
 _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
 
@@ -26,6 +39,8 @@ class FactoryFacts:
         centroids: of each part of a product quantiser; 0 without.
         links: of each node of a graph, for one direction; 0 without.
         is_flat: the vectors themselves, which need no file.
+        parts: of a product quantiser; 0 without.
+        counted: nothing else takes long to train or to add.
     """
 
     code_bytes: int
@@ -33,6 +48,8 @@ class FactoryFacts:
     centroids: int
     links: int
     is_flat: bool
+    parts: int = 0
+    counted: bool = True
 
 
 def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
@@ -79,6 +96,8 @@ def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
         centroids=int(product.ksub) if product is not None else 0,
         links=int(core.hnsw.nb_neighbors(1)) if graph else 0,
         is_flat=not transforms and type(core).__name__ in ("IndexFlat", "IndexFlatIP"),
+        parts=int(product.M) if product is not None else 0,
+        counted=type(core).__name__ in _COUNTED and all(one.is_trained for one in transforms),
     )
 
 

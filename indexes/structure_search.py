@@ -6,7 +6,8 @@ to have found enough, the exact scan answers.
 
 Inverted lists are read in the order of their centroids, those without an allowed vector left out,
 until as many allowed vectors were met as a search without a filter meets. That is a search of the
-allowed vectors alone: neither the share of them nor where they lie takes recall away.
+allowed vectors alone. Where those lie apart from the query (see `indexes.list_reading`), four times
+as many are read, and no fewer than with the default effort.
 
 A graph, and any other type, is asked for more neighbours than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
@@ -26,13 +27,18 @@ from numpy.typing import NDArray
 
 from indexes.dense import search_flat
 from indexes.faiss_library import load_faiss
+from indexes.list_reading import ListMembers, is_uneven, lists_to_read
 from indexes.mapping import damaged
-from indexes.structure_core import oversampling, unwrap
+from indexes.structure_core import COARSE, WHOLE, oversampling, unwrap
 
 # So many vectors are scanned for what one candidate costs: in a graph, to compare the links of a
 # node with the query; elsewhere, to fetch and re-score it.
 _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
 _QUERY_BLOCK = 32
+# Where allowed vectors lie apart from the query, so many times as many are read.
+_FARTHER = 4
+# Behind a filter, codes that keep little of a vector give so many times as many candidates.
+_MORE_OF_COARSE = 4
 _GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
 _GRAPH_DEFAULT = 128
 _OTHER_EFFORTS = (1, 2, 4, 8, 16)
@@ -105,7 +111,7 @@ class Searcher:
             allowed = None
         candidates = None
         if permitted and len(queries):
-            wanted = self._oversampling * (k if self._oversampling == 1 else max(k, 10))
+            wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
             candidates = self._candidates(
                 queries, wanted, allowed, permitted, effort or self.default_effort
             )
@@ -162,25 +168,34 @@ class Searcher:
         effort: int,
     ) -> list[NDArray[np.int64]] | None:
         n, lists = self._index.ntotal, self._core.nlist
+        if allowed is not None and self._oversampling == COARSE:
+            wanted *= _MORE_OF_COARSE
         # How many vectors a search without a filter meets.
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
-        if permitted <= max(met // 4, 2 * wanted):
+        if permitted <= max(met, 2 * wanted):
             return None
         faiss = load_faiss()
         turned = self._transformed(queries)
+        probes = min(lists, max(effort, math.ceil(met * lists / n)))
         if allowed is None:
-            probes = min(lists, max(effort, math.ceil(met * lists / n)))
             parameters = faiss.SearchParametersIVF(nprobe=probes)
             rows = self._core.search(turned, wanted, params=parameters)[1]
             return [self._positions(row) for row in rows]
-        held = self._allowed_per_list(allowed)
-        selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
+        held, bitmap = self._members.prepared(allowed)
+        selector = faiss.IDSelectorBitmap(bitmap)
+        sizes = self._members.sizes
+        # To rank them all takes longer than to read those that are needed as a rule.
+        ranked = lists
+        if not is_uneven(held, sizes):
+            ranked = min(lists, 2 * math.ceil(met * lists / permitted) + probes)
         found: list[NDArray[np.int64]] = []
         for start in range(0, len(turned), _QUERY_BLOCK):
             block = np.ascontiguousarray(turned[start : start + _QUERY_BLOCK])
-            nearness, order = self._core.quantizer.search(block, lists)
-            counts = np.where(order >= 0, held[order], 0)
-            read = (counts > 0) & (np.cumsum(counts, axis=1) - counts < met)
+            nearness, order = self._core.quantizer.search(block, ranked)
+            if ranked < lists and (held[order].sum(axis=1) < met).any():
+                nearness, order = self._core.quantizer.search(block, lists)
+            read = lists_to_read(held, sizes, order, probes, met, farther)
             # The lists to read come first, in their order; -1 fills what is left of a row.
             first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
             chosen = np.where(
@@ -229,7 +244,8 @@ class Searcher:
     ) -> list[NDArray[np.int64]] | None:
         n = self._index.ntotal
         if not self._graph:
-            wanted *= effort
+            # The effort was measured without a filter.
+            wanted *= effort if allowed is None else max(effort, self.default_effort)
         asked = wanted if allowed is None else math.ceil(1.5 * wanted * n / permitted) + 32
         if permitted <= asked * (_SCAN_PER_STEP if self._graph else _SCAN_PER_CANDIDATE):
             return None
@@ -256,21 +272,9 @@ class Searcher:
             raise damaged(self._path, "it holds a passage that its segment does not have")
         return positions
 
-    def _allowed_per_list(self, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """(lists,) int64: how many allowed vectors each list holds."""
-        lists = self._core.nlist
-        if 2 * np.count_nonzero(allowed) <= len(allowed):
-            return np.bincount(self._list_of[allowed], minlength=lists)
-        everything, barred = self._list_sizes, self._list_of[~allowed]
-        return everything - np.bincount(barred, minlength=lists)
-
     @cached_property
-    def _list_sizes(self) -> NDArray[np.int64]:
-        return np.bincount(self._list_of, minlength=self._core.nlist)
-
-    @cached_property
-    def _list_of(self) -> NDArray[np.int32]:
-        """(n,) int32: the list that holds each position."""
+    def _members(self) -> ListMembers:
+        """Which list holds each position."""
         faiss = load_faiss()
         held = np.full(self._index.ntotal, -1, np.int32)
         inverted = self._core.invlists
@@ -282,7 +286,7 @@ class Searcher:
         if (held < 0).any():
             # Only a type that stores equal vectors once leaves some out; it takes no filter.
             raise RuntimeError("not every position is in a list")
-        return held
+        return ListMembers(held, self._core.nlist)
 
 
 def _rescored(

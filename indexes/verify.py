@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksum import document_checksum
-from indexes.database import DATABASE_FILE, open_reader, read_setting, transaction
+from indexes.database import DATABASE_FILE, open_reader, transaction
 from indexes.durable import storage_errors
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.live import contained
@@ -22,6 +22,7 @@ from indexes.segment import (
     read_manifest,
     segment_folder,
 )
+from indexes.settings import check_settings, read_setting
 from indexes.snapshot import identity, readable
 
 
@@ -75,6 +76,10 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
             # The first line of some reports is a heading between asterisks.
             if line != "ok" and not line.startswith("***"):
                 yield f"{database}: {line}"
+    try:
+        check_settings(connection, folder)
+    except DamagedIndexError as error:
+        yield str(error)
     for row in connection.execute("PRAGMA foreign_key_check"):
         yield f"{database}: row {row[1]} of {row[0]} refers to a {row[2]} row that is missing"
     (orphans,) = connection.execute(
@@ -93,11 +98,9 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         "SELECT segment, passages, manifest FROM segments ORDER BY segment"
     ).fetchall()
     for number, passages, manifest_hash in rows:
-        problems = list(_segment_problems(folder, number, passages, manifest_hash))
+        problems = list(_segment_problems(folder, number, passages, manifest_hash, kept))
         yield from problems
         sound = sound and not problems
-        if not problems:
-            kept.append(np.array(open_segment(folder, number, manifest_hash).ids))
     if sound:
         yield from _identity_problems(database, np.concatenate(kept), stored, dead)
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
@@ -123,8 +126,13 @@ def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _segment_problems(
-    folder: Path, number: int, passages: int, manifest_hash: str
+    folder: Path,
+    number: int,
+    passages: int,
+    manifest_hash: str,
+    kept: list[NDArray[np.int64]],
 ) -> Iterator[str]:
+    """What is wrong with a segment; appends the ids of its passages to `kept`."""
     path = segment_folder(folder, number)
     try:
         manifest = read_manifest(path, manifest_hash)
@@ -143,9 +151,12 @@ def _segment_problems(
     if damaged:
         return
     try:
-        yield from _content_problems(open_segment(folder, number, manifest_hash), passages)
+        segment = open_segment(folder, number, manifest_hash)
     except DamagedIndexError as error:
         yield str(error)
+        return
+    kept.append(np.array(segment.ids))
+    yield from _content_problems(segment, passages)
 
 
 def _content_problems(segment: Segment, passages: int) -> Iterator[str]:

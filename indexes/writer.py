@@ -24,9 +24,7 @@ from indexes.database import (
     create_database,
     is_index,
     open_writer,
-    read_setting,
     transaction,
-    write_setting,
 )
 from indexes.document_rows import (
     NewDocument,
@@ -42,6 +40,7 @@ from indexes.merging import merge_segments
 from indexes.replacement import recover_replacement
 from indexes.segment import segment_folder, write_segment
 from indexes.segment_structure import StructureSettings
+from indexes.settings import read_setting, write_setting
 from indexes.where import Where
 
 
@@ -207,10 +206,6 @@ class Writer:
         found = read_setting(self._connection, "structures", {})
         return StructureSettings.from_json(found)
 
-    @structures.setter
-    def structures(self, settings: StructureSettings) -> None:
-        self.set("structures", settings.to_json())
-
     def segments(self) -> tuple[LiveSegment, ...]:
         """The live segments, oldest passages first.
 
@@ -220,20 +215,29 @@ class Writer:
         with storage_errors(self.folder):
             return live_segments(self.folder, self._connection)
 
-    def replace(self, live: Sequence[LiveSegment]) -> None:
+    def replace(
+        self, live: Sequence[LiveSegment], structures: StructureSettings | None = None
+    ) -> None:
         """Put one segment of their live passages, or none, in the place of neighbouring ones.
 
         Answers stay the same; readers of an earlier commit go on with what they have open.
 
+        Args:
+            live: the segments.
+            structures: which search structure this and later merged segments get; None as before.
+
         Raises:
             DamagedIndexError: a file of a segment is not as it was written.
             StorageError: the disk is full or cannot be written; the index is as before.
+            ConfigError, MissingExtraError: see `indexes.segment_structure.build_structure`.
         """
         number = int(self.setting("next_segment"))
         gone = [one.segment.ids[~one.alive] for one in live if one.alive is not None]
         made = None
         if any(one.dead < len(one.segment.ids) for one in live):
-            made = merge_segments(segment_folder(self.folder, number), live, self.structures)
+            made = merge_segments(
+                segment_folder(self.folder, number), live, structures or self.structures
+            )
         with storage_errors(self.folder):
             with transaction(self._connection):
                 self._connection.executemany(
@@ -246,6 +250,8 @@ class Writer:
                 )
                 if made is not None:
                     self._name_segment(number, *made)
+                if structures is not None:
+                    write_setting(self._connection, "structures", structures.to_json())
                 self._bump_generation()
             self._remove_orphans()
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 
 from indexes.durable import storage_errors
+from indexes.growing_array import GrowingArray
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError, StorageError
@@ -62,8 +63,10 @@ def encode_to_file(
     stream = iter(documents)
     with storage_errors(output.parent):
         try:
-            with new.open("wb") as vectors, new_ids.open("w", encoding="utf-8") as ids:
-                _write_header(vectors, 0, encoder.spec.dimensions)
+            with (
+                GrowingArray(new, np.dtype("<f4"), (encoder.spec.dimensions,)) as vectors,
+                new_ids.open("w", encoding="utf-8") as ids,
+            ):
                 for window in _windows(stream):
                     texts = [passage_text(document, None) for document in window]
                     pieces = encoder.tokenize(texts, query=queries)
@@ -77,14 +80,12 @@ def encode_to_file(
                     for i, row in zip(long, cut, strict=True):
                         pieces[i] = row
                     progress.window(len(window))
-                    vectors.write(encoder.encode_pieces(pieces, progress.encoded).tobytes())
+                    vectors.append(encoder.encode_pieces(pieces, progress.encoded))
                     ids.writelines(
                         json.dumps(document.id, ensure_ascii=False) + "\n" for document in window
                     )
                     rows += len(window)
                     truncated += len(long)
-                vectors.seek(0)
-                _write_header(vectors, rows, encoder.spec.dimensions)
             os.replace(new_ids, ids_file)
             os.replace(new, output)
         finally:
@@ -115,10 +116,3 @@ def _windows(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.getpid()}.tmp")
-
-
-def _write_header(file: BinaryIO, rows: int, dimensions: int) -> None:
-    # NumPy pads the header so that the first axis can grow in place.
-    np.lib.format.write_array_header_1_0(
-        file, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)}
-    )

@@ -13,13 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.database import DATABASE_FILE, FORMAT_VERSION, is_index, require_vacant
-from indexes.maintenance import compact, merge, rebuild
+from indexes.database import (
+    DATABASE_FILE,
+    FORMAT_VERSION,
+    is_index,
+    refuse_remains,
+    require_vacant,
+)
+from indexes.maintenance import compact, estimate_build, merge, rebuild
 from indexes.replacement import recover_replacement
 from indexes.segment import Segment
 from indexes.segment_structure import StructureSettings
 from indexes.snapshot import Reader, Snapshot
 from indexes.structure_choice import Choice
+from indexes.structure_estimate import Estimate
 from indexes.verify import verify
 from indexes.where import Where, compile_where
 from indexes.writer import Writer
@@ -77,6 +84,7 @@ class Index:
             self._settings_of = self._reader.openings
 
     def _read_settings(self, snapshot: Snapshot) -> None:
+        snapshot.check_settings()
         try:
             self.encoder_spec = EncoderSpec.from_json(snapshot.setting("encoder"))
             self.analyzer = Analyzer(
@@ -131,6 +139,7 @@ class Index:
         recover_replacement(folder)
         if not is_index(folder):
             require_vacant(folder)
+            refuse_remains(folder)
             encoder = choice.load()
             structures = structures or StructureSettings()
             structures.choice(0, encoder.spec.dimensions)
@@ -146,16 +155,17 @@ class Index:
             with Writer(folder, create=settings):
                 pass
         index = cls(folder, choice, encoder)
-        for what, wanted, found in (
-            ("analyser", analyzer, index.analyzer.settings),
-            ("way with long texts", passages, index.passages),
-            ("index type", structures, index.structures),
+        again = "make the index again with --recreate"
+        for what, wanted, found, remedy in (
+            ("analyser", analyzer, index.analyzer.settings, again),
+            ("way with long texts", passages, index.passages, again),
+            ("search structure", structures, index.structures, "change it with `rebuild`"),
         ):
-            if wanted not in (None, found):
+            if wanted is not None and wanted != found:
                 index.close()
                 raise ConfigError(
-                    f"{folder}: the index was made with {what} {found}, but {wanted} was asked "
-                    "for; leave the option out, or make the index again with --recreate"
+                    f"{folder}: the index was made with {what} {_told(found)}, but {_told(wanted)} "
+                    f"was asked for; leave the option out, or {remedy}"
                 )
         return index
 
@@ -266,6 +276,19 @@ class Index:
         """
         with self._reader.snapshot() as snapshot:
             return structures.choice(snapshot.statistics.passages, self.encoder_spec.dimensions)
+
+    def estimate(self, structures: StructureSettings) -> Estimate | None:
+        """What `rebuild` takes: found by building a small structure of the same kind in memory.
+
+        Returns:
+            None where there is nothing to build, or no FAISS to build it with.
+
+        Raises:
+            ConfigError: FAISS does not know the structure.
+            MissingExtraError: FAISS is not installed, and a factory string is given.
+        """
+        with self._reader.snapshot() as snapshot:
+            return estimate_build(snapshot.segments, structures)
 
     def rebuild(self, structures: StructureSettings) -> int:
         """Give all segments another search structure, and merge them; nothing is encoded.
@@ -425,6 +448,11 @@ def size_on_disk(folder: Path) -> int:
             with suppress(OSError):
                 total += os.stat(os.path.join(parent, name)).st_size
     return total
+
+
+def _told(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+    given = {name: value for name, value in asdict(settings).items() if value is not None}
+    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def _describe(segment: Segment) -> dict[str, Any]:

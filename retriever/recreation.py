@@ -87,7 +87,9 @@ def recreated(
     with WriterLock(folder):
         with storage_errors(new):
             if not marker.is_file() or marker.read_text() != begun_with:
-                # Other settings, or the old index that a finished replacement left behind.
+                # Other settings, or the old index that a finished replacement left behind. The
+                # marker goes first: nobody is to go on with what an interruption leaves of it.
+                marker.unlink(missing_ok=True)
                 shutil.rmtree(new, ignore_errors=True)
             new.mkdir(exist_ok=True)
             marker.write_text(begun_with)

@@ -25,6 +25,7 @@ GROUPS = {
 }
 TOP = [
     "index",
+    "add",
     "query",
     "delete",
     "compact",

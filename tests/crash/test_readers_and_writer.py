@@ -1,6 +1,7 @@
-"""Two readers search without error or half commit while a writer adds, deletes and recreates.
+"""Readers search without error or half commit while a writer adds, deletes, merges and rebuilds.
 
-RETRIEVER_SOAK_SECONDS says for how long; 10 if it does not.
+RETRIEVER_SOAK_SECONDS says for how long, 10 if it does not; RETRIEVER_SOAK_READERS how many readers
+there are, 2 if it does not. The memory of every process is to stay as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import traffic
@@ -18,6 +20,9 @@ from indexes.verify import verify
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
+READERS = int(os.environ.get("RETRIEVER_SOAK_READERS", "2"))
+# What a process may grow by after a third of the time.
+SHARE, BYTES = 0.1, 16 << 20
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -32,11 +37,11 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def outcome(process: subprocess.Popen[str]) -> dict[str, int]:
+def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     out, errors = process.communicate(timeout=SECONDS + 60)
     assert process.returncode == 0, errors
     assert errors == ""
-    done: dict[str, int] = json.loads(out)
+    done: dict[str, Any] = json.loads(out)
     return done
 
 
@@ -46,8 +51,7 @@ def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
     assert outcome(start("write", str(folder), "0.3"))["added"]
     processes = [
         start("write", str(folder), str(SECONDS)),
-        start("read", str(folder), str(SECONDS), "1"),
-        start("read", str(folder), str(SECONDS), "2"),
+        *(start("read", str(folder), str(SECONDS), str(seed)) for seed in range(READERS)),
     ]
     try:
         written, *read = map(outcome, processes)
@@ -55,10 +59,14 @@ def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
         for process in processes:
             process.kill()
     print(f"writer: {written}; readers: {read}")  # noqa: T201  (shown by pytest -s)
-    assert min(written[kind] for kind in ("added", "rewritten", "deleted", "recreated")) > 0
+    kinds = ("added", "rewritten", "deleted", "merged", "compacted", "rebuilt", "recreated")
+    assert all(written.get(kind, 0) > 0 for kind in kinds)
     for done in read:
         # Both kinds of answer were met, in every mode.
         assert all(0 < done[mode] < done["searches"] / 6 for mode in ("bm25", "dense", "hybrid"))
         assert done["opened"] > 0
         assert done["verified"] > 0
+    for done in (written, *read):
+        early, late = done["resident"]
+        assert late <= early * (1 + SHARE) + BYTES, done["resident"]
     assert verify(folder) == []

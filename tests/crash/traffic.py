@@ -1,13 +1,15 @@
 """One writer and several readers of an index, as processes of their own.
 
 Run as ``traffic.py write FOLDER SECONDS`` or ``traffic.py read FOLDER SECONDS SEED``; prints what
-was done as a line of JSON. Documents come in groups of five, written, rewritten and deleted
-together: whoever reads must find five of them, all of one version, or none.
+was done as a line of JSON, with the resident memory in bytes after a third of the time and at the
+end. Documents come in groups of five, written, rewritten and deleted together: whoever reads must
+find five of them, all of one version, or none.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import workload
 
+from indexes.segment_structure import StructureSettings
 from retriever.corpus import Document
 from retriever.engine import Hit, SearchSettings
 from retriever.index import Index
@@ -24,6 +27,36 @@ from retriever.recreation import recreated
 
 GROUPS = 40
 SIZE = 5
+STRUCTURES = ("IVF4,Flat", "hnsw", "flat", "IVF2,SQ8")
+
+
+class Clock:
+    """How long to go on, and what the process has resident meanwhile.
+
+    Attributes:
+        resident: bytes after a third of the time, and at the end; 0 where the system does not tell.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._began = time.monotonic()
+        self._seconds = seconds
+        self.resident: list[int] = []
+
+    def running(self) -> bool:
+        passed = time.monotonic() - self._began
+        over = passed >= self._seconds
+        if over or (not self.resident and passed >= self._seconds / 3):
+            self.resident.append(resident())
+        return not over
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory and no file's."""
+    try:
+        pages, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    except FileNotFoundError:
+        return 0
+    return (pages - shared) * os.sysconf("SC_PAGESIZE")
 
 
 def text_of(group: int, item: int, version: int) -> str:
@@ -41,12 +74,11 @@ def members(group: int, version: int) -> list[Document]:
     ]
 
 
-def write(folder: Path, seconds: float) -> Counter[str]:
+def write(folder: Path, clock: Clock) -> Counter[str]:
     chance, done = random.Random(1), Counter[str]()
     live: set[int] = set()
-    end = time.monotonic() + seconds
     version = 0
-    while time.monotonic() < end:
+    while clock.running():
         version += 1
         if version % 25 == 0:
             live = set(chance.sample(range(GROUPS), 12))
@@ -56,6 +88,15 @@ def write(folder: Path, seconds: float) -> Counter[str]:
             continue
         group = chance.randrange(GROUPS)
         with Index.create(folder) as index:
+            segments = len(index.info()["segments"])
+            if version % 25 == 10:
+                index.compact()
+                done["compacted"] += 1
+                continue
+            if version % 25 == 18:
+                index.rebuild(StructureSettings(STRUCTURES[version // 25 % len(STRUCTURES)]))
+                done["rebuilt"] += 1
+                continue
             if group not in live:
                 index.add(members(group, version))
                 live.add(group)
@@ -71,6 +112,7 @@ def write(folder: Path, seconds: float) -> Counter[str]:
                 assert len(index.delete_where(f"group = {group}")) == SIZE
                 live.remove(group)
                 done["deleted"] += 1
+            done["merged"] += len(index.info()["segments"]) < segments
     return done
 
 
@@ -89,11 +131,10 @@ def check_group(hits: Sequence[Hit], group: int, what: str) -> bool:
     return bool(found)
 
 
-def read(folder: Path, seconds: float, seed: int) -> Counter[str]:
+def read(folder: Path, clock: Clock, seed: int) -> Counter[str]:
     chance, done = random.Random(seed), Counter[str]()
-    end = time.monotonic() + seconds
     index = Index.open(folder)
-    while time.monotonic() < end:
+    while clock.running():
         group = chance.randrange(GROUPS)
         query, where = f"group{group}", f"group = {group}"
         for mode in ("bm25", "dense", "hybrid"):
@@ -124,10 +165,10 @@ def read(folder: Path, seconds: float, seed: int) -> Counter[str]:
 
 def main() -> None:
     workload.install()
-    action, folder, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
+    action, folder, clock = sys.argv[1], Path(sys.argv[2]), Clock(float(sys.argv[3]))
     seed = sys.argv[4:]
-    done = read(folder, seconds, int(seed[0])) if action == "read" else write(folder, seconds)
-    sys.stdout.write(json.dumps(done) + "\n")
+    done = read(folder, clock, int(seed[0])) if action == "read" else write(folder, clock)
+    sys.stdout.write(json.dumps({**done, "resident": clock.resident}) + "\n")
 
 
 if __name__ == "__main__":

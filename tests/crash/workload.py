@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 import retriever.encoders.choice
 import retriever.indexing
+from indexes.segment_structure import StructureSettings
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings
@@ -96,14 +97,16 @@ class Operation:
     """One step of the workload.
 
     Attributes:
-        kind: ``add``, ``stream``, ``delete``, ``where``, ``compact`` or ``recreate``.
+        kind: ``add``, ``stream``, ``delete``, ``where``, ``compact``, ``rebuild`` or ``recreate``.
         put: documents that it writes.
         gone: ids that it deletes.
+        structure: the search structure that it builds.
     """
 
     kind: str
     put: Contents = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    structure: str = "auto"
 
     def steps(self, before: Contents) -> list[Contents]:
         """What the index may hold while it runs, `before` first, the result last."""
@@ -111,7 +114,7 @@ class Operation:
             return [before, dict(self.put)]
         if self.kind in ("delete", "where"):
             return [before, {id_: kept for id_, kept in before.items() if id_ not in self.gone}]
-        if self.kind == "compact":
+        if self.kind in ("compact", "rebuild"):
             return [before]
         size = len(self.put) if self.kind == "add" else GROUP
         states, documents = [before], list(self.put.items())
@@ -127,6 +130,8 @@ class Operation:
         with Index.create(folder) as index:
             if self.kind == "compact":
                 index.compact()
+            elif self.kind == "rebuild":
+                index.rebuild(StructureSettings(self.structure))
             elif self.kind == "delete":
                 index.delete(self.gone)
             elif self.kind == "where":

@@ -21,11 +21,10 @@ from indexes.database import (
     is_index,
     open_reader,
     open_writer,
-    read_setting,
     transaction,
-    write_setting,
 )
 from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
+from indexes.settings import read_setting, write_setting
 from indexes.snapshot import Reader
 from indexes.verify import verify
 from indexes.writer import Writer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -126,15 +128,19 @@ def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.Monk
     assert only_segment(folder).segment.structure.name == "ivf"
 
 
+def search_first(folder: Path) -> None:
+    segment = only_segment(folder).segment
+    search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:2]), 5)
+
+
 def test_a_damaged_structure_is_found_and_never_searched(folder: Path) -> None:
     with Writer(folder) as writer:
         rebuild(writer, StructureSettings("ivf"))
     path = only_segment(folder).segment.folder / STRUCTURE_FILE
     flip(path, 200)
     assert any(STRUCTURE_FILE in problem for problem in verify(folder))
-    segment = only_segment(folder).segment
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
-        search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:2]), 5)
+        search_first(folder)
     path.unlink()
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
         only_segment(folder)
@@ -156,3 +162,28 @@ def test_the_least_effort_that_reaches_a_recall_is_taken() -> None:
 def test_no_memory_is_refused(memory: int) -> None:
     with pytest.raises(ConfigError, match="memory: expected 1 byte or more"):
         StructureSettings("auto", memory)
+
+
+def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder: Path) -> None:
+    """A merge removes the files of segments that a reader is about to search."""
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("ivf"))
+    segment = only_segment(folder).segment
+    queries = np.asarray(segment.vectors[:3])
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("flat"))
+    assert not segment.folder.exists()
+    found = search_vectors(segment.structure, segment.vectors, queries, 5)
+    assert [positions[0] for positions, _ in found] == [0, 1, 2]
+
+
+def test_structures_leave_no_file_open(folder: Path) -> None:
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("IVF4,Flat"))
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        segment = only_segment(folder).segment
+        search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:1]), 5)
+        del segment
+    gc.collect()
+    assert len(os.listdir("/dev/fd")) <= before + 1

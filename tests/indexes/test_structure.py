@@ -6,12 +6,11 @@ import errno
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from structure_samples import best, build, clustered
+from structure_samples import build, clustered
 
 import indexes.structure
 import indexes.structure_build
@@ -201,44 +200,6 @@ def test_a_full_disk_is_named_and_leaves_no_file(
     with pytest.raises(StorageError, match="structure: the disk is full"):
         write_structure(path, VECTORS, resolve("ivf", N, D, None).spec)
     assert not path.exists()
-
-
-class GpuFaiss(SimpleNamespace):
-    """FAISS with two GPUs, which are the CPU."""
-
-    def __init__(self, *, refusal: bool) -> None:
-        super().__init__(steps=[], refusal=refusal)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(load_faiss(), name)
-
-    def get_num_gpus(self) -> int:
-        return 2
-
-    def index_cpu_to_all_gpus(self, index: Any) -> Any:
-        self.steps.append(("there", index.is_trained))
-        if self.refusal:
-            raise RuntimeError("this type is not implemented on a GPU")
-        return load_faiss().clone_index(index)
-
-    def index_gpu_to_cpu(self, index: Any) -> Any:
-        self.steps.append(("back", index.ntotal))
-        return index
-
-
-@pytest.mark.parametrize(
-    ("refusal", "steps"), [(False, [("there", False), ("back", N)]), (True, [("there", False)])]
-)
-def test_gpus_train_and_add_where_there_are_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: bool, steps: list[Any]
-) -> None:
-    stub = GpuFaiss(refusal=refusal)
-    monkeypatch.setattr(indexes.structure_build, "load_faiss", lambda: stub)
-    structure = build(tmp_path / "structure", VECTORS, "ivf")
-    assert stub.steps == steps
-    found = structure.search(VECTORS, QUERIES, 10, effort=structure.efforts[-1])
-    for query, (positions, _) in zip(QUERIES, found, strict=True):
-        np.testing.assert_array_equal(positions, best(VECTORS, query, 10))
 
 
 def test_training_on_a_sample_is_repeatable(

@@ -76,6 +76,17 @@ def test_recall_at_every_share_of_allowed_vectors(structure: Structure, share: f
     assert check(structure, 10, drawn(share)) >= 0.95
 
 
+def test_a_mask_that_cannot_be_written_to_is_remembered_and_no_other(structure: Structure) -> None:
+    masks = [drawn(0.5), ~drawn(0.5)]
+    for mask in masks:
+        mask.flags.writeable = False
+    changing = drawn(0.5)
+    for mask in (*masks, masks[0], changing):
+        assert check(structure, 10, mask) >= 0.95
+    changing[:] = masks[1]
+    assert check(structure, 10, changing) >= 0.95
+
+
 def test_recall_where_the_allowed_vectors_lie_apart_from_the_queries(structure: Structure) -> None:
     assert check(structure, 10, CLUSTER >= 50) >= 0.95
     assert check(structure, 10, CLUSTER >= 97) >= 0.95

@@ -7,11 +7,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from index_samples import SEGMENT_FILES, SETTINGS, commit, document, flip, make_index, texts
 
+import indexes.verify
 from indexes.errors import DamagedIndexError, NotAnIndexError, RetrieverError
 from indexes.verify import verify
 from indexes.writer import Writer
@@ -57,6 +59,24 @@ def test_an_index_is_sound_while_a_writer_works(index: Path) -> None:
     with Writer(index) as writer:
         commit(writer, document("f", "fig"))
         assert verify(index) == []
+
+
+def test_segments_that_are_merged_away_meanwhile_are_no_damage(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = indexes.verify.open_segment
+    merged = []
+
+    def after_a_merge(*arguments: Any) -> Any:
+        if not merged:
+            merged.append(True)
+            with Writer(index) as writer:
+                writer.replace(writer.segments())
+        return opened(*arguments)
+
+    monkeypatch.setattr(indexes.verify, "open_segment", after_a_merge)
+    assert verify(index) == []
+    assert merged
 
 
 @pytest.mark.parametrize("name", SEGMENT_FILES)

@@ -1,0 +1,104 @@
+"""Which inverted lists a filtered search reads.
+
+A search without a filter reads the lists whose centroids are nearest to the query, and so meets a
+number of vectors. A filtered one reads on until it has met as many allowed ones. That is enough
+where the filter has nothing to do with where vectors lie. Where it has, the allowed vectors may lie
+apart from the query; the centroids say less then of which of them are the nearest, and more must be
+read.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Of a mask: how many allowed vectors each list holds, and FAISS's form of it.
+Prepared = tuple[NDArray[np.int64], NDArray[np.uint8]]
+
+# Chi-squared for each list: about 1 for a filter drawn evenly.
+_UNEVEN = 2.0
+
+
+class ListMembers:
+    """Which list holds each vector.
+
+    Attributes:
+        sizes: (lists,) int64: how many vectors each list holds.
+
+    Args:
+        list_of: (n,) int32: the list of each position.
+        lists: how many there are.
+    """
+
+    def __init__(self, list_of: NDArray[np.int32], lists: int) -> None:
+        self._list_of = list_of
+        self.sizes = np.bincount(list_of, minlength=lists)
+        self._last: tuple[weakref.ref[NDArray[np.bool_]], Prepared] | None = None
+
+    def prepared(self, allowed: NDArray[np.bool_]) -> Prepared:
+        """How many allowed vectors each list holds, and FAISS's form of the mask.
+
+        Remembered for the last mask, if nobody can write to it.
+
+        Args:
+            allowed: (n,) bool.
+        """
+        if self._last is not None and self._last[0]() is allowed:
+            return self._last[1]
+        prepared = self._count(allowed), np.packbits(allowed, bitorder="little")
+        if not allowed.flags.writeable:
+            self._last = weakref.ref(allowed), prepared
+        return prepared
+
+    def _count(self, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+        lists = len(self.sizes)
+        if 2 * np.count_nonzero(allowed) <= len(allowed):
+            return np.bincount(self._list_of[allowed], minlength=lists)
+        return self.sizes - np.bincount(self._list_of[~allowed], minlength=lists)
+
+
+def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
+    """Whether the lists differ more in their shares of allowed vectors than by chance.
+
+    Args:
+        held: (lists,) allowed vectors in each list.
+        sizes: (lists,) all vectors in each.
+    """
+    share = held.sum() / max(1, sizes.sum())
+    spread = ((held - share * sizes) ** 2 / np.maximum(sizes, 1)).sum()
+    return bool(spread > _UNEVEN * len(held) * share * (1 - share))
+
+
+def lists_to_read(
+    held: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    order: NDArray[np.int64],
+    probes: int,
+    met: int,
+    farther: int,
+) -> NDArray[np.bool_]:
+    """Which lists to read for each query.
+
+    Args:
+        held: (lists,) allowed vectors in each list.
+        sizes: (lists,) all vectors in each.
+        order: (q, lists) int64: list numbers, the nearest centroid first; -1 for none.
+        probes: how many of them a search without a filter reads.
+        met: how many allowed vectors to meet.
+        farther: the same where they lie apart from the query: where the filter is uneven, and the
+            first `probes` lists do not hold more of them than half-way from their share to all.
+
+    Returns:
+        (q, lists) bool, in the order of `order`: lists that hold allowed vectors, as many of the
+        first as it takes.
+    """
+    counts = np.where(order >= 0, held[order], 0)
+    enough = np.full((len(order), 1), met)
+    if is_uneven(held, sizes):
+        share = held.sum() / max(1, sizes.sum())
+        near = np.where(order >= 0, sizes[order], 0)[:, :probes].sum(axis=1)
+        apart = counts[:, :probes].sum(axis=1) <= near * (1 + share) / 2
+        enough[apart] = farther
+    return (counts > 0) & (np.cumsum(counts, axis=1) - counts < enough)

@@ -1,0 +1,71 @@
+"""What an index answers, or says is wrong with it, asked in a process that may crash."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import workload
+from forked import in_child
+
+from cli.main import run
+from retriever.engine import SearchSettings
+from retriever.errors import DamagedIndexError, RetrieverError
+from retriever.index import Index
+
+QUERIES = [
+    *("onlyd5v1 word14", "onlyd125v1 word23", "word3 word7", "word20 word21 word22"),
+    " ".join(workload.VOCABULARY[::7]),
+]
+FILTER = "number < 60 or number >= 120"
+
+
+def answers(folder: Path) -> list[Any]:
+    """What searches in every mode find, with all that a hit says."""
+    found = []
+    with Index.open(folder) as index:
+        for mode in ("bm25", "dense", "hybrid"):
+            for where in (None, FILTER):
+                settings = SearchSettings(mode=mode, k=10)
+                found += [
+                    [[hit.id, hit.score, hit.passage, hit.metadata] for hit in hits]
+                    for hits in index.search_many(QUERIES, settings, where=where)
+                ]
+    return found
+
+
+def asked(folder: Path) -> tuple[str, Any]:
+    """``answers`` and what they are, ``damaged`` or ``refused`` and the one line that says why."""
+    return examined(folder)[2:]
+
+
+def examined(folder: Path) -> tuple[int, str, str, Any]:
+    """Exit code and stderr of `retriever verify`, and then what `asked` gives."""
+
+    def examine() -> list[Any]:
+        err = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            code = run(["verify", "-i", str(folder)])
+        try:
+            return [code, err.getvalue(), "answers", answers(folder)]
+        except DamagedIndexError as error:
+            return [code, err.getvalue(), "damaged", str(error)]
+        except RetrieverError as error:
+            return [code, err.getvalue(), "refused", str(error)]
+
+    status, told = in_child(examine)
+    assert status == 0, told
+    code, lines, kind, said = told
+    assert kind == "answers" or "\n" not in said
+    return code, lines, kind, said
+
+
+def files(folder: Path) -> list[Path]:
+    """Every file of an index but the lock, relative to it."""
+    return sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "writer.lock"
+    )

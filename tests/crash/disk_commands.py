@@ -1,0 +1,133 @@
+"""Commands that change an index or copy it, run against a disk that fails, and what they may leave.
+
+Every command runs in a forked process, in a folder that holds ``index`` and what it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Callable, Sized
+from pathlib import Path
+
+from answers import contents
+from forked import in_child
+from structured import SWEPT, before
+from workload import Contents
+
+from cli.main import run
+from indexes.verify import verify
+from retriever.index import Index
+
+CHANGED = SWEPT["add"]
+DELETED = SWEPT["delete"].gone
+COMMANDS: dict[str, list[str]] = {
+    "index": ["index", "changed.jsonl", "--quiet"],
+    "delete": ["delete", *DELETED],
+    "compact": ["compact"],
+    "rebuild": ["rebuild", "--index-type", "IVF8,SQ8"],
+    "import": ["import", "ready.jsonl", "--model", "hash", "--quiet"],
+    "snapshot": ["snapshot", "copy", "--quiet"],
+    "jsonl": ["export", "out.jsonl", "--vectors", "--quiet"],
+    "npy": ["export", "out.npy", "--quiet"],
+}
+OUTPUTS = {
+    "snapshot": ["copy"],
+    "jsonl": ["out.encoder.json", "out.jsonl"],
+    "npy": ["out.encoder.json", "out.ids.jsonl", "out.npy"],
+}
+
+
+def write_sources(place: Path) -> None:
+    """Write the files that the commands read."""
+    lines = [
+        {"id": id_, "text": text, "version": version, "number": int(id_[1:])}
+        for id_, (text, version) in CHANGED.put.items()
+    ]
+    (place / "changed.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for number, line in enumerate(lines):
+        line["vector"] = [float(place == number) for place in range(256)]
+    (place / "ready.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def attempt(place: Path, name: str, arrange: Callable[[], Sized | None]) -> tuple[int, str, int]:
+    """Run a command in `place`.
+
+    Args:
+        place: the folder.
+        name: of the command.
+        arrange: called in the process before.
+
+    Returns:
+        The exit code, what it said on stderr, and the length in the end of what `arrange` gave.
+    """
+
+    def command() -> list[object]:
+        os.chdir(place)
+        met = arrange()
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run([*COMMANDS[name], "-i", "index"])
+        return [code, err.getvalue(), 0 if met is None else len(met)]
+
+    status, told = in_child(command)
+    assert status == 0, told
+    return int(told[0]), str(told[1]), int(told[2])
+
+
+def check_refusal(code: int, said: str) -> None:
+    """It is one clear line, with the exit code of a full or failing disk."""
+    line = said.splitlines()[-1]
+    assert code == 2, said
+    assert line.startswith("retriever: "), said
+    assert "the disk" in line, said
+    assert "Traceback" not in said
+    assert len([one for one in said.splitlines() if one.startswith("retriever:")]) == 1
+
+
+def check_index(place: Path, name: str, left: int = 0) -> None:
+    """The index is as it was, or as the command makes it, and nothing useless takes up room.
+
+    Args:
+        place: the folder.
+        name: of the command.
+        left: so many whole segments may wait for the next writer to remove them: where SQLite could
+            not commit, nobody knows whether it finds the commit when it opens its log again.
+    """
+    assert verify(place / "index") == []
+    with Index.open(place / "index") as index:
+        assert contents(index) in (before(), after(name))
+        live = {f"{segment['segment']:06d}" for segment in index.info()["segments"]}
+    names = {path.name for path in (place / "index" / "segments").iterdir()}
+    assert live <= names
+    assert len(names - live) <= left
+
+
+def check_outputs(place: Path, name: str) -> None:
+    """Nothing is left but files and folders that are complete."""
+    found = {path.name for path in place.iterdir()}
+    assert found <= {"index", "changed.jsonl", "ready.jsonl", *OUTPUTS.get(name, ())}
+    if "copy" in found:
+        assert verify(place / "copy") == []
+    if "out.jsonl" in found:
+        lines = (place / "out.jsonl").read_text().splitlines()
+        assert [json.loads(line)["id"] for line in lines] == sorted(before())
+        assert (place / "out.encoder.json").exists()
+
+
+def check_done(place: Path, name: str) -> None:
+    """The command has done all that it is for."""
+    check_outputs(place, name)
+    assert verify(place / "index") == []
+    with Index.open(place / "index") as index:
+        assert contents(index) == after(name)
+    assert all((place / output).exists() for output in OUTPUTS.get(name, ()))
+
+
+def after(name: str) -> Contents:
+    """What the index holds after a command."""
+    if name in ("index", "import"):
+        return CHANGED.steps(before())[-1]
+    return SWEPT["delete"].steps(before())[-1] if name == "delete" else before()

@@ -1,0 +1,55 @@
+"""Work in a forked process that may be killed, and what it told before it ended.
+
+The process ends without any cleaning up. FAISS runs on one thread there: the threads that it may
+have started before are not forked with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from indexes.faiss_library import load_faiss
+
+
+def in_child(action: Callable[[], Any], kill_after: float | None = None) -> tuple[int, Any]:
+    """Run `action` in a forked process.
+
+    Args:
+        action: what it returns must be JSON.
+        kill_after: kill the process so many seconds later, if it still runs.
+
+    Returns:
+        The exit status (0, 1 for an exception, minus the number of a signal), and what `action`
+        returned, the text of the exception, or None where the process was killed.
+    """
+    receive, send = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of forking with threads about; the child uses none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status, told = 1, ""
+        try:
+            load_faiss().omp_set_num_threads(1)
+            told = json.dumps(action())
+            status = 0
+        except BaseException:
+            told = json.dumps(traceback.format_exc())
+        finally:
+            with os.fdopen(send, "w") as pipe:
+                pipe.write(told)
+            os._exit(status)
+    os.close(send)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, 9)
+    with os.fdopen(receive) as pipe:
+        said = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return status, json.loads(said) if said and status >= 0 else None

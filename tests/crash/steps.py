@@ -1,0 +1,53 @@
+"""The steps by which an operation changes the disk, as moments to die or to fail at."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Step = Callable[[str, str], None]
+
+_CHANGES = {
+    *("os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate"),
+    "shutil.copyfile",
+}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# What comes between them is one step for the disk.
+_STATEMENTS = ("BEGIN", "COMMIT", "VACUUM", "PRAGMA wal_checkpoint")
+
+
+def watch(step: Step) -> None:
+    """Call `step` before each change of the disk, in this process from now on and for good.
+
+    Told are its kind and its subject: ``open`` for writing, ``fsync``, names made, renamed and
+    removed with their paths, and ``sql`` with the statements that begin or end a transaction. Where
+    `step` raises, the change does not come about and fails with that, SQLite's apart.
+    """
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, str) and flags & _WRITING and not path.startswith("/dev"):
+                step("open", path)
+        elif event in _CHANGES:
+            step(event, str(arguments[0]))
+
+    def opened(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.set_trace_callback(statement)
+        return connection
+
+    def statement(text: str) -> None:
+        if text.startswith(_STATEMENTS):
+            step("sql", text)
+
+    def flush(descriptor: int) -> None:
+        step("fsync", str(descriptor))
+        fsync(descriptor)
+
+    connect, sqlite3.connect = sqlite3.connect, opened
+    fsync, os.fsync = os.fsync, flush
+    sys.addaudithook(hook)

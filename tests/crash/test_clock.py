@@ -1,0 +1,80 @@
+"""A clock that goes back between any two looks at it changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+from answers import assert_equal, contents, final
+from structured import LIFE, SWEPT
+from workload import Operation
+
+from indexes.backup import snapshot_index
+from indexes.verify import verify
+from retriever.index import Index
+
+pytestmark = pytest.mark.usefixtures("hash_encoder")
+
+LIVED = [*LIFE, *SWEPT.values(), Operation("stream", {f"d{i}": (f"word{i}", 7) for i in range(30)})]
+
+
+def live(folder: Path) -> None:
+    """All operations, each seen by a reader that was opened before the others."""
+    held: dict[str, tuple[str, int]] = {}
+    index = None
+    for operation in LIVED:
+        operation.perform(folder)
+        held = operation.steps(held)[-1]
+        index = index or Index.open(folder)
+        assert contents(index) == held
+        assert verify(folder) == []
+    assert index is not None
+    index.close()
+
+
+def test_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live(tmp_path / "straight")
+    with monkeypatch.context() as patch:
+        looks = count()
+
+        def back() -> float:
+            return 2e9 - 86_400.0 * next(looks)
+
+        gmtime, localtime = time.gmtime, time.localtime
+        strftime = time.strftime
+        for name in ("time", "monotonic", "perf_counter"):
+            patch.setattr(time, name, back)
+        patch.setattr(time, "gmtime", lambda *at: gmtime(*(at or (back(),))))
+        patch.setattr(time, "localtime", lambda *at: localtime(*(at or (back(),))))
+        patch.setattr(
+            time, "strftime", lambda form, *at: strftime(form, *(at or (localtime(back()),)))
+        )
+        live(tmp_path / "back")
+        snapshot_index(tmp_path / "back", tmp_path / "copy")
+        assert next(looks) > len(LIVED)
+    assert_equal(final(tmp_path / "back"), final(tmp_path / "straight"))
+    assert_equal(final(tmp_path / "copy"), final(tmp_path / "straight"))
+
+
+@pytest.mark.parametrize("when", [0, 4e9])
+def test_the_times_of_files_say_nothing(tmp_path: Path, when: float) -> None:
+    folder = tmp_path / "index"
+    for operation in LIFE:
+        operation.perform(folder)
+    shutil.copytree(folder, tmp_path / "untouched")
+    with Index.open(folder) as index:
+        before = contents(index)
+        for path in sorted(folder.rglob("*")):
+            os.utime(path, (when, when))
+        assert contents(index) == before
+        SWEPT["compact"].perform(folder)
+        for path in sorted(folder.rglob("*")):
+            os.utime(path, (when, when))
+        assert contents(index) == before
+    assert verify(folder) == []
+    SWEPT["compact"].perform(tmp_path / "untouched")
+    assert_equal(final(folder), final(tmp_path / "untouched"))

@@ -1,0 +1,94 @@
+"""Killed before any step by which it changes the disk, an index is whole and goes on.
+
+Merging and rebuilding build FAISS structures here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import steps
+from answers import contents
+from forked import in_child
+from structured import OLD, SWEPT, YOUNG, before, check, make
+
+from indexes.verify import verify
+from retriever.index import Index
+
+pytestmark = pytest.mark.usefixtures("hash_encoder")
+
+
+@pytest.fixture(scope="module")
+def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template") / "index"
+    make(folder)
+    return folder
+
+
+def told_of_steps(perform: Callable[[], None]) -> list[str]:
+    seen: list[str] = []
+    steps.watch(lambda kind, subject: seen.append(f"{kind} {subject}"))
+    perform()
+    return seen
+
+
+def killed_before_step(perform: Callable[[], None], number: int) -> None:
+    met = 0
+
+    def step(kind: str, subject: str) -> None:
+        nonlocal met
+        met += 1
+        if met > number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    steps.watch(step)
+    perform()
+    step("end", "")
+
+
+@pytest.mark.parametrize("kind", SWEPT)
+def test_killed_before_each_step(template: Path, tmp_path: Path, kind: str) -> None:
+    operation = SWEPT[kind]
+    held = before()
+    allowed = [held, operation.steps(held)[-1]]
+    everything = {**OLD, **YOUNG, **operation.put}
+    whole = tmp_path / "whole"
+    shutil.copytree(template, whole)
+    status, told = in_child(lambda: told_of_steps(lambda: operation.perform(whole)))
+    assert status == 0, told
+    kinds = Counter(step.split()[0] for step in told)
+    assert kinds["sql"] > 2, told
+    assert kind == "delete" or kinds["fsync"] > 8, told
+    final = check(whole, allowed[-1:], everything)
+    seen = []
+    for number in range(len(told) + 1):
+        folder = tmp_path / str(number) / "index"
+        shutil.copytree(template, folder)
+
+        def perform(folder: Path = folder) -> None:
+            operation.perform(folder)
+
+        status, said = in_child(lambda at=number, do=perform: killed_before_step(do, at))
+        assert status == -signal.SIGKILL, said
+        seen.append(check(folder, allowed, everything))
+        if number % 3 and number < len(told):
+            shutil.rmtree(folder.parent)
+            continue
+        assert in_child(perform) == (0, None)
+        assert verify(folder) == []
+        with Index.open(folder) as index:
+            assert contents(index) == final[0]
+            live = {f"{segment['segment']:06d}" for segment in index.info()["segments"]}
+        assert {path.name for path in (folder / "segments").iterdir()} == live
+        assert [path.name for path in folder.parent.iterdir()] == ["index"]
+        shutil.rmtree(folder.parent)
+    # Both sides of the moment of commit were met; a merge after a commit is a commit of its own.
+    assert seen[0] == check(template, allowed, everything)
+    assert seen[-1] == final
+    assert len({str(state) for state in seen}) == 2

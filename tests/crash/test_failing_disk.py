@@ -1,0 +1,144 @@
+"""A disk that refuses a step, or is full: one line, nothing lost, and the command works later."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import steps
+from disk_commands import (
+    COMMANDS,
+    attempt,
+    check_done,
+    check_index,
+    check_outputs,
+    check_refusal,
+    write_sources,
+)
+from structured import make
+
+pytestmark = pytest.mark.usefixtures("hash_encoder")
+
+CODES = (errno.EIO, errno.ENOSPC)
+
+
+@pytest.fixture(scope="module")
+def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("template")
+    make(place / "index")
+    write_sources(place)
+    return place
+
+
+def failing_at(number: int, code: int, kinds: tuple[str, ...]) -> Callable[[], list[str]]:
+    """Arranges that the step of this number, of those of these kinds, fails; gives those met."""
+
+    def arrange() -> list[str]:
+        met: list[str] = []
+
+        def step(kind: str, subject: str) -> None:
+            if kind in kinds:
+                met.append(f"{kind} {subject}")
+                if len(met) == number:
+                    raise OSError(code, os.strerror(code), None if kind == "fsync" else subject)
+
+        steps.watch(step)
+        return met
+
+    return arrange
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "kinds", [("fsync",), ("open", "os.link", "os.mkdir", "os.rename")], ids=["fsync", "names"]
+)
+def test_a_step_that_the_disk_refuses(
+    template: Path, tmp_path: Path, name: str, kinds: tuple[str, ...]
+) -> None:
+    failed, number, met = 0, 0, 0
+    while met >= number:
+        number += 1
+        place = tmp_path / str(number)
+        shutil.copytree(template, place)
+        code, said, met = attempt(place, name, failing_at(number, CODES[number % 2], kinds))
+        check_outputs(place, name)
+        if code == 0:
+            check_done(place, name)
+        else:
+            failed += 1
+            check_refusal(code, said)
+            check_index(place, name)
+            if number % 3 == 1:
+                assert attempt(place, name, lambda: None)[0] == 0
+                check_done(place, name)
+        shutil.rmtree(place)
+    # Deleting opens the lock alone by itself: the rest is SQLite's.
+    assert failed > 2 or name == "delete"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_files_that_may_not_grow(template: Path, tmp_path: Path, name: str) -> None:
+    """The limit stands for a full disk wherever no small one can be mounted."""
+
+    def limited(to: int) -> Callable[[], None]:
+        def arrange() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (to, to))
+
+        return arrange
+
+    failed = 0
+    for limit in (0, 300, 5_000, 20_000, 60_000, 100_000):
+        place = tmp_path / str(limit)
+        shutil.copytree(template, place)
+        code, said, _ = attempt(place, name, limited(limit))
+        check_outputs(place, name)
+        if code:
+            failed += 1
+            check_refusal(code, said.replace("the file would be too large", "the disk"))
+            check_index(place, name, left=1)
+            assert attempt(place, name, lambda: None)[0] == 0
+        check_done(place, name)
+    assert failed > 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of four megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    if os.geteuid() != 0 or mount is None:
+        pytest.skip("mounting a small file system needs root")
+    command = [mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk(template: Path, small_disk: Path, name: str) -> None:
+    filler, failed = small_disk / "filler", 0
+    for free in (0, 4_096, 40_960, 81_920, 163_840):
+        place = small_disk / str(free)
+        shutil.copytree(template, place)
+        filler.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - free, 0)))
+        code, said, _ = attempt(place, name, lambda: None)
+        filler.unlink()
+        check_outputs(place, name)
+        if code:
+            failed += 1
+            check_refusal(code, said)
+            check_index(place, name, left=1)
+            assert attempt(place, name, lambda: None)[0] == 0
+        check_done(place, name)
+        shutil.rmtree(place)
+    assert failed > 1

@@ -1,0 +1,160 @@
+"""A byte changed anywhere in an index: found by `verify`, and never a crash.
+
+A query gives the same answer or names the file. Two kinds of bytes are not looked at by a query:
+those of files that are mapped, apart from what a structure guards, and the rows of documents in
+SQLite. There a query may answer otherwise; `verify` finds it all the same.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from damage import asked, examined, files
+from structured import SWEPT, make
+
+from indexes.database import open_reader
+from indexes.mapping import SMALL
+
+pytestmark = pytest.mark.usefixtures("hash_encoder")
+
+CHANCE = random.Random(17)
+
+
+@pytest.fixture(scope="module")
+def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template") / "index"
+    make(folder)
+    return folder
+
+
+@pytest.fixture
+def index(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "index"))
+
+
+def positions(size: int, count: int) -> list[int]:
+    return sorted({0, 1, size // 2, size - 1, *(CHANCE.randrange(size) for _ in range(count))})
+
+
+def flipped(path: Path, position: int) -> bytes:
+    """Invert one byte; returns what the file held."""
+    content = path.read_bytes()
+    altered = bytearray(content)
+    altered[position] ^= 0xFF
+    path.write_bytes(altered)
+    return content
+
+
+def test_in_every_file_of_the_segments(index: Path) -> None:
+    whole = asked(index)
+    assert whole[0] == "answers"
+    names = [name for name in files(index) if name.parts[0] == "segments"]
+    # Two segments of eight files and a manifest, one with a structure.
+    assert len(names) == 19
+    large = set()
+    for name in names:
+        path = index / name
+        size = path.stat().st_size
+        for position in positions(size, 3):
+            content = flipped(path, position)
+            code, said, kind, told = examined(index)
+            assert (code, str(path) in said) == (3, True), (name, position)
+            if size > SMALL:
+                large.add(name.name)
+                assert kind == "answers" or str(path) in told, (name, position)
+            else:
+                assert (kind, str(path) in told) == ("damaged", True), (name, position)
+            path.write_bytes(content)
+    assert large == {"structure.faiss", "vectors.npy"}
+    assert examined(index) == (0, "", *whole)
+
+
+def test_in_what_a_structure_guards(index: Path) -> None:
+    """FAISS follows sizes without looking: an altered one must never come to it."""
+    (path,) = (index / "segments").glob("*/structure.faiss")
+    size = path.stat().st_size
+    for position in [*range(0, 160, 16), *range(size - 1024, size - 700, 40)]:
+        content = flipped(path, position)
+        kind, told = asked(index)
+        assert (kind, str(path) in told) == ("damaged", True), position
+        path.write_bytes(content)
+
+
+def test_in_the_database(index: Path) -> None:
+    """Bytes of free pages mean nothing; any other is found by `verify`, or by who opens it."""
+    whole, path = asked(index), index / "index.sqlite"
+    size, found = path.stat().st_size, 0
+    # The mark of an index, and what every page begins with.
+    chosen = [68, 71, *(page * 4096 for page in range(1, size // 4096)), *positions(size, 20)]
+    for position in chosen:
+        content = flipped(path, position)
+        code, said, *asking = examined(index)
+        if code == 0:
+            assert asking == [*whole], position
+        else:
+            found += 1
+            assert (code, str(path) in said) == (3, True), (position, said)
+            assert asking[0] == "answers" or str(path) in asking[1], position
+        path.write_bytes(content)
+        for left in index.glob("index.sqlite-*"):
+            left.unlink()
+    assert found > size // 4096
+    assert asked(index) == whole
+
+
+def test_a_setting_that_was_altered_is_found_before_anything_is_asked(index: Path) -> None:
+    """A stop word more, another window: no error would come of it, only other answers."""
+    path = index / "index.sqlite"
+    content = path.read_bytes()
+    for what in (b'"such"', b"max-length=64", b'"english"', b'"split"'):
+        position = content.index(what) + 3
+        flipped_to = bytearray(content)
+        flipped_to[position] ^= 0x01
+        path.write_bytes(flipped_to)
+        code, said, kind, told = examined(index)
+        assert code == 3
+        assert "a setting was altered" in said
+        assert kind == "damaged"
+        assert f"{path}: a setting was altered" in told
+    path.write_bytes(content)
+    assert examined(index)[:3] == (0, "", "answers")
+
+
+def test_in_the_log_of_a_writer_that_was_killed(template: Path, tmp_path: Path) -> None:
+    """SQLite ends its log at the first altered page: an earlier commit is served, or none."""
+    before = asked(template)
+    index = tmp_path / "index"
+    log = logged(template, index)
+    after = asked_copy(index, tmp_path / "whole")
+    assert after[0] == "answers"
+    assert after != before
+    for position in positions(log.stat().st_size, 8):
+        place = tmp_path / str(position)
+        shutil.copytree(index, place)
+        flipped(place / log.name, position)
+        code, said, kind, told = examined(place)
+        assert code in (0, 3), said
+        assert kind == "damaged" or (kind, told) in (before, after), position
+
+
+def logged(template: Path, folder: Path) -> Path:
+    """Copy the index with one more commit, which lies in SQLite's log alone; returns the log."""
+    work = folder.with_name("work")
+    shutil.copytree(template, work)
+    # While somebody has it open, the log is not moved into the database.
+    reader = open_reader(work)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM documents").fetchone()
+    SWEPT["delete"].perform(work)
+    shutil.copytree(work, folder, ignore=shutil.ignore_patterns("*-shm"))
+    reader.close()
+    return folder / "index.sqlite-wal"
+
+
+def asked_copy(folder: Path, place: Path) -> tuple[str, object]:
+    """What an index answers, asked of a copy: asking moves its log into the database."""
+    shutil.copytree(folder, place)
+    return asked(place)
