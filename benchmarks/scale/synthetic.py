@@ -2,8 +2,7 @@
 
 Words are ranks of a Zipf-Mandelbrot law over 500,000 words of which the 50 most frequent, the stop
 words, are left out, as an analyser would. Vectors come from 1,024 clusters of a space of 32
-dimensions, turned into 384 and given a little noise: about as hard to search as embeddings of
-sentences are (`run.py --vectors-of` takes real ones).
+dimensions, turned into 384 and given a little noise. Embeddings of real texts may be harder.
 """
 
 from __future__ import annotations
