@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.block_sums import UNGUARDED, BlockGuard
 from indexes.faiss_library import count_gpus, gpu_resources, load_faiss
 
 # Below this share of allowed vectors, copying them out is cheaper than testing every one.
@@ -25,6 +26,7 @@ def search_flat(
     queries: NDArray[np.float32],
     k: int,
     allowed: NDArray[np.bool_] | None = None,
+    guard: BlockGuard = UNGUARDED,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """The `k` vectors of largest inner product for each query, found exactly.
 
@@ -33,12 +35,14 @@ def search_flat(
         queries: (q, d) float32.
         k: at least 1; may exceed n.
         allowed: (n,) bool, or None for all; only these can be returned.
+        guard: checks what is read of the vectors.
 
     Returns:
         For each query (positions int64, scores float32), higher scores first, at most
         min(k, allowed) entries. The order among equal scores is FAISS's.
 
     Raises:
+        DamagedIndexError: the vectors are not as they were written.
         MissingExtraError: FAISS is not installed.
         ValueError: queries and vectors have different dimensions.
     """
@@ -49,12 +53,14 @@ def search_flat(
     if allowed is not None:
         chosen = np.flatnonzero(allowed)
         if len(chosen) <= len(vectors) * _GATHER_SHARE:
+            guard.check_rows(chosen)
             found = search_flat(np.ascontiguousarray(vectors[chosen]), queries, k)
             return [(chosen[positions], scores) for positions, scores in found]
         k = min(k, len(chosen))
     k = min(k, len(vectors))
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+    guard.check_all()
     faiss = load_faiss()
     queries = np.ascontiguousarray(queries, np.float32)
     found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None

@@ -49,13 +49,8 @@ def live_segments(
     )
     segments = [(opened or {}).get(one) or open_segment(folder, *one) for one in named]
     # A merged segment has a higher number than newer passages may have.
-    segments.sort(key=lambda segment: int(segment.ids[0]) if len(segment.ids) else -1)
-    return tuple(
-        LiveSegment(
-            postings=segment.postings, alive=_alive(segment.ids, tombstones), segment=segment
-        )
-        for segment in segments
-    )
+    segments.sort(key=lambda segment: _ends(segment)[0])
+    return tuple(_live(segment, tombstones) for segment in segments)
 
 
 def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -67,14 +62,22 @@ def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.b
     return np.asarray(wanted[where] == ids)
 
 
-def _alive(ids: NDArray[np.int64], tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-    dead = tombstones
-    if len(ids):
-        low, high = np.searchsorted(tombstones, [ids[0], ids[-1] + 1])
-        dead = tombstones[low:high]
-    if len(dead) == 0:
-        return None
-    alive = ~contained(ids, dead)
-    # So that it can be remembered by whoever searches with it.
-    alive.flags.writeable = False
-    return alive
+def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
+    first, last = _ends(segment)
+    low, high = np.searchsorted(tombstones, [first, last + 1])
+    alive = None
+    if low < high:
+        alive = ~contained(segment.all_ids(), tombstones[low:high])
+        # So that it can be remembered by whoever searches with it.
+        alive.flags.writeable = False
+        # The statistics of the corpus leave out these lengths.
+        segment.postings.check_lengths(np.flatnonzero(~alive))
+    return LiveSegment(postings=segment.postings, alive=alive, segment=segment)
+
+
+def _ends(segment: Segment) -> tuple[int, int]:
+    """The first and the last id of a segment; -1 twice where it is empty."""
+    if not len(segment.ids):
+        return -1, -1
+    first, last = segment.ids_at(np.array([0, len(segment.ids) - 1]))
+    return int(first), int(last)

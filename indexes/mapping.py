@@ -6,6 +6,7 @@ need more of them than a process may have.
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 from pathlib import Path
@@ -18,6 +19,18 @@ from indexes.errors import DamagedIndexError
 
 # Up to this size a file is read, which takes about as long as mapping it.
 SMALL = 64 * 1024
+
+
+def is_small(size: int) -> bool:
+    """Whether a file of so many bytes is read, and checked, whole when it is opened."""
+    return size <= SMALL
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file, as the manifest of a segment holds them."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
 
 
 def damaged(path: Path, problem: str) -> DamagedIndexError:
@@ -52,7 +65,7 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
             expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
             if size != expected:
                 raise damaged(path, f"expected {expected} bytes, found {size}")
-            if size <= SMALL:
+            if is_small(size):
                 return np.frombuffer(file.read(), dtype).reshape(shape)
             # A plain array: indexing an np.memmap costs a subclass check each time.
             return np.asarray(np.memmap(file, dtype, mode="r", offset=offset, shape=shape))
@@ -68,7 +81,7 @@ def map_bytes(path: Path) -> bytes | mmap.mmap:
     """
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size <= SMALL:
+            if is_small(os.fstat(file.fileno()).st_size):
                 return file.read()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, IsADirectoryError) as error:

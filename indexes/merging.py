@@ -39,7 +39,7 @@ def merge_segments(
     """
     segments, alive = [one.segment for one in live], [one.alive for one in live]
     kept = [
-        np.asarray(segment.ids) if mask is None else segment.ids[mask]
+        segment.all_ids() if mask is None else segment.all_ids()[mask]
         for segment, mask in zip(segments, alive, strict=True)
     ]
     ids = np.concatenate(kept)
@@ -51,6 +51,7 @@ def merge_segments(
             for segment, mask in zip(segments, alive, strict=True):
                 for start in range(0, len(segment.ids), _ROWS):
                     rows = slice(start, start + _ROWS)
+                    segment.vectors_guard.check_range(rows.start, rows.stop)
                     part = segment.vectors[rows]
                     vectors.append(part if mask is None else part[mask[rows]])
         merge_postings([segment.postings for segment in segments], alive, new)

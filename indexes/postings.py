@@ -14,7 +14,8 @@ postings.lengths.npy      uint32             (n,)      terms of each passage, re
 ========================  =================  ========  =============================================
 
 A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
-Opening reads headers and four numbers, whatever the size; a lookup reads what it returns.
+Opening reads headers and four numbers, whatever the size; a lookup reads what it returns. What it
+reads is compared with the sums of the segment before, see `indexes.segment_sums`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ import mmap
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.block_sums import UNGUARDED, BlockGuard, unguarded
 from indexes.durable import save_array
 from indexes.errors import DamagedIndexError
 from indexes.mapping import damaged, map_array, map_bytes
@@ -95,7 +98,8 @@ class Postings:
     """Immutable postings of one segment, in memory or memory-mapped.
 
     Attributes:
-        lengths: (n,) uint32, the number of tokens of each passage.
+        lengths: (n,) uint32, the number of tokens of each passage; for `check_lengths` to check
+            before they are read.
         total_length: the sum of `lengths`, stored when the segment was built.
     """
 
@@ -109,7 +113,14 @@ class Postings:
         lengths: NDArray[np.uint32],
         total_length: int,
         folder: Path | None = None,
+        guards: Mapping[str, BlockGuard] | None = None,
     ) -> None:
+        guards = guards or {}
+        self._terms_guard = guards.get(TERMS, UNGUARDED)
+        self._offsets_guard = guards.get(OFFSETS, UNGUARDED)
+        self._positions_guard = guards.get(POSITIONS, UNGUARDED)
+        self._frequencies_guard = guards.get(FREQUENCIES, UNGUARDED)
+        self._lengths_guard = guards.get(LENGTHS, UNGUARDED)
         self.lengths = lengths
         self.total_length = total_length
         self._terms = terms
@@ -131,8 +142,14 @@ class Postings:
         return builder.finish()
 
     @classmethod
-    def open(cls, folder: Path) -> Postings:
+    def open(
+        cls, folder: Path, guard: Callable[[str, NDArray[Any]], BlockGuard] = unguarded
+    ) -> Postings:
         """Map the postings that `write` left in `folder`; the time does not depend on their size.
+
+        Args:
+            folder: holds the files.
+            guard: see `indexes.segment_sums.SegmentSums.guard`.
 
         Raises:
             DamagedIndexError: a file is missing, not of the kind expected, or of a size that
@@ -146,14 +163,25 @@ class Postings:
         text = map_bytes(folder / TERMS)
         if offsets[0].tolist() != [0, 0] or offsets[-1].tolist() != [len(text), postings]:
             raise damaged(folder / OFFSETS, "first or last offset disagrees with the other files")
+        positions = map_array(folder / POSITIONS, ("<u4",), (postings,))
+        frequencies = map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,))
+        lengths = map_array(folder / LENGTHS, ("<u4",), (n,))
+        arrays = {
+            TERMS: np.frombuffer(text, np.uint8),
+            OFFSETS: offsets,
+            POSITIONS: positions,
+            FREQUENCIES: frequencies,
+            LENGTHS: lengths,
+        }
         return cls(
             terms=text,
             offsets=offsets,
-            positions=map_array(folder / POSITIONS, ("<u4",), (postings,)),
-            frequencies=map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,)),
-            lengths=map_array(folder / LENGTHS, ("<u4",), (n,)),
+            positions=positions,
+            frequencies=frequencies,
+            lengths=lengths,
             total_length=total_length,
             folder=folder,
+            guards={name: guard(name, values) for name, values in arrays.items()},
         )
 
     def write(self, folder: Path) -> None:
@@ -195,16 +223,18 @@ class Postings:
         Raises:
             DamagedIndexError: the postings are impossible.
         """
+        self._offsets_guard.check_range(first, last + 1)
         starts = self._offsets[first : last + 1, 1]
         if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
+        self._check_postings(int(starts[0]), int(starts[-1]))
         positions = self._positions[starts[0] : starts[-1]]
         if len(positions) and int(positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
         return positions, self._frequencies[starts[0] : starts[-1]], np.diff(starts)
 
     def postings_of(self, index: int) -> int:
-        """How many passages hold the term with this place in `vocabulary`."""
+        """How many passages hold the term with this place in `vocabulary`, once that was read."""
         return self._steps[2 * index + 3] - self._steps[2 * index + 1]
 
     def lookup(self, term: str) -> _Held:
@@ -245,17 +275,31 @@ class Postings:
         Raises:
             DamagedIndexError: a passage is shorter than its term is frequent.
         """
+        self.check_lengths(positions)
         lengths = self.lengths[positions]
         if (lengths < frequencies).any():
             raise self._damaged(LENGTHS, "a passage is shorter than one of its terms is frequent")
         return lengths
 
+    def check_lengths(self, positions: NDArray[np.integer] | None = None) -> None:
+        """Check the lengths of these passages, or of all.
+
+        Raises:
+            DamagedIndexError: they are not as they were written.
+        """
+        if positions is None:
+            self._lengths_guard.check_all()
+        else:
+            self._lengths_guard.check_rows(positions)
+
     def vocabulary(self) -> Iterator[bytes]:
         """Every term as UTF-8, ascending.
 
         Raises:
-            DamagedIndexError: the offsets of the terms are impossible.
+            DamagedIndexError: the terms or their offsets are not as they were written.
         """
+        self._offsets_guard.check_all()
+        self._terms_guard.check_all()
         return map(self._spelling, range(self.vocabulary_size))
 
     def document_frequencies(self, alive: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -267,11 +311,13 @@ class Postings:
         Raises:
             DamagedIndexError: the postings are impossible.
         """
+        self._offsets_guard.check_all()
         starts = self._offsets[:, 1]
         if any(low >= high for low, high in pairwise(starts.tolist())):
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
         if alive is None or not len(self._positions):
             return np.diff(starts)
+        self._positions_guard.check_all()
         if int(self._positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
         counted = alive[self._positions].astype(np.int64)
@@ -283,20 +329,32 @@ class Postings:
         size = self.vocabulary_size
         step = size // _FENCES + 1
         if self._fences is None:
+            self._check_spellings(np.arange(0, size, step))
             self._fences = [self._spelling(index) for index in range(0, size, step)]
         place = bisect_right(self._fences, wanted)
         return max(0, (place - 1) * step), min(size, place * step)
 
+    def _check_spellings(self, indexes: NDArray[np.int64]) -> None:
+        """Check many terms at once, which is quicker than one after the other."""
+        self._offsets_guard.check_rows(np.concatenate([indexes, indexes + 1]))
+        starts, stops = self._offsets[indexes, 0], self._offsets[indexes + 1, 0]
+        held = (starts >= 0) & (starts < stops) & (stops <= len(self._terms))
+        self._terms_guard.check_ranges(starts[held], stops[held])
+
     def _spelling(self, index: int) -> bytes:
+        self._offsets_guard.check_range(index, index + 2)
         start, stop = self._steps[2 * index], self._steps[2 * index + 2]
         if not 0 <= start <= stop <= len(self._terms):
             raise self._damaged(OFFSETS, f"term {index} has bytes {start} to {stop}")
+        self._terms_guard.check_range(start, stop)
         return self._terms[start:stop]
 
     def _postings(self, index: int) -> _Held:
+        self._offsets_guard.check_range(index, index + 2)
         start, stop = self._steps[2 * index + 1], self._steps[2 * index + 3]
         if not 0 <= start < stop <= len(self._positions):
             raise self._damaged(OFFSETS, f"term {index} has postings {start} to {stop}")
+        self._check_postings(start, stop)
         positions = self._positions[start:stop]
         if positions[-1] >= len(self) or not (positions[1:] > positions[:-1]).all():
             raise self._damaged(POSITIONS, f"positions of term {index} do not ascend below n")
@@ -304,6 +362,10 @@ class Postings:
         if not frequencies.all():
             raise self._damaged(FREQUENCIES, f"term {index} has a frequency of zero")
         return positions, frequencies
+
+    def _check_postings(self, start: int, stop: int) -> None:
+        self._positions_guard.check_range(start, stop)
+        self._frequencies_guard.check_range(start, stop)
 
     def _damaged(self, name: str, problem: str) -> DamagedIndexError:
         return damaged(self._folder / name if self._folder else Path(name), problem)

@@ -42,9 +42,11 @@ def merge_postings(
         folder: must hold no postings yet.
 
     Raises:
-        DamagedIndexError: postings are impossible.
+        DamagedIndexError: postings are not as they were written.
         OSError: the disk is full or cannot be written.
     """
+    for source in sources:
+        source.check_lengths()
     places = _new_positions(sources, alive)
     lengths = [
         source.lengths if kept is None else source.lengths[kept]

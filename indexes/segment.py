@@ -6,6 +6,8 @@
       manifest.json    what is here: counts, dimensions, size and SHA-256 of every other file
       ids.npy          (n,) int64, ascending: the stable id of the passage at each position
       vectors.npy      (n, d) float32: the vectors, apart from any search structure
+      structure.faiss  a search structure, see `indexes.structure`; none where they are scanned
+      sums.npy         what blocks of the large files add up to, see `indexes.segment_sums`
       ...              postings, see `indexes.postings`
 
 SQLite holds the SHA-256 of the manifest, the manifest that of every file: one chain from the
@@ -26,16 +28,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.block_sums import UNGUARDED, BlockGuard
 from indexes.database import SEGMENTS_FOLDER
 from indexes.durable import fsync_tree, save_array, storage_errors
 from indexes.errors import DamagedIndexError
-from indexes.mapping import SMALL, damaged, map_array
+from indexes.mapping import damaged, file_facts, is_small, map_array
 from indexes.postings import Postings
 from indexes.segment_structure import (
     FLAT_STRUCTURE,
     SegmentStructure,
     open_segment_structure,
 )
+from indexes.segment_sums import SegmentSums, write_sums
 
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
@@ -46,6 +50,8 @@ VECTORS_FILE = "vectors.npy"
 class Segment:
     """One committed segment, its arrays memory-mapped read-only.
 
+    What is read of `ids` and `vectors` themselves is to be checked before by their guards.
+
     Attributes:
         number: the segment's number, which names its folder.
         folder: where its files are.
@@ -54,6 +60,7 @@ class Segment:
         vectors: (n, d) float32.
         postings: the BM25 postings of the same n passages.
         structure: how the vectors are searched.
+        ids_guard, vectors_guard: check what is read of these.
     """
 
     number: int
@@ -63,6 +70,27 @@ class Segment:
     vectors: NDArray[np.float32]
     postings: Postings
     structure: SegmentStructure
+    ids_guard: BlockGuard = UNGUARDED
+    vectors_guard: BlockGuard = UNGUARDED
+
+    def all_ids(self) -> NDArray[np.int64]:
+        """`ids`, checked.
+
+        Raises:
+            DamagedIndexError: they are not as they were written.
+        """
+        self.ids_guard.check_all()
+        return self.ids
+
+    def ids_at(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
+        """(m,) int64: the ids at (m,) positions, checked; raises as `all_ids`."""
+        self.ids_guard.check_rows(positions)
+        return np.asarray(self.ids[positions])
+
+    def vectors_at(self, positions: NDArray[np.integer]) -> NDArray[np.float32]:
+        """(m, d) float32: the vectors at (m,) positions, checked; raises as `all_ids`."""
+        self.vectors_guard.check_rows(positions)
+        return np.asarray(self.vectors[positions])
 
 
 def segment_folder(index: Path, number: int) -> Path:
@@ -131,10 +159,12 @@ def make_segment(
         try:
             folder.mkdir(parents=True)
             structure = write(folder)
+            sums = write_sums(folder)
             manifest = {
                 "passages": passages,
                 "dimensions": dimensions,
                 **structure.to_json(),
+                **sums,
                 "files": {path.name: file_facts(path) for path in sorted(folder.iterdir())},
             }
             content = json.dumps(manifest, indent=1, sort_keys=True).encode()
@@ -149,7 +179,8 @@ def make_segment(
 def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     """Map a committed segment; takes a time that does not depend on its size.
 
-    Files that are small enough to be read are checked whole, the others by size alone.
+    Files that are small enough to be read are checked whole. Of the others the size is, and each
+    block when it is first read.
 
     Raises:
         DamagedIndexError: a file is missing, has another size than the manifest says, is not
@@ -160,14 +191,19 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     for name, facts in manifest["files"].items():
         _check_file(folder / name, facts)
     passages, dimensions = manifest["passages"], manifest["dimensions"]
+    sums = SegmentSums(folder, manifest)
+    ids = map_array(folder / IDS_FILE, ("<i8",), (passages,))
+    vectors = map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions))
     return Segment(
         number,
         folder,
         manifest_hash,
-        map_array(folder / IDS_FILE, ("<i8",), (passages,)),
-        map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions)),
-        Postings.open(folder),
-        open_segment_structure(folder, manifest, (passages, dimensions)),
+        ids,
+        vectors,
+        Postings.open(folder, sums.guard),
+        open_segment_structure(folder, manifest, (passages, dimensions), sums.guard),
+        sums.guard(IDS_FILE, ids),
+        sums.guard(VECTORS_FILE, vectors),
     )
 
 
@@ -197,19 +233,12 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
     return manifest
 
 
-def file_facts(path: Path) -> dict[str, Any]:
-    """Size in bytes and SHA-256 of a file, as the manifest holds them."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"bytes": file.tell(), "sha256": digest}
-
-
 def _check_file(path: Path, facts: dict[str, Any]) -> None:
     try:
         size = path.stat().st_size
         if size != facts["bytes"]:
             raise damaged(path, f"expected {facts['bytes']} bytes, found {size}")
-        if size <= SMALL and file_facts(path) != facts:
+        if is_small(size) and file_facts(path) != facts:
             raise damaged(path, "its SHA-256 is not the one that the manifest names")
     except FileNotFoundError:
         raise _missing(path) from None

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.block_sums import UNGUARDED, BlockGuard, unguarded
 from indexes.dense import search_flat
 from indexes.errors import ConfigError, MissingExtraError
 from indexes.faiss_library import load_faiss
 from indexes.recall import Found, Measured, cheapest, measure, sample_queries
-from indexes.structure import Structure, open_structure, write_structure
+from indexes.structure import Guarding, Structure, open_structure, write_structure
 from indexes.structure_choice import AUTO, FLAT, Choice, resolve
 
 STRUCTURE_FILE = "structure.faiss"
@@ -145,9 +146,18 @@ def build_structure(
 
 
 def open_segment_structure(
-    folder: Path, manifest: Mapping[str, Any], shape: tuple[int, int]
+    folder: Path,
+    manifest: Mapping[str, Any],
+    shape: tuple[int, int],
+    guard: Guarding = unguarded,
 ) -> SegmentStructure:
     """What `build_structure` made, in time that does not depend on its size.
+
+    Args:
+        folder: of the segment.
+        manifest: of the segment.
+        shape: of its vectors.
+        guard: see `indexes.segment_sums.SegmentSums.guard`.
 
     Raises:
         DamagedIndexError: its file is missing or of another form.
@@ -157,7 +167,7 @@ def open_segment_structure(
         name,
         tuple(manifest.get("reasons", ())),
         tuple(Measured(**one) for one in manifest.get("recall", ())),
-        None if name == FLAT else open_structure(folder / STRUCTURE_FILE, *shape),
+        None if name == FLAT else open_structure(folder / STRUCTURE_FILE, *shape, guard),
     )
 
 
@@ -168,6 +178,7 @@ def search_vectors(
     k: int,
     allowed: NDArray[np.bool_] | None = None,
     recall: float | None = None,
+    guard: BlockGuard = UNGUARDED,
 ) -> Found:
     """The best vectors of a segment, exactly or through its structure.
 
@@ -178,6 +189,7 @@ def search_vectors(
         k: at least 1; may exceed n.
         allowed: (n,) bool, or None for all; only these can be returned.
         recall: see `SegmentStructure.effort`.
+        guard: checks what is read of the vectors.
 
     Returns:
         As `indexes.dense.search_flat`.
@@ -187,5 +199,5 @@ def search_vectors(
         DamagedIndexError, FormatVersionError, MissingExtraError: see `Structure.efforts`.
     """
     if how.structure is None:
-        return search_flat(vectors, queries, k, allowed)
-    return how.structure.search(vectors, queries, k, allowed, how.effort(recall))
+        return search_flat(vectors, queries, k, allowed, guard)
+    return how.structure.search(vectors, queries, k, allowed, how.effort(recall), guard)

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 # Filters whose masks are kept, a byte a passage each.
 _FILTERS = 8
+# Passages remembered whose documents were found to be as they were written.
+_REMEMBERED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Snapshot:
         self.segments = segments
         self.statistics = CorpusStatistics.of(segments)
         self._allowed: dict[tuple[object, ...], list[NDArray[np.bool_]]] = {}
+        self._sealed: set[int] = set()
 
     def allowed(self, where: Where) -> list[NDArray[np.bool_]]:
         """For each segment, (n,) bool: which live passages belong to documents that match.
@@ -112,7 +115,7 @@ class Snapshot:
             where.parameters,
         )
         found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
-        masks = [contained(live.segment.ids, found) for live in self.segments]
+        masks = [contained(live.segment.all_ids(), found) for live in self.segments]
         for mask in masks:
             mask.flags.writeable = False
         return masks
@@ -134,26 +137,36 @@ class Snapshot:
         """The stored passages with these ids.
 
         Raises:
-            DamagedIndexError: no document has one of these passages, or its metadata is no JSON.
+            DamagedIndexError: no document has one of these passages, or the document is not as it
+                was written.
         """
         rows = self._connection.execute(
-            "SELECT p.passage, d.id, d.title, d.text, d.metadata, p.start, p.stop "
-            "FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "SELECT p.passage, p.start, p.stop, d.doc, d.id, d.title, d.text, d.metadata, d.hash, "
+            "d.checksum FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
             "WHERE p.passage IN (SELECT value FROM json_each(?))",
             (json.dumps(list(passages)),),
         )
+        found = {}
         with readable(self._folder):
-            found = {
-                passage: Passage(passage, id_, title, text, json.loads(metadata), start, stop)
-                for passage, id_, title, text, metadata, start, stop in rows
-            }
+            for passage, start, stop, *document in rows:
+                _, id_, title, text, metadata, *_ = document
+                if passage not in self._sealed:
+                    if (passage, start, stop) not in self._sealed_passages(*document):
+                        raise ValueError(f"passage {passage} belongs to another document")
+                    if len(self._sealed) >= _REMEMBERED:
+                        self._sealed.clear()
+                    self._sealed.add(passage)
+                found[passage] = Passage(
+                    passage, id_, title, text, json.loads(metadata), start, stop
+                )
         return _complete(self._folder, passages, found)
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         """(passages, d) float32: their stored vectors, in the order asked for.
 
         Raises:
-            DamagedIndexError: no segment has one of these passages.
+            DamagedIndexError: no segment has one of these passages, or one of its files is not as
+                it was written.
         """
         wanted = np.array(passages, np.int64)
         found = np.zeros(len(wanted), np.bool_)
@@ -162,9 +175,9 @@ class Snapshot:
             if vectors is None:
                 width = live.segment.vectors.shape[1]
                 vectors = np.zeros((len(wanted), width), np.float32)
-            here = contained(wanted, live.segment.ids)
-            rows = np.searchsorted(live.segment.ids, wanted[here])
-            vectors[here] = live.segment.vectors[rows]
+            ids = live.segment.all_ids()
+            here = contained(wanted, ids)
+            vectors[here] = live.segment.vectors_at(np.searchsorted(ids, wanted[here]))
             found |= here
         if vectors is None or not found.all():
             lost = int(wanted[~found][0]) if len(wanted) else 0
@@ -181,17 +194,34 @@ class Snapshot:
             rows = self._connection.execute(
                 "SELECT doc, id, title, text, metadata, hash, checksum FROM documents ORDER BY id"
             )
-            for doc, id_, title, text, metadata, content_hash, checksum in rows:
-                passages = self._connection.execute(
-                    "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage",
-                    (doc,),
-                ).fetchall()
+            for document in rows:
                 with readable(self._folder):
-                    sealed = document_checksum(id_, title, text, metadata, content_hash, passages)
-                    if sealed != checksum:
-                        raise ValueError(f"the document {id_!r} was altered")
+                    passages = self._sealed_passages(*document)
+                    _, id_, title, text, metadata, *_ = document
                     stored = StoredDocument(id_, title, text, json.loads(metadata), passages)
                 yield stored
+
+    def _sealed_passages(
+        self,
+        doc: int,
+        id_: str,
+        title: str | None,
+        text: str,
+        metadata: str,
+        content_hash: bytes,
+        checksum: bytes,
+    ) -> list[tuple[int, int, int]]:
+        """(passage id, start, stop) of each passage of a document's row, ascending.
+
+        Raises:
+            ValueError, TypeError, AttributeError: the document's checksum is another.
+        """
+        passages = self._connection.execute(
+            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+        ).fetchall()
+        if document_checksum(id_, title, text, metadata, content_hash, passages) != checksum:
+            raise ValueError(f"the document {id_!r} was altered")
+        return passages
 
     def count_documents(self) -> int:
         """How many documents the snapshot holds."""

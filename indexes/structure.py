@@ -1,20 +1,23 @@
 """The FAISS structure of a segment as one file, made once and memory-mapped to be searched.
 
 The file is what FAISS writes, then 1,024 bytes of JSON that say what it is. They hold a CRC-32 of
-every byte that FAISS follows without looking: sizes, centroids, tables, the links of a graph. Codes
-and ids at the end of the file are left out, so that opening reads none of them: any code is a
-vector, only a worse one, and an id that does not exist is found when it is returned. All scores
-come from the kept vectors. `retriever verify` checks the whole file.
+every byte that FAISS follows without looking: sizes, centroids, tables, the links of a graph. FAISS
+itself is loaded with the first search, which is also when the CRC-32 is checked.
 
-FAISS itself is loaded with the first search, which is also when the sum is checked.
+Codes and ids at the end of the file are left out of it. They are compared with the sums of the
+segment (see `indexes.segment_sums`): a list before it is first read, those of a graph with the
+first search. Of a structure without sums any code is a vector, only a worse one, and an id that
+does not exist is found when it is returned. All scores come from the kept vectors.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import weakref
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.block_sums import UNGUARDED, BlockGuard, unguarded
 from indexes.durable import storage_errors
 from indexes.errors import FormatVersionError
 from indexes.faiss_library import load_faiss
+from indexes.list_guard import LIST_ID_BYTES, ListGuard, sizes_of
 from indexes.mapping import damaged
 from indexes.structure_build import build_index
 from indexes.structure_choice import FLAT, StructureSpec
@@ -38,7 +43,9 @@ _CHUNK = 1 << 20
 # Types whose lists, or vectors, are the end of the file and hold nothing that FAISS follows.
 _LISTS_AT_THE_END = ("IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQ")
 _CODES_AT_THE_END = ("IndexHNSWFlat", "IndexHNSWSQ")
-_LIST_ID_BYTES = 8
+
+# What checks a file as it is read, of its name and its content: `SegmentSums.guard`.
+Guarding = Callable[[str, NDArray[Any]], BlockGuard]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +81,14 @@ class Structure:
         facts: what it holds.
         crc32: of the facts and of the bytes guarded.
         descriptor: the open file, closed with the object.
+        guard: gives what checks the content of the file.
     """
 
     path: Path
     facts: StructureFacts
     crc32: int
     descriptor: int
+    guard: Guarding = unguarded
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.descriptor)
@@ -91,12 +100,13 @@ class Structure:
         k: int,
         allowed: NDArray[np.bool_] | None = None,
         effort: int | None = None,
+        guard: BlockGuard = UNGUARDED,
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """About the `k` vectors of largest inner product for each query.
 
         See `indexes.structure_search.Searcher.search`; raises what `efforts` raises as well.
         """
-        return self._searcher.search(vectors, queries, k, allowed, effort)
+        return self._searcher.search(vectors, queries, k, allowed, effort, guard)
 
     @property
     def efforts(self) -> tuple[int, ...]:
@@ -134,7 +144,25 @@ class Structure:
         found, expected = (index.ntotal, index.d), (self.facts.passages, self.facts.dimensions)
         if found != expected:
             raise damaged(self.path, _other_vectors(expected, found))
-        return Searcher(index, self.path)
+        return Searcher(index, self.path, self._guarded(faiss, index))
+
+    def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
+        """What checks the lists of an index before they are read; the end of any other is checked.
+
+        None where nothing is left to check.
+        """
+        start, end = self.facts.guarded, self.facts.bytes
+        content = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
+        guard = self.guard(self.path.name, np.frombuffer(content, np.uint8))
+        if guard.complete or start >= end:
+            return None
+        core = unwrap(index)[1]
+        if _unguarded(faiss, index) and type(core).__name__ in _LISTS_AT_THE_END:
+            lists = ListGuard(guard, sizes_of(core), code_bytes(core), start)
+            if lists.end == end:
+                return lists
+        guard.check_range(start, end)
+        return None
 
 
 def write_structure(
@@ -182,13 +210,16 @@ def write_structure(
             raise
 
 
-def open_structure(path: Path, passages: int, dimensions: int) -> Structure:
+def open_structure(
+    path: Path, passages: int, dimensions: int, guard: Guarding = unguarded
+) -> Structure:
     """Open a structure file; reads its last kilobyte alone.
 
     Args:
         path: a file of `write_structure`.
         passages: how many vectors it must hold.
         dimensions: that they must have.
+        guard: see `indexes.segment_sums.SegmentSums.guard`.
 
     Raises:
         DamagedIndexError: the file is missing, of another form, or of other vectors.
@@ -205,7 +236,7 @@ def open_structure(path: Path, passages: int, dimensions: int) -> Structure:
     except BaseException:
         os.close(descriptor)
         raise
-    return Structure(path, facts, crc32, descriptor)
+    return Structure(path, facts, crc32, descriptor, guard)
 
 
 def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
@@ -253,7 +284,7 @@ def _unguarded(faiss: Any, index: Any) -> int:
     core = unwrap(index)[1]
     kind = type(core).__name__
     if kind in _LISTS_AT_THE_END:
-        return int(index.ntotal) * (code_bytes(core) + _LIST_ID_BYTES)
+        return int(index.ntotal) * (code_bytes(core) + LIST_ID_BYTES)
     if kind in _CODES_AT_THE_END:
         return int(index.ntotal) * code_bytes(core)
     return 0

@@ -25,8 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.block_sums import UNGUARDED, BlockGuard
 from indexes.dense import search_flat
 from indexes.faiss_library import load_faiss
+from indexes.list_guard import ListGuard, sizes_of
 from indexes.list_reading import ListMembers, is_uneven, lists_to_read
 from indexes.mapping import damaged
 from indexes.structure_core import COARSE, WHOLE, oversampling, unwrap
@@ -57,11 +59,14 @@ class Searcher:
     Args:
         index: a trained FAISS index of n vectors of d dimensions, by inner product.
         path: the file that it was read from, for errors.
+        list_guard: checks inverted lists before they are read; None for other types, and where
+            nothing is left to check.
     """
 
-    def __init__(self, index: Any, path: Path) -> None:
+    def __init__(self, index: Any, path: Path, list_guard: ListGuard | None = None) -> None:
         self._index = index  # owns what the core points to
         self._path = path
+        self._list_guard = list_guard
         self._transforms, self._core = unwrap(index)
         self._oversampling = oversampling(index.d, self._transforms, self._core)
         faiss = load_faiss()
@@ -84,6 +89,7 @@ class Searcher:
         k: int,
         allowed: NDArray[np.bool_] | None = None,
         effort: int | None = None,
+        guard: BlockGuard = UNGUARDED,
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """About the `k` vectors of largest inner product for each query.
 
@@ -93,6 +99,7 @@ class Searcher:
             k: at least 1; may exceed n.
             allowed: (n,) bool, or None for all; only these can be returned.
             effort: at least 1, see `efforts`; None for `default_effort`.
+            guard: checks what is read of the vectors.
 
         Returns:
             For each query (positions int64, scores float32), exactly min(k, allowed) entries
@@ -101,7 +108,8 @@ class Searcher:
             position first.
 
         Raises:
-            DamagedIndexError: the structure holds a position that does not exist.
+            DamagedIndexError: what is read is not as it was written, or the structure holds a
+                position that does not exist.
             MissingExtraError: FAISS is not installed.
             ValueError: shapes that do not fit, or an effort below 1.
         """
@@ -116,14 +124,16 @@ class Searcher:
                 queries, wanted, allowed, permitted, effort or self.default_effort
             )
         if candidates is None:
-            return search_flat(vectors, queries, k, allowed)
+            return search_flat(vectors, queries, k, allowed, guard)
+        for positions in candidates:
+            guard.check_rows(positions)
         found = [
             _rescored(vectors, query, positions, k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
         short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, permitted)]
         if short:
-            exact = search_flat(vectors, queries[short], k, allowed)
+            exact = search_flat(vectors, queries[short], k, allowed, guard)
             for i, answer in zip(short, exact, strict=True):
                 found[i] = answer
         return found
@@ -178,8 +188,13 @@ class Searcher:
         turned = self._transformed(queries)
         probes = min(lists, max(effort, math.ceil(met * lists / n)))
         if allowed is None:
-            parameters = faiss.SearchParametersIVF(nprobe=probes)
-            rows = self._core.search(turned, wanted, params=parameters)[1]
+            if self._list_guard is None:
+                parameters = faiss.SearchParametersIVF(nprobe=probes)
+                rows = self._core.search(turned, wanted, params=parameters)[1]
+            else:
+                turned = np.ascontiguousarray(turned)
+                nearness, order = self._core.quantizer.search(turned, probes)
+                rows = self._read_lists(faiss, turned, wanted, order, nearness)
             return [self._positions(row) for row in rows]
         farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
         held, bitmap = self._members.prepared(allowed)
@@ -214,9 +229,11 @@ class Searcher:
         wanted: int,
         lists: NDArray[np.int64],
         nearness: NDArray[np.float32],
-        selector: Any,
+        selector: Any = None,
     ) -> NDArray[np.int64]:
         """(q, wanted) int64: the best in these lists, (q, p) int64, -1 for none."""
+        if self._list_guard is not None:
+            self._list_guard.check(lists)
         lists, nearness = np.ascontiguousarray(lists), np.ascontiguousarray(nearness)
         scores = np.empty((len(queries), wanted), np.float32)
         positions = np.full((len(queries), wanted), -1, np.int64)
@@ -276,10 +293,11 @@ class Searcher:
     def _members(self) -> ListMembers:
         """Which list holds each position."""
         faiss = load_faiss()
+        if self._list_guard is not None:
+            self._list_guard.check_ids()
         held = np.full(self._index.ntotal, -1, np.int32)
         inverted = self._core.invlists
-        for number in range(self._core.nlist):
-            size = inverted.list_size(number)
+        for number, size in enumerate(sizes_of(self._core).tolist()):
             if size:
                 ids = self._positions(faiss.rev_swig_ptr(inverted.get_ids(number), size))
                 held[ids] = number

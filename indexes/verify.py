@@ -14,14 +14,15 @@ from indexes.database import DATABASE_FILE, open_reader, transaction
 from indexes.durable import storage_errors
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.live import contained
+from indexes.mapping import file_facts
 from indexes.segment import (
     MANIFEST_FILE,
     Segment,
-    file_facts,
     open_segment,
     read_manifest,
     segment_folder,
 )
+from indexes.segment_sums import SegmentSums
 from indexes.settings import check_settings, read_setting
 from indexes.snapshot import identity, readable
 
@@ -155,6 +156,7 @@ def _segment_problems(
     except DamagedIndexError as error:
         yield str(error)
         return
+    yield from SegmentSums(path, manifest).problems()
     kept.append(np.array(segment.ids))
     yield from _content_problems(segment, passages)
 

@@ -197,6 +197,7 @@ class Engine:
                 depth,
                 mask,
                 self._settings.recall,
+                live.segment.vectors_guard,
             )
             for live, mask in zip(segments, self._masks, strict=True)
         ]
@@ -222,9 +223,9 @@ class Engine:
             matched = matches.positions[matches.segments == index]
             positions = np.union1d(nearest[index], matched)
             # In float64, so that equal vectors get equal scores wherever they lie.
-            chosen = live.segment.vectors[positions].astype(np.float64)
+            chosen = live.segment.vectors_at(positions).astype(np.float64)
             dense = chosen @ np.asarray(query.vector, np.float64)
-            columns.append((live.segment.ids[positions], dense, *terms.at(index, positions)))
+            columns.append((live.segment.ids_at(positions), dense, *terms.at(index, positions)))
         ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
         decimals = _decimals(dense)
         dense = np.round(dense, decimals)
@@ -240,7 +241,7 @@ class Engine:
         ids = np.empty(len(matches.scores), np.int64)
         for index, live in enumerate(self._snapshot.segments):
             here = matches.segments == index
-            ids[here] = live.segment.ids[matches.positions[here]]
+            ids[here] = live.segment.ids_at(matches.positions[here])
         complete = len(ids) < depth
         floor = -np.inf if complete else float(matches.scores[-1])
         everyone = np.ones(len(ids), np.bool_)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measures import memory, percentiles, size_of, timed
+from measures import PeakMemory, memory, percentiles, size_of, timed
 from synthetic import BLOCK, blocks, queries
 
 from indexes.document_rows import NewDocument
@@ -36,7 +36,7 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
     Index.create(folder, structures=StructureSettings("flat")).close()
     started = time.perf_counter()
     generating = 0.0
-    with Writer(folder) as writer:
+    with PeakMemory() as peak, Writer(folder) as writer:
         for start in range(0, passages, COMMITTED):
             before = time.perf_counter()
             parts = list(blocks(start, min(start + COMMITTED, passages)))
@@ -52,7 +52,7 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
         "add_s": added - started - generating,
         "structure_s": built - added,
         "bytes": size_of(folder),
-        "peak": memory()["peak"],
+        "peak": peak.bytes,
     }
 
 
@@ -158,7 +158,6 @@ def change(folder: Path, passages: int) -> dict[str, Any]:
         )
         found["merge_ms"] = 1000 * timed(lambda: merge(writer))[0]
         found["segments"] = len(writer.segments())
-    found["peak"] = memory()["peak"]
     return found
 
 

@@ -45,7 +45,7 @@ def _costs(ours: Results) -> Iterable[str]:
         ("adding, s", of("build", "add_s", form=_seconds)),
         ("structure, s", of("build", "structure_s", form=_seconds)),
         ("size", of("build", "bytes", form=_bytes)),
-        ("peak memory, building", of("build", "peak", form=_bytes)),
+        ("peak of own memory, building", of("build", "peak", form=_bytes)),
         ("opening, ms", of("1 threads", "open_ms", form=_milliseconds)),
         ("own memory, open", of("1 threads", "memory_open", "anonymous", form=_bytes)),
         ("own memory, at the end", of("1 threads", "memory_end", "anonymous", form=_bytes)),

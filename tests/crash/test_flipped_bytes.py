@@ -1,22 +1,25 @@
 """A byte changed anywhere in an index: found by `verify`, and never a crash.
 
-A query gives the same answer or names the file. Two kinds of bytes are not looked at by a query:
-those of files that are mapped, apart from what a structure guards, and the rows of documents in
-SQLite. There a query may answer otherwise; `verify` finds it all the same.
+A query gives the same answer or names the file. Rows of documents that are not shown are not
+checked by a query, though a filter reads them: there it may answer otherwise. `verify` finds it all
+the same.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from damage import asked, examined, files
-from structured import SWEPT, make
+from forked import in_child
+from structured import LIFE, SWEPT, make
 
 from indexes.database import open_reader
 from indexes.mapping import SMALL
+from indexes.segment_sums import SUMS_FILE
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
@@ -52,8 +55,8 @@ def test_in_every_file_of_the_segments(index: Path) -> None:
     whole = asked(index)
     assert whole[0] == "answers"
     names = [name for name in files(index) if name.parts[0] == "segments"]
-    # Two segments of eight files and a manifest, one with a structure.
-    assert len(names) == 19
+    # Two segments of eight files and a manifest, one with a structure and sums.
+    assert len(names) == 20
     large = set()
     for name in names:
         path = index / name
@@ -64,12 +67,66 @@ def test_in_every_file_of_the_segments(index: Path) -> None:
             assert (code, str(path) in said) == (3, True), (name, position)
             if size > SMALL:
                 large.add(name.name)
-                assert kind == "answers" or str(path) in told, (name, position)
+                assert (kind, told) == whole or named(path, kind, told), (name, position)
             else:
                 assert (kind, str(path) in told) == ("damaged", True), (name, position)
             path.write_bytes(content)
     assert large == {"structure.faiss", "vectors.npy"}
     assert examined(index) == (0, "", *whole)
+
+
+def named(path: Path, kind: str, told: object) -> bool:
+    return kind == "damaged" and str(path) in str(told)
+
+
+@pytest.fixture
+def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly every file counts as a large one, of many blocks."""
+    monkeypatch.setattr("indexes.mapping.SMALL", 200)
+    monkeypatch.setattr("indexes.block_sums.BLOCK", 256)
+
+
+@pytest.mark.usefixtures("many_blocks")
+@pytest.mark.parametrize("structure", ["flat", "ivf", "ivf-sq8", "hnsw"])
+def test_in_every_file_of_a_segment_of_large_files(tmp_path: Path, structure: str) -> None:
+    """A query that reads it names it; one that does not answers as before."""
+    folder = tmp_path / "index"
+
+    def live() -> None:
+        for operation in (LIFE[0], replace(LIFE[1], structure=structure), *LIFE[2:]):
+            operation.perform(folder)
+
+    assert in_child(live) == (0, None)
+    code, said, *whole = examined(folder)
+    assert (code, said, whole[0]) == (0, "", "answers")
+    (sums, _) = sorted((folder / "segments").glob(f"*/{SUMS_FILE}"))
+    wrong = []
+    found = set()
+    for path in sorted(sums.parent.iterdir()):
+        size = path.stat().st_size
+        for position in positions(size, 5):
+            content = flipped(path, position)
+            kind, told = asked(folder)
+            if named(path, kind, told):
+                found.add(path.name)
+            elif [kind, told] != whole:
+                wrong.append((path.name, position, kind, told if kind != "answers" else ""))
+            path.write_bytes(content)
+    assert wrong == []
+    # Whatever a query reads, it looks at.
+    assert found == {path.name for path in sums.parent.iterdir()}
+
+
+def test_in_a_document_that_is_shown(index: Path) -> None:
+    path = index / "index.sqlite"
+    content = path.read_bytes()
+    position = content.index(b"onlyd5v1") + 12
+    flipped_to = bytearray(content)
+    flipped_to[position] ^= 0x01
+    path.write_bytes(flipped_to)
+    code, said, kind, told = examined(index)
+    assert (code, str(path) in said) == (3, True)
+    assert named(path, kind, told)
 
 
 def test_in_what_a_structure_guards(index: Path) -> None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import indexes.segment
 from indexes.errors import DamagedIndexError, StorageError
+from indexes.mapping import file_facts
 from indexes.segment import (
-    file_facts,
     open_segment,
     read_manifest,
     segment_folder,

@@ -175,6 +175,41 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statemen
     reader.close()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET text = 'ample' WHERE id = 'a'",
+        "UPDATE documents SET title = 'a title' WHERE id = 'a'",
+        "UPDATE documents SET metadata = '{\"n\": 9}' WHERE id = 'a'",
+        "UPDATE documents SET id = 'aa' WHERE id = 'a'",
+        "UPDATE passages SET start = 1 WHERE passage = 1",
+        "UPDATE passages SET doc = 2 WHERE passage = 1",
+    ],
+)
+def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None:
+    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
+        (first,) = connection.execute("SELECT min(passage) FROM passages").fetchone()
+        statement = statement.replace("passage = 1", f"passage = {first}")
+        assert connection.execute(statement).rowcount == 1
+        connection.commit()
+    reader = Reader(index)
+    with reader.snapshot() as snapshot:
+        others = [passage for passage in live_passages(snapshot) if passage > first + 2]
+        assert len(snapshot.passages(others)) == len(others) > 0
+        for _ in range(2):
+            with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*(altered|another)"):
+                snapshot.passages([first])
+    reader.close()
+
+
+def test_a_document_is_checked_once(index: Path, reader: Reader) -> None:
+    with reader.snapshot() as snapshot, pytest.MonkeyPatch.context() as patch:
+        everything = live_passages(snapshot)
+        shown = snapshot.passages(everything)
+        patch.setattr(indexes.snapshot, "document_checksum", lambda *_: b"another")
+        assert snapshot.passages(everything) == shown
+
+
 def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: Reader) -> None:
     with reader.snapshot() as snapshot:
         before = [live.segment for live in snapshot.segments]
