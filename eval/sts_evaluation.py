@@ -23,12 +23,9 @@ from eval.sentence_extra import require_sentence_extra
 from eval.sentence_features import TextVectors
 from eval.sentence_sets.tasks import PairSubset, STSTask
 from eval.sts import ScoredPairs
-from eval.subset_correlation import Correlation, CorrelationName
 from indexes.errors import BadInputError
 
 Floats = NDArray[np.float64]
-
-_RESAMPLED_AT_ONCE = 2**21
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,49 +134,6 @@ def correlations(scores: Floats, gold: Floats) -> Correlations:
         pearson = float(stats.pearsonr(scores, gold)[0])
         spearman = float(stats.spearmanr(scores, gold)[0])
     return Correlations(*(0.0 if np.isnan(value) else value for value in (pearson, spearman)))
-
-
-def bootstrap_difference(
-    first: STSScore,
-    second: STSScore,
-    name: CorrelationName,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> tuple[float, float, float, float]:
-    """How sure the difference of two encoders on one test is, over all of its pairs.
-
-    Pairs are drawn with replacement, the same for both encoders.
-
-    Args:
-        first: of one encoder.
-        second: of the other, on the same test.
-        name: which correlation.
-        resamples: how often pairs are drawn, at least 1.
-        seed: of the draws.
-
-    Returns:
-        The difference of the correlations over all pairs, the ends of its 95% percentile interval,
-        and the two-sided p-value (1 + 2 m) / (1 + resamples), at most 1, where m is the number of
-        draws on the rarer side of 0.
-    """
-    objective = Correlation(first.gold, name)
-    both = np.stack([first.cosines, second.cosines])
-    units = len(first.gold)
-    random = np.random.default_rng(seed)
-    at_once = max(1, _RESAMPLED_AT_ONCE // units)
-    parts = []
-    for start in range(0, resamples, at_once):
-        count = min(at_once, resamples - start)
-        drawn = random.integers(0, units, (count, units)) + units * np.arange(count)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=count * units).reshape(count, units)
-        values = objective.resampled(both, weights.astype(np.float64))
-        parts.append(values[:, 0] - values[:, 1])
-    drawn_differences = np.concatenate(parts)
-    low, high = np.quantile(drawn_differences, [0.025, 0.975])
-    rarer = min((drawn_differences <= 0).sum(), (drawn_differences >= 0).sum())
-    p_value = min(1.0, (1 + 2 * int(rarer)) / (1 + resamples))
-    found = getattr(first.all, name) - getattr(second.all, name)
-    return float(found), float(low), float(high), p_value
 
 
 def _correlate(task: STSTask, subset: PairSubset, cosines: Floats) -> Correlations:

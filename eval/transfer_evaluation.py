@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from eval.classification_data import ClassificationData, Rows
 from eval.classifiers import Classifier
-from eval.significance import randomisation_test
 from eval.transfer_protocols import Done, Outcome, Protocol, run_protocol
 from indexes.errors import ConfigError
 
@@ -134,35 +133,6 @@ def effective_seeds(
         raise ConfigError(f"seeds: expected at least 1, found {seeds}")
     fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
     return 1 if fixed else seeds
-
-
-def compare_classification(
-    first: ClassificationScore, second: ClassificationScore, resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """The paired randomisation test over the examples that two encoders were tested on.
-
-    For one seed and one test of each example it is McNemar's test in its exact form: only examples
-    that one encoder alone has right count.
-
-    Args:
-        first: of one encoder.
-        second: of the other: the same task, protocol and seeds.
-        resamples: random assignments of signs; see `eval.significance.randomisation_test`.
-        seed: of the signs.
-
-    Returns:
-        The difference of their shares of right examples, and the two-sided p-value.
-
-    Raises:
-        ConfigError: they were tested on other examples.
-    """
-    if first.task != second.task or not np.array_equal(first.tested, second.tested):
-        raise ConfigError(
-            f"{first.task} and {second.task}: expected two encoders tested on the same examples; "
-            "score both with the same protocol and seeds"
-        )
-    differences = first.correct - second.correct
-    return float(differences.mean()), randomisation_test(differences, resamples, seed)
 
 
 def correctness(labels: Rows, outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:

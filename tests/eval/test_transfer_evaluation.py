@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
@@ -16,7 +15,7 @@ from eval.classification_data import classification_data, layer_data, task_texts
 from eval.logistic_regression import LogisticRegressions
 from eval.sentence_features import TextVectors
 from eval.sentence_sets.tasks import ClassificationTask, LabelledTexts
-from eval.transfer_evaluation import compare_classification, score_classification
+from eval.transfer_evaluation import score_classification
 from eval.transfer_protocols import Protocol, outer_divisions, run_protocol, trainings
 from indexes.errors import BadInputError, ConfigError
 from tests.eval.classification_samples import clouds
@@ -135,24 +134,6 @@ def test_f1_of_pairs_is_that_of_scikit_learn():
     outcome = run_protocol(data, LogisticRegressions(), Protocol(folds=3), 0)
     expected = f1_score(data.labels[outcome.rows], outcome.predicted)
     assert score.f1 == pytest.approx(expected)
-
-
-def test_two_encoders_are_compared_as_mcnemar_does():
-    data = clouds(examples=60, apart=0.8, splits=(0.5, 0.2, 0.3))
-    worse = replace(data, features=data.features[:, :4].copy())
-    one, two = (
-        score_classification(each, LogisticRegressions(), seeds=1) for each in (data, worse)
-    )
-    only_one = int(((one.correct == 1) & (two.correct == 0)).sum())
-    only_two = int(((one.correct == 0) & (two.correct == 1)).sum())
-    assert 0 < only_one + only_two <= 16
-    expected = scipy.stats.binomtest(only_one, only_one + only_two).pvalue
-    difference, p = compare_classification(one, two)
-    assert difference == pytest.approx(one.accuracy - two.accuracy)
-    assert p == pytest.approx(min(expected, 1))
-    other = replace(one, tested=one.tested[1:])
-    with pytest.raises(ConfigError, match="tested on the same examples"):
-        compare_classification(one, other)
 
 
 def texts(labels, pairs=False):
