@@ -1,4 +1,4 @@
-"""`retriever eval`: how good is a ranking?"""
+"""`retriever eval`: how good is a ranking, or an encoder?"""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from cli.lazy import LazyGroup
     cls=LazyGroup,
     modules={
         "qa": "cli.evaluate_qa",
+        "sts": "cli.evaluate_sts",
+        "transfer": "cli.evaluate_transfer",
+        "probe": "cli.evaluate_probe",
         "run": "cli.evaluate_run",
         "compare": "cli.evaluate_compare",
     },
 )
 def command() -> None:
-    """Score rankings against relevance judgements."""
+    """Score rankings against relevance judgements, and encoders on sentences."""

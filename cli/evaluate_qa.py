@@ -98,11 +98,12 @@ def command(
     from cli.qa_tables import report_lines
     from eval.metrics import check_measures
     from eval.qa_evaluation import rank
-    from eval.qa_report import check_report_folder, result_json, write_report
+    from eval.qa_report import result_json, write_report
     from eval.qa_resources import EvaluationSettings
     from eval.qa_result import QAResult, environment
     from eval.qa_sets.statistics import statistics
     from eval.qa_systems import parse_systems
+    from eval.report_files import check_report_folder
 
     asked = parse_systems(systems)
     names = [system.text for system in asked]

@@ -42,6 +42,7 @@ _REFUSED = 2
         "fit": "cli.fit",
         "tune": "cli.tune",
         "inspect": "cli.inspect",
+        "make": "cli.make",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

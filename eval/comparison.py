@@ -177,7 +177,8 @@ def compare_seeds(
         },
         baseline=baseline,
         scores={
-            measure: _scores(values[measure], baseline, resamples, seed) for measure in measures
+            measure: compare_values(values[measure], baseline, resamples, seed)
+            for measure in measures
         },
         per_query={
             measure: {
@@ -196,9 +197,17 @@ def _mean(table: np.ndarray) -> np.ndarray:
     return mean
 
 
-def _scores(
+def compare_values(
     values: Mapping[str, np.ndarray], baseline: str, resamples: int, seed: int
 ) -> dict[str, Score]:
+    """Compare what is known unit by unit: means, and differences from a baseline.
+
+    Args:
+        values: name → (units,) float64, of the same units in the same order.
+        baseline: one of the names.
+        resamples: of bootstrap and randomisation test.
+        seed: of both.
+    """
     differences = {
         name: found - values[baseline] for name, found in values.items() if name != baseline
     }

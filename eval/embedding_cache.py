@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import StorageError
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.spec import EncoderSpec
 
 # Texts that are encoded before their vectors are stored.
 _BLOCK = 4096
@@ -35,6 +36,93 @@ class Embedded:
 
     vectors: NDArray[np.float32]
     cut: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What a file holds of some texts.
+
+    Attributes:
+        vectors: (texts, dimensions) float32; zeros where there is none.
+        cut: (texts,) bool, which of them lost their end.
+        missing: positions of the texts that it does not hold, ascending.
+    """
+
+    vectors: NDArray[np.float32]
+    cut: NDArray[np.bool_]
+    missing: list[int]
+
+
+class VectorFile:
+    """The vectors of one encoder; see `open_vectors`."""
+
+    def __init__(self, database: sqlite3.Connection, dimensions: int) -> None:
+        self._database = database
+        self._dimensions = dimensions
+        database.execute(_TABLE)
+
+    def read(self, texts: Sequence[str], *, query: bool = False) -> Kept:
+        """What is kept of these texts, as queries or as passages."""
+        vectors = np.zeros((len(texts), self._dimensions), np.float32)
+        cut = np.zeros(len(texts), np.bool_)
+        missing = []
+        for row, text in enumerate(texts):
+            found = self._database.execute(
+                "SELECT cut, vector FROM vectors WHERE digest = ?", (_digest(text, query),)
+            ).fetchone()
+            if found is None:
+                missing.append(row)
+            else:
+                cut[row], vectors[row] = found[0], np.frombuffer(found[1], "<f4")
+        return Kept(vectors, cut, missing)
+
+    def missing(self, texts: Sequence[str]) -> list[int]:
+        """Positions of the passages that it does not hold, ascending."""
+        return [
+            row
+            for row, text in enumerate(texts)
+            if self._database.execute(
+                "SELECT 1 FROM vectors WHERE digest = ?", (_digest(text, False),)
+            ).fetchone()
+            is None
+        ]
+
+    def write(
+        self,
+        texts: Sequence[str],
+        vectors: NDArray[np.float32],
+        cut: NDArray[np.bool_],
+        *,
+        query: bool = False,
+    ) -> None:
+        """Keep the vectors of these texts: all of them, or none where it fails."""
+        with self._database:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                [
+                    (_digest(text, query), int(one_cut), vector.astype("<f4").tobytes())
+                    for text, vector, one_cut in zip(texts, vectors, cut, strict=True)
+                ],
+            )
+
+
+@contextmanager
+def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
+    """The file of an encoder; made if missing. Several programs may use it at once.
+
+    Raises:
+        StorageError: the folder cannot be written, or the file is damaged.
+    """
+    path = folder / f"{spec.fingerprint}.sqlite"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=60)) as database:
+            yield VectorFile(database, spec.dimensions)
+    except (OSError, sqlite3.DatabaseError, ValueError) as error:
+        raise StorageError(
+            f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
+            "remove the file, set RETRIEVER_CACHE to a writable folder, or give --no-cache"
+        ) from error
 
 
 def embed(
@@ -62,66 +150,49 @@ def embed(
     if folder is None:
         vectors, cut = _encode(encoder, unique, query, done)
     else:
-        path = folder / f"{encoder.spec.fingerprint}.sqlite"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(path, timeout=60)) as database:
-                vectors, cut = _through(database, encoder, unique, query, done)
-        except (OSError, sqlite3.DatabaseError, ValueError) as error:
-            raise StorageError(
-                f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
-                "remove the file, set RETRIEVER_CACHE to a writable folder, or give --no-cache"
-            ) from error
+        with open_vectors(folder, encoder.spec) as file:
+            vectors, cut = _through(file, encoder, unique, query, done)
     row = {text: number for number, text in enumerate(unique)}
     rows = np.array([row[text] for text in texts], np.int64)
     return Embedded(vectors[rows], int(cut[rows].sum()))
 
 
 def _through(
-    database: sqlite3.Connection,
+    file: VectorFile,
     encoder: Encoder,
     texts: Sequence[str],
     query: bool,
     done: Callable[[int], object],
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Read what is there, encode and store the rest a block at a time."""
-    database.execute(_TABLE)
-    digests = [_digest(text, query) for text in texts]
-    vectors = np.zeros((len(texts), encoder.spec.dimensions), np.float32)
-    cut = np.zeros(len(texts), np.bool_)
-    missing = []
-    for row, digest in enumerate(digests):
-        found = database.execute(
-            "SELECT cut, vector FROM vectors WHERE digest = ?", (digest,)
-        ).fetchone()
-        if found is None:
-            missing.append(row)
-        else:
-            cut[row], vectors[row] = found[0], np.frombuffer(found[1], "<f4")
-    done(len(texts) - len(missing))
-    for start in range(0, len(missing), _BLOCK):
-        rows = missing[start : start + _BLOCK]
-        vectors[rows], cut[rows] = _encode(encoder, [texts[row] for row in rows], query, done)
-        with database:
-            database.executemany(
-                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
-                [
-                    (digests[row], int(cut[row]), vectors[row].astype("<f4").tobytes())
-                    for row in rows
-                ],
-            )
-    return vectors, cut
+    kept = file.read(texts, query=query)
+    done(len(texts) - len(kept.missing))
+    for start in range(0, len(kept.missing), _BLOCK):
+        rows = kept.missing[start : start + _BLOCK]
+        block = [texts[row] for row in rows]
+        vectors, cut = _encode(encoder, block, query, done)
+        file.write(block, vectors, cut, query=query)
+        kept.vectors[rows], kept.cut[rows] = vectors, cut
+    return kept.vectors, kept.cut
 
 
-def _encode(
-    encoder: Encoder, texts: Sequence[str], query: bool, done: Callable[[int], object]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def cut_pieces(
+    encoder: Encoder, texts: Sequence[str], *, query: bool = False
+) -> tuple[list[list[int]], NDArray[np.bool_]]:
+    """The word pieces of texts within the window, and (texts,) which of them lost their end."""
     pieces = encoder.tokenize(texts, query=query)
     cut = np.array([len(ids) > encoder.spec.max_length for ids in pieces], np.bool_)
     long = np.flatnonzero(cut)
     shorter = encoder.truncate([texts[int(row)] for row in long], query=query)
     for row, ids in zip(long, shorter, strict=True):
         pieces[row] = ids
+    return pieces, cut
+
+
+def _encode(
+    encoder: Encoder, texts: Sequence[str], query: bool, done: Callable[[int], object]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    pieces, cut = cut_pieces(encoder, texts, query=query)
 
     def tell(texts: int, _: int) -> None:
         done(texts)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eval.comparison import Comparison, Qrels, Run
 from eval.figure_files import new_figure, save_figure
+from eval.markdown import printable
 from eval.metrics import evaluate
 from eval.qa_result import QAResult, SystemResult
 
@@ -33,13 +34,6 @@ _COLUMNS = 4
 _LONGEST_NAME = 40
 # Of the greatest score: a range that is smaller cannot be divided into bins.
 _SMALLEST_RANGE = 1e-9
-
-
-def printable(text: str) -> str:
-    """The text on one line: spaces for white space, U+FFFD for what else cannot be printed."""
-    return "".join(
-        letter if letter.isprintable() else " " if letter.isspace() else "\ufffd" for letter in text
-    )
 
 
 def draw_figures(folder: Path, result: QAResult) -> list[Path]:

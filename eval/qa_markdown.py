@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from eval.comparison import Score
-from eval.qa_figures import printable
+from eval.markdown import escaped, printable, table
 from eval.qa_result import QAResult
 from eval.qa_summary import TIES, remarks_on, score_table, statistics_rows, system_note
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 _SINGLE = ("system", "mean", "95% interval")
 _AGAINST = ("difference", "95% interval", "p", "Holm", "better", "worse")
 
@@ -23,18 +21,18 @@ def markdown(result: QAResult, files: Sequence[str], remarks: Sequence[str]) -> 
         files: what was written beside it, as relative paths.
         remarks: on what was not written.
     """
-    yield f"# {_escaped(f'{result.questions.name}, {result.questions.split}')}"
+    yield f"# {escaped(f'{result.questions.name}, {result.questions.split}')}"
     yield ""
     # Indented, so that nothing in it can end the block.
     yield from (f"    {printable(line)}" for line in result.command.splitlines())
-    yield from _table(*score_table(result))
+    yield from table(*score_table(result))
     yield ""
-    yield from (f"- {_escaped(remark)}" for remark in remarks_on(result))
+    yield from (f"- {escaped(remark)}" for remark in remarks_on(result))
     yield f"- {TIES}"
-    yield from (f"- {_escaped(remark)}" for remark in remarks)
+    yield from (f"- {escaped(remark)}" for remark in remarks)
     yield ""
     yield "## Systems"
-    yield from _table(
+    yield from table(
         ("system", "note", "seconds"),
         [(one.name, system_note(one), f"{one.seconds:,.1f}") for one in result.systems],
         align="---",
@@ -43,27 +41,27 @@ def markdown(result: QAResult, files: Sequence[str], remarks: Sequence[str]) -> 
         yield ""
         yield f"## {measure}"
         several = len(scores) > 1
-        yield from _table(
+        yield from table(
             (*_SINGLE, *_AGAINST) if several else _SINGLE,
             [(name, *_compared(score, several=several)) for name, score in scores.items()],
         )
     yield ""
     yield (
         "Intervals are bootstrapped over questions. Differences are from "
-        f"{_escaped(result.comparison.baseline)}; p is of a paired randomisation test, and Holm "
+        f"{escaped(result.comparison.baseline)}; p is of a paired randomisation test, and Holm "
         "is p after his correction for the number of systems."
     )
     yield ""
     yield "## Data"
-    yield from _table(("", ""), statistics_rows(result), align="---")
+    yield from table(("", ""), statistics_rows(result), align="---")
     yield ""
     yield "## Environment"
-    yield from _table(("", ""), list(result.environment.items()), align="---")
+    yield from table(("", ""), list(result.environment.items()), align="---")
     yield ""
     yield "## Files"
     for file in files:
         shown = file.startswith("figures/") and file.endswith(".png")
-        yield f"- {'!' if shown else ''}[{_escaped(file)}]({file})"
+        yield f"- {'!' if shown else ''}[{escaped(file)}]({file})"
 
 
 def _compared(score: Score, *, several: bool) -> Iterator[str]:
@@ -79,18 +77,3 @@ def _compared(score: Score, *, several: bool) -> Iterator[str]:
         yield f"{one.worse:,}"
     elif several:
         yield from ("baseline", *[""] * (len(_AGAINST) - 1))
-
-
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---:"
-) -> Iterator[str]:
-    """A table, after an empty line; the columns after the first are aligned so."""
-    yield ""
-    for row in (header, None, *rows):
-        cells = ["---", *[align] * (len(header) - 1)] if row is None else map(_escaped, row)
-        yield f"| {' | '.join(cells)} |"
-
-
-def _escaped(text: str) -> str:
-    """On one line, and nothing in it is Markdown."""
-    return _MARKDOWN.sub(r"\\\1", printable(text))

@@ -14,10 +14,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -27,26 +25,12 @@ from eval.qa_figures import draw_figures
 from eval.qa_markdown import markdown
 from eval.qa_result import QAResult, SystemResult
 from eval.qa_summary import TIES
+from eval.report_files import check_report_folder, make_folder, write_text
 from eval.trec import write_run
 from indexes.errors import BadInputError, MissingExtraError, StorageError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_FILE = 100
-
-
-def check_report_folder(folder: Path) -> None:
-    """Refuse a folder that a report cannot be written to, before any work is done for it.
-
-    Raises:
-        StorageError: it is a file, its parent does not exist, or it cannot be written.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise StorageError(f"{folder}: expected a folder for the report, found a file; rename it")
-    parent = folder.resolve().parent
-    if not parent.is_dir():
-        raise StorageError(f"{folder}: expected its parent to exist; make the folder {parent}")
-    if not os.access(folder if folder.exists() else parent, os.W_OK | os.X_OK):
-        raise StorageError(f"{folder}: cannot write the report; choose a writable folder")
 
 
 def write_report(folder: Path, result: QAResult) -> list[Path]:
@@ -62,22 +46,22 @@ def write_report(folder: Path, result: QAResult) -> list[Path]:
         StorageError: the folder or a file of it cannot be written.
     """
     check_report_folder(folder)
-    _make(folder / "runs")
+    make_folder(folder / "runs")
     remarks: list[str] = []
     runs = _write_runs(folder / "runs", result.systems, remarks)
     written = [*runs, folder / "report.json", folder / "per_question.csv"]
-    _write(written[-2], json.dumps(result_json(result), indent=1, allow_nan=False) + "\n")
-    _write(written[-1], _per_question(result))
+    write_text(written[-2], json.dumps(result_json(result), indent=1, allow_nan=False) + "\n")
+    write_text(written[-1], _per_question(result))
     try:
         new_figure(1, 1)
     except MissingExtraError as error:
         remarks.append(f"No figures were drawn: {error}")
     else:
-        _make(folder / "figures")
+        make_folder(folder / "figures")
         written += draw_figures(folder / "figures", result)
     report = folder / "report.md"
     files = [path.relative_to(folder).as_posix() for path in written]
-    _write(report, "\n".join(markdown(result, files, remarks)) + "\n")
+    write_text(report, "\n".join(markdown(result, files, remarks)) + "\n")
     return [*written, report]
 
 
@@ -185,27 +169,3 @@ def _run_names(systems: Sequence[SystemResult]) -> Iterator[list[str]]:
                 break
         taken.update(name.lower() for name in names)
         yield names
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"{folder}: cannot make the folder ({error.strerror}); choose a writable one"
-        ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a text whole or not at all; a byte of a file name that is no UTF-8 as an escape."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.write(text)
-        temporary.replace(path)
-    except OSError as error:
-        message = f"{path}: cannot write the report ({error.strerror}); choose a writable folder"
-        raise StorageError(message) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

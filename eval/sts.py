@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,18 +51,64 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
         SourceError: a file cannot be read, is of another format, or has a line without a finite
             score and two sentences; names file and line.
     """
+    parts = [
+        scored_pairs(
+            path,
+            (
+                (where, row["score"], row["sentence1"], row["sentence2"])
+                for where, row in _reader(path)(path)
+            ),
+        )
+        for path in paths
+    ]
+    return joined_pairs(parts)
+
+
+def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]]) -> ScoredPairs:
+    """The pairs of a file.
+
+    Args:
+        path: the file.
+        rows: `file:line`, the score, a number or one as text, and the two sentences.
+
+    Raises:
+        SourceError: there is no row, a score is not finite, or a sentence is blank or no text;
+            names file and line.
+    """
     gold: list[float] = []
     left: list[str] = []
     right: list[str] = []
-    for path in paths:
-        before = len(gold)
-        for where, row in _reader(path)(path):
-            gold.append(_score(where, row["score"]))
-            left.append(_sentence(where, row, "sentence1"))
-            right.append(_sentence(where, row, "sentence2"))
-        if len(gold) == before:
-            raise SourceError(f"{path}: expected scored pairs, found none; check the file")
+    for where, score, first, second in rows:
+        gold.append(finite_score(where, score))
+        left.append(_sentence(where, first, "sentence1"))
+        right.append(_sentence(where, second, "sentence2"))
+    if not gold:
+        raise SourceError(f"{path}: expected scored pairs, found none; check the file")
     return ScoredPairs(np.array(gold), left, right)
+
+
+def joined_pairs(parts: Sequence[ScoredPairs]) -> ScoredPairs:
+    """The pairs of all parts, one part after the other."""
+    return ScoredPairs(
+        np.array([score for part in parts for score in part.gold], dtype=np.float64),
+        [sentence for part in parts for sentence in part.left],
+        [sentence for part in parts for sentence in part.right],
+    )
+
+
+def finite_score(where: str, value: object) -> float:
+    """A score, a number or one as text; raises SourceError, which says `where`, for any other."""
+    try:
+        score = float(value) if isinstance(value, str | float | int) else math.nan
+    except (ValueError, OverflowError):
+        score = math.nan
+    # True and "1_0" are numbers to Python alone.
+    if not math.isfinite(score) or isinstance(value, bool) or "_" in str(value):
+        raise SourceError(
+            f"{where}: expected a finite number as score, found {str(value)[:_SHOWN]!r}; "
+            "correct or remove the line"
+        )
+    return score
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[Row]]:
@@ -141,22 +187,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
         yield where, value
 
 
-def _score(where: str, value: object) -> float:
-    try:
-        score = float(value) if isinstance(value, str | float | int) else math.nan
-    except (ValueError, OverflowError):
-        score = math.nan
-    # True and "1_0" are numbers to Python alone.
-    if not math.isfinite(score) or isinstance(value, bool) or "_" in str(value):
-        raise SourceError(
-            f"{where}: expected a finite number as score, found {str(value)[:_SHOWN]!r}; "
-            "correct or remove the line"
-        )
-    return score
-
-
-def _sentence(where: str, row: dict[str, object], field: str) -> str:
-    value = row[field]
+def _sentence(where: str, value: object, field: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     found = "nothing" if isinstance(value, str) else repr(value)[:_SHOWN]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from retriever.encoders.backbone import Backbone
 from retriever.encoders.encoder import PieceEncoder
-from retriever.encoders.models import DEFAULT_MODEL, find_model
+from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.resolution import fuse, resolve
-from retriever.encoders.settings import SHORTEST_WINDOW, EncoderSettings
+from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static import StaticModel, is_static_folder
 from retriever.encoders.transformer import TransformerModel
@@ -18,11 +19,24 @@ from retriever.errors import ConfigError
 # Of a model that has positions without end.
 _USUAL_WINDOW = 512
 
+MakeBackbone = Callable[[ModelFolder, str | None, Dtype], Backbone]
+
 
 def load_model(
-    asked: EncoderSettings, *, device: str | None, download: bool
+    asked: EncoderSettings,
+    *,
+    device: str | None,
+    download: bool,
+    backbone_of: MakeBackbone = Backbone,
 ) -> tuple[EncoderSpec, PieceEncoder]:
     """Load what is asked for, and say everything that decides its vectors.
+
+    Args:
+        asked: see `Encoder.load`, as for the others.
+        device: of the backbone.
+        download: whether the network may be used.
+        backbone_of: makes a backbone, or gives one of the same folder, device and dtype that
+            another encoder has.
 
     Raises:
         ModelError, MissingExtraError, ConfigError: see `Encoder.load`.
@@ -33,7 +47,7 @@ def load_model(
         return _static_spec(asked, static), static
     folder = find_model(asked.model or DEFAULT_MODEL, download=download)
     settings = resolve(asked, folder)
-    backbone = Backbone(folder, device, settings.dtype or "float32")
+    backbone = backbone_of(folder, device, settings.dtype or "float32")
     window = asked.max_length or min(
         folder.settings.max_length or _USUAL_WINDOW, backbone.max_length
     )

@@ -1,0 +1,105 @@
+"""Balanced splits of probing sets: as many of each label, in the sizes that are published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from indexes.errors import SourceError
+
+TRAIN, HELD = 100_000, 10_000
+"""Instances for training, and in each of the other two splits (Conneau et al., 2018)."""
+LEAST_HELD = 100
+"""Fewer instances to test on would measure nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A line of a probing set.
+
+    Attributes:
+        order: where it stands among those of its split.
+        label: of the class.
+        text: tokens with a space between them.
+    """
+
+    order: int
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Instances of one label.
+
+    Attributes:
+        train: to train on.
+        held: in each of the other two splits.
+    """
+
+    train: int
+    held: int
+
+    @property
+    def total(self) -> int:
+        """In all three splits."""
+        return self.train + 2 * self.held
+
+
+def published_sizes(labels: int) -> Sizes:
+    """As many as make the published splits, or a few more where these cannot be even."""
+    return Sizes(math.ceil(TRAIN / labels), math.ceil(HELD / labels))
+
+
+def least_sizes(labels: int) -> Sizes:
+    """The fewest: in the same ratio, with `LEAST_HELD` instances in each of the small splits."""
+    held = math.ceil(LEAST_HELD / labels)
+    return Sizes(held * TRAIN // HELD, held)
+
+
+def sizes_for(available: int, labels: int) -> Sizes | None:
+    """The most that so many sentences of the rarest label allow, in the ratio 10 : 1 : 1.
+
+    Returns:
+        The published sizes at most; None where there are fewer than the least.
+    """
+    if available >= published_sizes(labels).total:
+        return published_sizes(labels)
+    held = available * HELD // (TRAIN + 2 * HELD)
+    sizes = Sizes(held * TRAIN // HELD, held)
+    return sizes if held >= least_sizes(labels).held else None
+
+
+def balanced_splits(
+    task: str, classes: Mapping[str, Sequence[Instance]], remedy: str
+) -> dict[str, list[Instance]]:
+    """As many instances of each label in each split; none is in two.
+
+    Args:
+        task: for the message.
+        classes: label to its instances, the first of which are taken.
+        remedy: what to do where there are too few, for the message.
+
+    Returns:
+        "tr", "va" and "te", each by order and then text, ascending.
+
+    Raises:
+        SourceError: a label has too few.
+    """
+    rarest = min(classes, key=lambda label: len(classes[label]))
+    sizes = sizes_for(len(classes[rarest]), len(classes))
+    if sizes is None:
+        raise SourceError(
+            f"{task}: expected at least {least_sizes(len(classes)).total:,} distinct sentences of "
+            f"each of {len(classes):,} labels, found {len(classes[rarest]):,} of {rarest}; {remedy}"
+        )
+    held = sizes.held
+    bounds = {"te": (0, held), "va": (held, 2 * held), "tr": (2 * held, sizes.total)}
+    return {
+        split: sorted(
+            (one for instances in classes.values() for one in instances[slice(*bounds[split])]),
+            key=lambda one: (one.order, one.text),
+        )
+        for split in ("tr", "va", "te")
+    }

@@ -1,0 +1,299 @@
+"""`eval sts`, `eval transfer` and `eval probe` as a user runs them, on a small random model."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from eval.batched_mlp import MLPs
+from eval.classification_data import LayerData, classification_data, task_texts
+from eval.layer_transfer import LayerTransferSettings, search_transfer
+from eval.logistic_regression import LogisticRegressions
+from eval.sentence_encoders import LISTS
+from eval.sentence_features import TextVectors
+from eval.sentence_sets.classification_forms import read_classification
+from eval.sentence_sets.probing_forms import read_probing
+from eval.sentence_sets.sts_forms import read_sts
+from eval.significance import randomisation_test
+from eval.sts_evaluation import score_sts, sts_texts
+from eval.supervised_sts import RelatednessSettings, score_relatedness
+from eval.transfer_evaluation import score_classification
+from eval.transfer_protocols import Protocol
+from retriever.encoders.encoder import Encoder
+from tests.encoders.architectures import save
+from tests.eval.sentence_samples import write_probe, write_sts, write_task
+
+FEW = ("--resamples", "100")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model(tiny_models):
+    return f"{tiny_models['bert']}::max-length=16"
+
+
+@pytest.fixture
+def sts(tmp_path):
+    return write_sts(tmp_path / "pairs")
+
+
+@pytest.fixture
+def task(tmp_path):
+    return write_task(tmp_path / "texts.tsv", {"train": 60, "test": 30}, classes=3)
+
+
+@pytest.fixture
+def probe(tmp_path):
+    return write_probe(tmp_path / "word.txt")
+
+
+@pytest.fixture
+def evaluate(retriever):
+    """Runs a command; its JSON."""
+
+    def call(*arguments):
+        done = retriever("eval", *arguments, *FEW, "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    return call
+
+
+def vectors_of(form, texts):
+    return TextVectors(texts, Encoder.load(form, device="cpu").encode(texts))
+
+
+def first(found, measure):
+    """Encoder to value, on the first set."""
+    return {
+        score["encoder"]: score["values"][measure]["value"] for score in found["sets"][0]["scores"]
+    }
+
+
+@pytest.mark.parametrize("aggregation", [None, "all", "mean", "wmean"])
+def test_correlations_are_those_of_each_encoder_alone(evaluate, sts, model, aggregation):
+    asked = () if aggregation is None else ("--aggregation", aggregation)
+    found = evaluate(
+        "sts", sts, "-e", model, "-e", "::lc:0,1", "-e", "::static=average",
+        "--model", model, *asked,
+    )  # fmt: skip
+    task = read_sts(sts)
+    for setting in ("", "::lc:0,1", "::static=average"):
+        expected = score_sts(task, vectors_of(model + setting, sts_texts(task)))
+        for measure in ("spearman", "pearson"):
+            value = getattr(getattr(expected, aggregation or "all"), measure)
+            assert first(found, measure)[model + setting] == pytest.approx(value, abs=1e-5)
+    assert found["settings"]["aggregation"].startswith(aggregation or "all")
+    assert [score["values"]["spearman"]["difference"] is None
+            for score in found["sets"][0]["scores"]] == [True, False, False]  # fmt: skip
+
+
+def test_the_supervised_protocol_is_that_of_the_engine(evaluate, sts, model):
+    found = evaluate("sts", sts, "-e", model, "--supervised", "--seeds", "2")
+    task = read_sts(sts)
+    texts = sts_texts(task, supervised=True)
+    expected = score_relatedness(task, vectors_of(model, texts), RelatednessSettings(seeds=2))
+    assert first(found, "pearson")[model] == pytest.approx(expected.mean.pearson, abs=1e-3)
+    spread = found["sets"][0]["scores"][0]["values"]["pearson"]["spread"]
+    assert spread == pytest.approx(expected.spread.pearson, abs=1e-3)
+
+
+@pytest.mark.parametrize("classifier", ["lr", "lr-senteval", "mlp"])
+def test_accuracies_and_their_test_are_those_of_the_engine(evaluate, task, model, classifier):
+    found = evaluate(
+        "transfer", task, "-e", model, "-e", "::layers=0", "--model", model, "--classifier",
+        classifier, "--seeds", "2", "--folds", "3", "--baseline", "::layers=0",
+    )  # fmt: skip
+    made = {
+        "lr": lambda: LogisticRegressions("scaled"),
+        "lr-senteval": lambda: LogisticRegressions("senteval"),
+        "mlp": MLPs,
+    }[classifier]
+    read = read_classification(task)
+    scores = {
+        form: score_classification(
+            classification_data(read, vectors_of(form, task_texts(read))),
+            made(),
+            Protocol(folds=3),
+            2,
+        )
+        for form in (model, f"{model}::layers=0")
+    }
+    for form, score in scores.items():
+        assert first(found, "accuracy")[form] == pytest.approx(score.accuracy, abs=0.02)
+    one, other = scores.values()
+    differences = one.correct - other.correct
+    value, p = differences.mean(), randomisation_test(differences, 100, 0)
+    difference = found["sets"][0]["scores"][0]["values"]["accuracy"]["difference"]
+    assert difference["value"] == pytest.approx(value, abs=0.02)
+    assert difference["p"] == pytest.approx(p, abs=0.2)
+
+
+def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model):
+    chosen = evaluate(
+        "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
+        "--max-layers", "2",
+    )  # fmt: skip
+    read = read_classification(task)
+    texts = task_texts(read)
+    data = classification_data(read, vectors_of(f"{model}::normalize=no", texts))
+    states = [
+        vectors_of(f"{model}::layers={layer}::normalize=no", texts).of(texts) for layer in range(3)
+    ]
+    row = {text: number for number, text in enumerate(texts)}
+    rows = [row[text] for part in read.splits.values() for text in part.left]
+    expected = search_transfer(
+        LayerData(data, np.stack(states, axis=1)[rows], None), LayerTransferSettings(2, 2, 2)
+    )
+    values = first(chosen, "accuracy")
+    assert values[f"{model}::last"] == pytest.approx(expected.baseline, abs=1e-9)
+    assert values[f"{model}, layers chosen"] == pytest.approx(expected.accuracy, abs=1e-9)
+    wins = chosen["sets"][0]["scores"][1]["details"]["wins"]
+    assert [(tuple(one["layers"]), one["divisions"]) for one in wins] == list(expected.wins)
+    plain = evaluate(
+        "transfer", task, "-e", f"{model}::normalize=no", "--protocol", "bert-lc", "--outer", "2",
+        "--seeds", "1",
+    )  # fmt: skip
+    assert first(plain, "accuracy")[f"{model}::normalize=no"] == values[f"{model}::last"]
+
+
+def test_probing_is_scored_on_its_own_test_split(evaluate, probe, model):
+    found = evaluate("probe", probe, "-e", model)
+    read = read_probing(probe)
+    data = classification_data(read, vectors_of(model, task_texts(read)))
+    expected = score_classification(data, LogisticRegressions("scaled"), seeds=1)
+    assert first(found, "accuracy")[model] == pytest.approx(expected.accuracy, abs=0.02)
+    assert found["sets"][0]["facts"]["splits"] == "train 60, dev 30, test 30"
+
+
+def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(evaluate, sts, model):
+    found = evaluate("sts", sts, "-e", model, "--by-layer", "--poolings", "cls,mean")
+    assert not found["sets"]
+    task = read_sts(sts)
+    for grid in found["by_layer"]:
+        assert grid["poolings"] == ["cls", "mean"]
+        for layer, row in enumerate(grid["values"]):
+            for pooling, value in zip(grid["poolings"], row, strict=True):
+                form = f"{model}::layers={layer}::pooling={pooling}"
+                score = score_sts(task, vectors_of(form, sts_texts(task)))
+                expected = getattr(score.all, grid["measure"])
+                assert value == pytest.approx(expected, abs=1e-5)
+    assert [grid["measure"] for grid in found["by_layer"]] == ["spearman", "pearson"]
+
+
+@pytest.mark.parametrize("kind", ["transfer", "probe"])
+def test_layers_are_scored_on_tasks_too(evaluate, task, probe, model, kind):
+    found = evaluate(
+        kind, task if kind == "transfer" else probe, "-e", model, "--by-layer", "--poolings",
+        "max", "--seeds", "1",
+    )  # fmt: skip
+    (grid,) = found["by_layer"]
+    assert np.array(grid["values"]).shape == (3, 1)
+    read = read_classification(task) if kind == "transfer" else read_probing(probe)
+    form = f"{model}::layers=0::pooling=max::normalize=no"
+    data = classification_data(read, vectors_of(form, task_texts(read)))
+    expected = score_classification(data, LogisticRegressions("scaled"), seeds=1)
+    assert grid["values"][0][0] == pytest.approx(expected.accuracy, abs=0.04)
+
+
+def test_the_list_of_the_paper_is_scored_over_a_model_of_ones_own(evaluate, sts, tmp_path):
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    folder = save("bert", tmp_path / "bert")
+    logging.enable_progress_bar()
+    values = first(evaluate("sts", sts, "--encoders", "paper", "--model", folder), "spearman")
+    assert [form.removeprefix(f"{folder}::") for form in values] == list(LISTS["paper"])
+    task = read_sts(sts)
+    for setting in ("last", "top-bottom", "sbert-wk::wk-preset=released", "static=p-mean"):
+        form = f"{folder}::{setting}"
+        expected = score_sts(task, vectors_of(form, sts_texts(task))).all.spearman
+        assert values[form] == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_is_fitted_does_not_depend_on_the_other_sets(evaluate, sts, tmp_path, tiny_models):
+    other = write_sts(tmp_path / "other", parts=("x",), size=50)
+    form = f"{tiny_models['bert']}::static=sif"
+    alone, both = evaluate("sts", sts, "-e", form), evaluate("sts", other, sts, "-e", form)
+    assert both["sets"][1] == alone["sets"][0]
+
+
+def test_the_report_is_written_and_json_is_the_same(retriever, sts, model, tmp_path):
+    report = tmp_path / "report"
+    done = retriever(
+        "eval", "sts", sts, "-e", model, "-e", "::lc:0,1", "--model", model, *FEW, "--json",
+        "--output", report,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == json.loads((report / "report.json").read_text())
+    task = read_sts(sts)
+    score = score_sts(task, vectors_of(model, sts_texts(task)))
+    with (report / "examples.pairs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    np.testing.assert_allclose([float(row[model]) for row in rows], score.cosines, atol=1e-5)
+    assert [float(row["gold"]) for row in rows] == score.gold.tolist()
+    shown = f"{100 * score.all.spearman:.2f}"
+    for name in ("report.md", "report.tex"):
+        assert shown in (report / name).read_text()
+    assert len(list((report / "figures").iterdir())) == 4
+
+
+def test_each_tested_text_is_written_with_how_often_it_was_right(evaluate, task, model, tmp_path):
+    report = tmp_path / "report"
+    found = evaluate("transfer", task, "-e", model, "--seeds", "2", "--folds", "3",
+                     "--output", report)  # fmt: skip
+    with (report / "examples.texts.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    test = read_classification(task).splits["test"]
+    assert {row["split"] for row in rows} == {"test"}
+    assert [(row["label"], row["text"]) for row in rows] == list(
+        zip(test.labels, test.left, strict=True)
+    )
+    right = [float(row[model]) for row in rows]
+    assert set(right) <= {0, 0.5, 1}
+    assert np.mean(right) == pytest.approx(first(found, "accuracy")[model])
+
+
+def test_a_heat_map_is_drawn_of_layers(retriever, probe, model, tmp_path):
+    report = tmp_path / "report"
+    done = retriever(
+        "eval", "probe", probe, "-e", model, "--by-layer", "--poolings", "mean,sep", "--seeds", "1",
+        "--output", report,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "hidden state (0: embeddings)" in done.out
+    names = {path.name for path in (report / "figures").iterdir()}
+    assert names == {"layers-accuracy.png", "layers-accuracy.svg"}
+
+
+def test_the_table_names_aggregation_encoders_and_cut_texts(retriever, sts, tiny_models):
+    form = f"{tiny_models['bert']}::max-length=8"
+    done = retriever("eval", "sts", sts, "-e", form, *FEW)
+    assert (done.code, done.err) == (0, "")
+    texts = sts_texts(read_sts(sts))
+    cut = sum(len(text.split()) > 6 for text in texts)
+    assert cut > 0
+    assert f"{form}: cut at its window: {cut} of {len(texts)} texts of pairs" in done.out
+    assert "aggregation: all" in done.out
+
+
+def test_a_second_run_encodes_nothing(retriever, sts, model, cache, monkeypatch):
+    assert retriever("eval", "sts", sts, "-e", model, *FEW).code == 0
+    from retriever.encoders.transformer import TransformerModel
+
+    monkeypatch.setattr(TransformerModel, "embed", lambda *_: pytest.fail("encoded again"))
+    assert retriever("eval", "sts", sts, "-e", model, *FEW).code == 0
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_without_a_cache_nothing_is_written(retriever, sts, model, cache):
+    assert retriever("eval", "sts", sts, "-e", model, *FEW, "--no-cache").code == 0
+    assert not cache.exists()

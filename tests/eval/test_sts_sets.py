@@ -1,0 +1,112 @@
+"""Many encoders on one test of similarity: intervals go by the same aggregation as values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from eval.sentence_comparison import Resampling
+from eval.sentence_encoders import SentenceVectors
+from eval.sentence_features import TextVectors
+from eval.sentence_sets.tasks import PairSubset, STSTask
+from eval.sts import ScoredPairs
+from eval.sts_evaluation import score_sts
+from eval.sts_sets import STSSettings, check_sts, score_sts_set
+from eval.supervised_sts import RelatednessSettings
+from indexes.errors import BadInputError
+
+RESAMPLES = 50
+
+
+class RandomEncoders:
+    """Stands in for `SentenceEncoders`: a random vector for each text."""
+
+    def __init__(self, names=("one", "two")):
+        self.names = names
+        self.fit_on = []
+
+    def vectors(self, texts, fit_on, done=lambda vectors: None):
+        self.fit_on.append(list(fit_on))
+        for seed, name in enumerate(self.names):
+            vectors = np.random.default_rng(seed).standard_normal((len(texts), 5))
+            done(len(texts))
+            yield SentenceVectors(name, TextVectors(texts, vectors.astype(np.float32)), seed)
+
+
+def pairs(size, seed, name):
+    random = np.random.default_rng(seed)
+    return ScoredPairs(
+        random.integers(0, 6, size).astype(np.float64),
+        [f"{name} left {row}" for row in range(size)],
+        [f"{name} right {row}" for row in range(size)],
+    )
+
+
+@pytest.fixture
+def task():
+    subsets = tuple(PairSubset(f"p{size}", pairs(size, size, f"p{size}")) for size in (12, 40))
+    return STSTask("sample", subsets, pairs(20, 1, "train"), pairs(20, 2, "dev"))
+
+
+def stage(steps):
+    """Begins a part of the work, of which it keeps what is said to be done."""
+
+    def begin(name, total):
+        steps.append([total, 0])
+        place = steps[-1]
+
+        def done(count):
+            place[1] += count
+
+        return done
+
+    return begin
+
+
+@pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
+def test_intervals_are_of_the_aggregation_that_is_shown(task, aggregation):
+    steps = []
+    settings, resampling = STSSettings(aggregation), Resampling(RESAMPLES, 4)
+    found = score_sts_set(task, RandomEncoders(), settings, "one", resampling, stage(steps))
+    assert all(total == done for total, done in steps)
+    golds = [subset.pairs.gold for subset in task.subsets]
+    weights = {"all": [1], "mean": [0.5, 0.5], "wmean": [12 / 52, 40 / 52]}[aggregation]
+    if aggregation == "all":
+        golds = [np.concatenate(golds)]
+    for score in found.scores:
+        random = np.random.default_rng(4)
+        drawn, start = np.zeros(RESAMPLES), 0
+        for gold, weight in zip(golds, weights, strict=True):
+            cosines = score.examples[start : start + len(gold)]
+            start += len(gold)
+            chosen = random.integers(0, len(gold), (RESAMPLES, len(gold)))
+            drawn += [weight * scipy.stats.spearmanr(cosines[one], gold[one])[0] for one in chosen]
+        value = score.values["spearman"]
+        assert (value.low, value.high) == pytest.approx(np.percentile(drawn, [2.5, 97.5]))
+    first, second = (score.values["pearson"] for score in found.scores)
+    assert second.difference.value == pytest.approx(second.value - first.value)
+
+
+def test_the_numbers_are_those_of_scoring_each_encoder_alone(task):
+    encoders = RandomEncoders()
+    found = score_sts_set(task, encoders, STSSettings(), "one", Resampling(100), stage([]))
+    texts = [text for subset in task.subsets for text in (*subset.pairs.left, *subset.pairs.right)]
+    # Encoders are fitted on the texts of the test alone.
+    assert sorted(encoders.fit_on[0]) == sorted(texts)
+    for score, one in zip(found.scores, encoders.vectors(encoders.fit_on[0], []), strict=True):
+        expected = score_sts(task, one.vectors)
+        assert score.values["pearson"].value == expected.all.pearson
+        assert score.extra["p40 spearman"] == expected.subsets[1].score.spearman
+        assert score.cut == one.cut
+        np.testing.assert_array_equal(score.examples, expected.cosines)
+    assert len(found.examples["gold"]) == len(found.examples["sentence2"]) == 52
+
+
+def test_the_supervised_protocol_needs_training_and_dev_pairs(task):
+    settings = STSSettings(supervised=RelatednessSettings(seeds=1))
+    check_sts(task, settings)
+    for lacking in ("train", "dev"):
+        parts = {"train": task.train, "dev": task.dev, lacking: None}
+        with pytest.raises(BadInputError, match=r"no (training|dev) pairs"):
+            check_sts(STSTask("sample", task.subsets, **parts), settings)
