@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,parquet,plot,dev
+EXTRAS := offline,cpu,parquet,plot,sentences,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 
