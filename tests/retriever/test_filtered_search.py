@@ -19,9 +19,7 @@ def documents():
     chance = random.Random(3)
     for number in range(3000):
         topic = number % 20
-        text = " ".join(
-            [*chance.choices(TOPICS[topic], k=5), *chance.choices(WORDS, k=3)]
-        )
+        text = " ".join([*chance.choices(TOPICS[topic], k=5), *chance.choices(WORDS, k=3)])
         shard = chance.randrange(1000)
         yield Document(
             f"d{number:04}", f"{text} n{number}", metadata={"topic": topic, "shard": shard}
