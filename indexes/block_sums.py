@@ -115,8 +115,10 @@ class BlockGuard:
 
         Rows that do not exist are passed over.
         """
+        if self.complete:
+            return
         start, stop = max(start, 0), min(stop, self._rows)
-        if self.complete or start >= stop:
+        if start >= stop:
             return
         first, last = self._blocks_of(start)[0], self._blocks_of(stop - 1)[1] + 1
         if last - first == 1:
@@ -148,6 +150,9 @@ class BlockGuard:
     def check_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Compare the blocks of many ranges of rows, none of them empty; raises as `check_all`."""
         if self.complete or not len(starts):
+            return
+        if _SCAN_PER_BLOCK * len(starts) >= len(self._sums):
+            self.check_all()
             return
         changes = np.zeros(len(self._sums) + 1, np.int32)
         np.add.at(changes, self._blocks_of(starts)[0], 1)
