@@ -17,11 +17,12 @@ import pytest
 from retriever import Document, Index, ModelChoice
 
 GROUPS = {
-    "eval": ["qa", "run", "compare"],
+    "eval": ["qa", "run", "compare", "sts", "transfer", "probe"],
     "train": ["reranker", "cross-encoder"],
     "fit": ["static"],
     "tune": ["layers"],
     "inspect": ["layers", "words", "weights", "sensitivity"],
+    "make": ["probing"],
 }
 TOP = [
     "index",
