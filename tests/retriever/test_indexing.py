@@ -299,9 +299,10 @@ def test_a_report_given_by_the_caller_counts_as_it_goes(index):
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatch):
-    # Merging takes memory up to the size of its blocks, which are large for corpora so small.
+    # Merging and summing take memory up to the size of their blocks, large for corpora so small.
     monkeypatch.setattr("indexes.postings_merge._BLOCK", 4096)
     monkeypatch.setattr("indexes.merging._ROWS", 512)
+    monkeypatch.setattr("indexes.block_sums._APART", 16)
     commit = CommitSettings(passages=512, window_passages=512, window_pieces=4096)
 
     def stream(n):
