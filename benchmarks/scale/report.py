@@ -15,6 +15,8 @@ def table(results: Results) -> str:
     ours = {size: results[size]["retriever"] for size in sizes}
     lines = [f"{results[sizes[-1]]['environment']}.", "", *_costs(ours), ""]
     for size in sizes:
+        if len(results[size]) <= 2:
+            continue
         lines += [f"### {int(size):,} passages beside other libraries, one thread", ""]
         lines += [*_peers(results[size]), ""]
     return "\n".join(lines)
@@ -146,7 +148,7 @@ def figure(results: Results, path: Path) -> None:
                 if name == "environment" or found is None:
                     continue
                 if name == "retriever":
-                    found = _as_peer(found)
+                    found = {mode: found["1 threads"][f"{mode} ranking"]}
                 if mode in found:
                     points.append((int(size), found[mode]["p50"]))
             if points:
