@@ -22,6 +22,8 @@ BLOCK = 4096
 _WORD = 8
 # Blocks summed at once: of a stretch, and of those that lie apart, which are copied.
 _STRETCH, _APART = 16_384, 1024
+# Blocks that are read together where readers come back to the same file again and again.
+_NEAR = 64
 # So many times the blocks that rows lie in are read, rather than to look them up each time.
 _SCAN_PER_BLOCK = 4
 
@@ -99,6 +101,7 @@ class BlockGuard:
         # How many blocks a row can lie in.
         self._span = 1 if aligned else max(0, self._row_bytes - 2) // BLOCK + 2
         self._seen = np.zeros(len(sums), np.bool_)
+        self._near: set[int] = set()
         self._left = len(sums)
         self.complete = self._left == 0
 
@@ -130,6 +133,21 @@ class BlockGuard:
             stretch = slice(place, min(place + _STRETCH, last))
             content = self._content[stretch.start * BLOCK : stretch.stop * BLOCK]
             self._compare(stretch, block_sums(content))
+
+    def check_near(self, start: int, stop: int) -> None:
+        """As `check_range`, with the blocks around, so that later calls find theirs compared.
+
+        For many small ranges, of which a check of its own for each would take longer than to read.
+        """
+        if self.complete or start >= stop:
+            return
+        size = _NEAR * BLOCK
+        first, last = start * self._row_bytes // size, (stop * self._row_bytes - 1) // size
+        for part in range(max(first, 0), last + 1):
+            if part not in self._near:
+                blocks = slice(part * _NEAR, (part + 1) * _NEAR)
+                self._compare(blocks, block_sums(self._content[part * size : (part + 1) * size]))
+                self._near.add(part)
 
     def check_rows(self, rows: NDArray[np.integer]) -> None:
         """Compare the blocks of these rows, 0 or more, in any order; raises as `check_all`."""

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25_query import Addends, BM25Query, Matches, counts_of
-from indexes.bm25_variants import BM25Settings, idf, weights
+from indexes.bm25_addends import Addends, counts_of
+from indexes.bm25_query import BM25Query, Matches
+from indexes.bm25_values import posting_values
+from indexes.bm25_variants import BM25Settings, idf
 from indexes.errors import DamagedIndexError
-from indexes.postings import Postings
+from indexes.postings import Postings, Read
 
 __all__ = [
     "BM25",
@@ -143,7 +145,7 @@ class BM25:
         """
         repetitions = Counter(query_terms)
         found = [_postings(segment, repetitions) for segment in self.segments]
-        df = sum((counts for _, _, counts in found), np.zeros(len(repetitions), np.int64))
+        df = sum((read.counts for read in found), np.zeros(len(repetitions), np.int64))
         factors = np.array(
             [
                 times * self._idf(held) if held else 0.0
@@ -151,13 +153,11 @@ class BM25:
             ]
         )
         addends = []
-        for segment, (positions, frequencies, counts) in zip(self.segments, found, strict=True):
-            values = np.repeat(factors, counts)
-            if len(positions):
-                lengths = segment.postings.lengths_of(positions, frequencies)
-                relative = lengths / self.statistics.mean_length
-                values *= weights(self.settings, frequencies, relative)
-            addends.append(Addends(positions, values, counts))
+        for segment, read in zip(self.segments, found, strict=True):
+            values = posting_values(
+                self.settings, segment.postings, read, factors, self.statistics.mean_length
+            )
+            addends.append(Addends(read.positions, values, read.counts))
         return addends
 
     def _idf(self, df: int) -> float:
@@ -173,21 +173,14 @@ class BM25:
         return self._okapi_floor
 
 
-def _postings(
-    segment: SearchableSegment, terms: Iterable[str]
-) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
-    """The live positions of each term, one term's after the other's; frequencies; (t,) counts."""
-    found = [segment.postings.lookup(term) for term in terms]
-    counts = np.array([len(positions) for positions, _ in found], np.int64)
-    if not counts.any():
-        return np.empty(0, np.uint32), np.empty(0, np.uint8), counts
-    positions = np.concatenate([positions for positions, _ in found])
-    frequencies = np.concatenate([frequencies for _, frequencies in found])
-    if segment.alive is not None:
-        live = segment.alive[positions]
-        counts = counts_of(live, counts)
-        positions, frequencies = positions[live], frequencies[live]
-    return positions, frequencies, counts
+def _postings(segment: SearchableSegment, terms: Iterable[str]) -> Read:
+    """Those of live passages."""
+    read = segment.postings.read(terms)
+    if segment.alive is None:
+        return read
+    segment.postings.check(read)
+    live = segment.alive[read.positions]
+    return Read(read.positions[live], read.frequencies[live], counts_of(live, read.counts))
 
 
 def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np.int64]:

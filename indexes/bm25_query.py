@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.bm25_addends import Addends, accumulate, permitted
+from indexes.bm25_best import best_passages, top_places
 from indexes.errors import ConfigError
-
-# Sorting a posting costs about as much as clearing and scanning so many passages.
-_SCAN_PER_POSTING = 24
-
-
-class Addends(NamedTuple):
-    """What the terms of a query add to the scores of the live passages of a segment.
-
-    Attributes:
-        positions: (p,) uint32, one term's after the other's in the order of the query, ascending
-            within a term.
-        values: (p,) float64, what is added.
-        counts: (terms,) int64, how many of them belong to each term.
-    """
-
-    positions: NDArray[np.uint32]
-    values: NDArray[np.float64]
-    counts: NDArray[np.int64]
 
 
 class Matches(NamedTuple):
@@ -63,7 +46,7 @@ class BM25Query:
             Two lists with an (n,) array for each segment: float64 scores, and True where the
             passage is alive and holds a query term. Those that do not match score 0.
         """
-        pairs = [_accumulate(*pair) for pair in zip(self._addends, self._sizes, strict=True)]
+        pairs = [accumulate(*pair) for pair in zip(self._addends, self._sizes, strict=True)]
         return [scores for scores, _ in pairs], [matches for _, matches in pairs]
 
     def at(
@@ -108,18 +91,18 @@ class BM25Query:
         masks = self._masks(allowed)
         best = Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
         for index, addends in enumerate(self._addends):
-            permitted = _permitted(addends, masks[index])
-            positions, scores = _contenders(permitted, self._sizes[index], k)
+            positions, scores = best_passages(
+                permitted(addends, masks[index]), self._sizes[index], k
+            )
             if len(best.scores) == k:
                 # An equal score loses to the earlier segment, so only better ones can enter.
                 better = scores > best.scores[-1]
                 positions, scores = positions[better], scores[better]
-            if len(positions):
-                top = _top(scores, k)
-                found = Matches(
-                    np.full(len(top), index), positions[top].astype(np.int64), scores[top]
-                )
-                best = _better(best, found, k) if len(best.scores) else found
+            found = Matches(np.full(len(scores), index), positions, scores)
+            if not len(best.scores):
+                best = found
+            elif len(scores):
+                best = _better(best, found, k)
         return best
 
     def _masks(
@@ -141,105 +124,8 @@ class BM25Query:
         return masks
 
 
-def _permitted(addends: Addends, mask: NDArray[np.bool_] | None) -> Addends:
-    """Those of chosen passages."""
-    if mask is None:
-        return addends
-    chosen = mask[addends.positions]
-    counts = counts_of(chosen, addends.counts)
-    return Addends(addends.positions[chosen], addends.values[chosen], counts)
-
-
-def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many are chosen of each of the runs of `counts` items; (runs,) int64."""
-    before = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(chosen, out=before[1:])
-    return np.diff(before[np.cumsum(counts)], prepend=0)
-
-
-def _accumulate(addends: Addends, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(n,) the scores and which passages match; bincount adds in the order of the terms."""
-    matches = np.zeros(n, np.bool_)
-    matches[addends.positions] = True
-    return _sums(addends.positions.astype(np.intp), addends.values, n), matches
-
-
-def _contenders(
-    addends: Addends, n: int, k: int
-) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Positions, ascending, with the `k` best among them, and their scores.
-
-    The way taken never changes a score.
-    """
-    positions, values, counts = addends
-    if len(counts) == 1 or not len(positions):
-        return positions, values
-    if len(positions) * _SCAN_PER_POSTING >= n:
-        scores = _sums(positions.astype(np.intp), values, n)
-        enough = np.flatnonzero(counts >= k)
-        if len(enough):
-            # The k-th best passage of one term bounds the k-th best of all from below.
-            term = enough[np.argmin(counts[enough])]
-            start = int(counts[:term].sum())
-            floor = _kth_largest(scores[positions[start : start + counts[term]]], k)
-            if floor > 0:
-                best = _distinct(positions[scores[positions] >= floor])
-                return best, scores[best]
-        matches = np.zeros(n, np.bool_)
-        matches[positions] = True
-        held = np.flatnonzero(matches)
-        return held, scores[held]
-    # A stable sort keeps the order of the terms, and is quick where ascending runs are joined.
-    order = np.argsort(positions, kind="stable")
-    found = positions[order]
-    first = _first(found)
-    return found[first], _sums(np.cumsum(first) - 1, values[order], 0)
-
-
-def _distinct(positions: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Each position once, ascending; they come in ascending runs."""
-    found = np.sort(positions, kind="stable")
-    return found[_first(found)]
-
-
-def _first(positions: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Which of ascending positions are the first of their value."""
-    first = np.empty(len(positions), np.bool_)
-    first[:1] = True
-    np.not_equal(positions[1:], positions[:-1], out=first[1:])
-    return first
-
-
-def _sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    # Of no values bincount makes integers.
-    return np.bincount(places, values, n).astype(np.float64, copy=False)
-
-
 def _better(first: Matches, second: Matches, k: int) -> Matches:
     """The `k` best of both, those of `first` before equal ones of `second`."""
     segments, positions, scores = (np.concatenate(both) for both in zip(first, second, strict=True))
-    top = _top(scores, k)
+    top = top_places(scores, k)
     return Matches(segments[top], positions[top], scores[top])
-
-
-def _top(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    """The indices of the `k` largest scores, descending, equal scores by index."""
-    chosen = np.arange(len(scores))
-    # The k-th largest of a sample bounds the k-th largest of all from below, so that most scores
-    # need one comparison only.
-    stride = math.isqrt(len(scores) // k)
-    if stride > 1:
-        chosen = np.flatnonzero(scores >= _kth_largest(scores[::stride], k))
-    if len(chosen) > k:
-        candidates = scores[chosen]
-        threshold = _kth_largest(candidates, k)
-        above = np.flatnonzero(candidates > threshold)
-        level = np.flatnonzero(candidates == threshold)[: k - len(above)]
-        chosen = chosen[np.sort(np.concatenate([above, level]))]
-    return chosen[np.argsort(-scores[chosen], kind="stable")]
-
-
-def _kth_largest(scores: NDArray[np.float64], k: int) -> np.float64:
-    place = len(scores) - k
-    smallest_kept: np.float64 = np.partition(scores, place)[place]
-    return smallest_kept

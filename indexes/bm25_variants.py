@@ -101,23 +101,30 @@ def idf(variant: Variant, df: int, passages: int) -> float:
 def weights(
     settings: BM25Settings,
     frequencies: NDArray[np.unsignedinteger],
-    relative_lengths: NDArray[np.float64],
+    lengths: NDArray[np.uint32],
+    mean_length: float,
 ) -> NDArray[np.float64]:
     """The variant's weight of a term in each of m passages that hold it.
 
     Args:
         settings: the variant and its parameters.
         frequencies: (m,) how often each passage holds the term, 1 or more.
-        relative_lengths: (m,) the length of each passage divided by the mean length.
+        lengths: (m,) terms of each passage.
+        mean_length: of the passages of the corpus, above 0.
+
+    Returns:
+        (m,) float64.
     """
     variant, k1, b = settings.variant, settings.k1, settings.b
     delta = _DELTA.get(variant, 0.0) if settings.delta is None else settings.delta
-    f = frequencies.astype(np.float64)
-    norm = b * relative_lengths + (1 - b)
+    norm = lengths * (b / mean_length)
+    norm += 1 - b
     if variant == "bm25l":
-        lifted = f / norm + delta
+        lifted = frequencies / norm + delta
         return np.asarray((k1 + 1) * lifted / (k1 + lifted))
-    saturated = f / (f + k1 * norm)
+    norm *= k1
+    norm += frequencies
+    saturated: NDArray[np.float64] = np.divide(frequencies, norm, out=norm)
     if variant not in ("lucene", "robertson"):
         saturated *= k1 + 1
     if variant == "bm25+":

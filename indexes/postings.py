@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import mmap
 from array import array
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,22 +35,26 @@ from indexes.block_sums import UNGUARDED, BlockGuard, unguarded
 from indexes.durable import save_array
 from indexes.errors import DamagedIndexError
 from indexes.mapping import damaged, map_array, map_bytes
-
-# Terms remembered to begin a search with; a fixed number, so that the first query stays quick.
-_FENCES = 1024
-# Terms whose place is remembered once they were looked up.
-_REMEMBERED = 65_536
+from indexes.vocabulary import OFFSETS, TERMS, Vocabulary
 
 COUNTS = "postings.counts.npy"
-TERMS = "postings.terms.utf8"
-OFFSETS = "postings.offsets.npy"
 POSITIONS = "postings.positions.npy"
 FREQUENCIES = "postings.frequencies.npy"
 LENGTHS = "postings.lengths.npy"
 
 
-# The passages that hold a term, and how often each does.
-_Held = tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]
+class Read(NamedTuple):
+    """The postings of some terms, one term's after the other's.
+
+    Attributes:
+        positions: (p,) uint32, ascending within a term.
+        frequencies: (p,) how often each holds the term, 1 or more.
+        counts: (terms,) int64, how many postings each term has; 0 where it is unknown.
+    """
+
+    positions: NDArray[np.uint32]
+    frequencies: NDArray[np.unsignedinteger]
+    counts: NDArray[np.int64]
 
 
 class PostingsBuilder:
@@ -116,7 +119,9 @@ class Postings:
         guards: Mapping[str, BlockGuard] | None = None,
     ) -> None:
         guards = guards or {}
-        self._terms_guard = guards.get(TERMS, UNGUARDED)
+        self._vocabulary = Vocabulary(
+            terms, offsets, folder, guards.get(TERMS, UNGUARDED), guards.get(OFFSETS, UNGUARDED)
+        )
         self._offsets_guard = guards.get(OFFSETS, UNGUARDED)
         self._positions_guard = guards.get(POSITIONS, UNGUARDED)
         self._frequencies_guard = guards.get(FREQUENCIES, UNGUARDED)
@@ -125,13 +130,9 @@ class Postings:
         self.total_length = total_length
         self._terms = terms
         self._offsets = offsets
-        # A memoryview gives single numbers several times sooner than an array.
-        self._steps = offsets.reshape(-1).data
         self._positions = positions
         self._frequencies = frequencies
         self._folder = folder
-        self._fences: list[bytes] | None = None
-        self._found: dict[str, _Held] = {}
 
     @classmethod
     def build(cls, token_lists: Iterable[Sequence[str]]) -> Postings:
@@ -205,7 +206,7 @@ class Postings:
     @property
     def vocabulary_size(self) -> int:
         """The number of distinct terms."""
-        return len(self._offsets) - 1
+        return len(self._vocabulary)
 
     @property
     def frequency_type(self) -> np.dtype[np.unsignedinteger]:
@@ -223,11 +224,11 @@ class Postings:
         Raises:
             DamagedIndexError: the postings are impossible.
         """
-        self._offsets_guard.check_range(first, last + 1)
-        starts = self._offsets[first : last + 1, 1]
+        starts = self._vocabulary.starts(first, last)
         if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
-        self._check_postings(int(starts[0]), int(starts[-1]))
+        self._positions_guard.check_range(int(starts[0]), int(starts[-1]))
+        self._frequencies_guard.check_range(int(starts[0]), int(starts[-1]))
         positions = self._positions[starts[0] : starts[-1]]
         if len(positions) and int(positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
@@ -235,37 +236,52 @@ class Postings:
 
     def postings_of(self, index: int) -> int:
         """How many passages hold the term with this place in `vocabulary`, once that was read."""
-        return self._steps[2 * index + 3] - self._steps[2 * index + 1]
+        start, stop = self._vocabulary.postings_of(index)
+        return stop - start
 
-    def lookup(self, term: str) -> _Held:
-        """The positions that hold `term`, ascending, and how often each does (1 or more).
+    def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+        """The positions that hold one term, and how often each does: see `read`."""
+        read = self.read((term,))
+        self.check(read)
+        return read[:2]
 
-        Both arrays are read-only views or empty, of equal length; unknown terms have none.
+    def read(self, terms: Iterable[str]) -> Read:
+        """The postings of some terms, in their order; those of a single term are read-only views.
+
+        They are as they were written, if the segment has sums; `check` says whether they can be.
 
         Raises:
-            DamagedIndexError: what the search or the result reads is impossible.
+            DamagedIndexError: what the search reads is impossible.
         """
-        found = self._found.get(term)
-        if found is None:
-            found = self._look_up(term)
-            if len(self._found) >= _REMEMBERED:
-                self._found.clear()
-            self._found[term] = found
-        return found
+        places = [self._vocabulary.find(term) for term in terms]
+        ranges = [(0, 0) if place is None else self._range(place) for place in places]
+        counts = np.array([stop - start for start, stop in ranges], np.int64)
+        held = [slice(start, stop) for start, stop in ranges if start < stop]
+        if not held:
+            return Read(self._positions[:0], self._frequencies[:0], counts)
+        positions, frequencies = self._positions[held[0]], self._frequencies[held[0]]
+        if len(held) > 1:
+            positions = np.concatenate([self._positions[part] for part in held])
+            frequencies = np.concatenate([self._frequencies[part] for part in held])
+        return Read(positions, frequencies, counts)
 
-    def _look_up(self, term: str) -> _Held:
-        wanted = term.encode("utf-8", "surrogatepass")
-        low, high = self._between_fences(wanted)
-        while low < high:
-            middle = (low + high) // 2
-            spelling = self._spelling(middle)
-            if spelling < wanted:
-                low = middle + 1
-            elif spelling > wanted:
-                high = middle
-            else:
-                return self._postings(middle)
-        return self._positions[:0], self._frequencies[:0]
+    def check(self, read: Read) -> None:
+        """Check what `read` has returned.
+
+        Raises:
+            DamagedIndexError: the postings are impossible.
+        """
+        positions, frequencies, counts = read
+        if not len(positions):
+            return
+        ends = np.cumsum(counts[counts > 0])
+        ascend = positions[1:] > positions[:-1]
+        # The first position of a term may be lower than the last of the term before.
+        ascend[ends[:-1] - 1] = True
+        if not ascend.all() or positions[ends - 1].max() >= len(self):
+            raise self._damaged(POSITIONS, "positions of a term do not ascend below n")
+        if not frequencies.all():
+            raise self._damaged(FREQUENCIES, "a term has a frequency of zero")
 
     def lengths_of(
         self, positions: NDArray[np.uint32], frequencies: NDArray[np.unsignedinteger]
@@ -285,11 +301,13 @@ class Postings:
         """Check the lengths of these passages, or of all.
 
         Raises:
-            DamagedIndexError: they are not as they were written.
+            DamagedIndexError: they are not as they were written, or there is no such passage.
         """
         if positions is None:
             self._lengths_guard.check_all()
-        else:
+        elif not self._lengths_guard.complete:
+            if positions.max(initial=0) >= len(self):
+                raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
             self._lengths_guard.check_rows(positions)
 
     def vocabulary(self) -> Iterator[bytes]:
@@ -298,9 +316,7 @@ class Postings:
         Raises:
             DamagedIndexError: the terms or their offsets are not as they were written.
         """
-        self._offsets_guard.check_all()
-        self._terms_guard.check_all()
-        return map(self._spelling, range(self.vocabulary_size))
+        return iter(self._vocabulary)
 
     def document_frequencies(self, alive: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """(t,) the number of passages that hold each term, in the order of `vocabulary`.
@@ -324,48 +340,14 @@ class Postings:
         frequencies: NDArray[np.int64] = np.add.reduceat(counted, starts[:-1])
         return frequencies
 
-    def _between_fences(self, wanted: bytes) -> tuple[int, int]:
-        """The range of terms that can hold `wanted`: the first steps of the search, remembered."""
-        size = self.vocabulary_size
-        step = size // _FENCES + 1
-        if self._fences is None:
-            self._check_spellings(np.arange(0, size, step))
-            self._fences = [self._spelling(index) for index in range(0, size, step)]
-        place = bisect_right(self._fences, wanted)
-        return max(0, (place - 1) * step), min(size, place * step)
-
-    def _check_spellings(self, indexes: NDArray[np.int64]) -> None:
-        """Check many terms at once, which is quicker than one after the other."""
-        self._offsets_guard.check_rows(np.concatenate([indexes, indexes + 1]))
-        starts, stops = self._offsets[indexes, 0], self._offsets[indexes + 1, 0]
-        held = (starts >= 0) & (starts < stops) & (stops <= len(self._terms))
-        self._terms_guard.check_ranges(starts[held], stops[held])
-
-    def _spelling(self, index: int) -> bytes:
-        self._offsets_guard.check_range(index, index + 2)
-        start, stop = self._steps[2 * index], self._steps[2 * index + 2]
-        if not 0 <= start <= stop <= len(self._terms):
-            raise self._damaged(OFFSETS, f"term {index} has bytes {start} to {stop}")
-        self._terms_guard.check_range(start, stop)
-        return self._terms[start:stop]
-
-    def _postings(self, index: int) -> _Held:
-        self._offsets_guard.check_range(index, index + 2)
-        start, stop = self._steps[2 * index + 1], self._steps[2 * index + 3]
+    def _range(self, place: int) -> tuple[int, int]:
+        """Where the postings of a term begin and end, checked with them."""
+        start, stop = self._vocabulary.postings_of(place)
         if not 0 <= start < stop <= len(self._positions):
-            raise self._damaged(OFFSETS, f"term {index} has postings {start} to {stop}")
-        self._check_postings(start, stop)
-        positions = self._positions[start:stop]
-        if positions[-1] >= len(self) or not (positions[1:] > positions[:-1]).all():
-            raise self._damaged(POSITIONS, f"positions of term {index} do not ascend below n")
-        frequencies = self._frequencies[start:stop]
-        if not frequencies.all():
-            raise self._damaged(FREQUENCIES, f"term {index} has a frequency of zero")
-        return positions, frequencies
-
-    def _check_postings(self, start: int, stop: int) -> None:
-        self._positions_guard.check_range(start, stop)
-        self._frequencies_guard.check_range(start, stop)
+            raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
+        self._positions_guard.check_near(start, stop)
+        self._frequencies_guard.check_near(start, stop)
+        return start, stop
 
     def _damaged(self, name: str, problem: str) -> DamagedIndexError:
         return damaged(self._folder / name if self._folder else Path(name), problem)

@@ -20,12 +20,11 @@ from indexes.postings import (
     COUNTS,
     FREQUENCIES,
     LENGTHS,
-    OFFSETS,
     POSITIONS,
-    TERMS,
     Postings,
     narrowest,
 )
+from indexes.vocabulary import OFFSETS, TERMS
 
 # Postings of a block; a single term can have more.
 _BLOCK = 4_000_000

@@ -16,12 +16,11 @@ from indexes.postings import (
     COUNTS,
     FREQUENCIES,
     LENGTHS,
-    OFFSETS,
     POSITIONS,
-    TERMS,
     Postings,
     PostingsBuilder,
 )
+from indexes.vocabulary import OFFSETS, TERMS
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
 PASSAGES = [["a", "b", "a"], [], ["b", "é", "日本"], ["a"]]

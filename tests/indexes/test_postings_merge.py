@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import indexes.postings_merge
 from indexes.errors import DamagedIndexError
-from indexes.postings import OFFSETS, POSITIONS, Postings
+from indexes.postings import POSITIONS, Postings
 from indexes.postings_merge import merge_postings
+from indexes.vocabulary import OFFSETS
 
 TERMS = st.one_of(
     st.sampled_from(["a", "ab", "b", "é"]), st.text(st.characters(codec=None), max_size=3)

@@ -1,0 +1,18 @@
+"""The part that needs a compiler; all else is in pyproject.toml."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "indexes._bm25",
+            ["indexes/_bm25.c"],
+            # Without a compiler the package works all the same; see indexes/compiled.py.
+            optional=True,
+            py_limited_api=True,
+            # One rounding after each operation, as NumPy does it.
+            extra_compile_args=["-ffp-contract=off"],
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
