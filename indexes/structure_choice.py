@@ -17,7 +17,9 @@ the memory. It is never `hnsw`: inverted lists take less memory, open without re
 hold, and answer a filtered query without scanning the vectors where a graph has to.
 
 FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guidelines to choose an
-index" in its wiki, which advises 4 √n to 16 √n lists).
+index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
+lists: to train them takes as their square, and 4,096 are searched quickly at ten million, see
+docs/scale.md.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ FLAT_LIMIT = 50_000
 LEAST_TRAINING = 39  # vectors for each list or centroid
 _SAMPLED = 64
 _LEAST_SAMPLE = 65_536
-_MOST_LISTS = 16_384
+_MOST_LISTS = 4096
 _PQ_CENTROIDS = 256
 _PQ_WIDTH = 4
 _HNSW_LINKS = 32
@@ -135,7 +137,7 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
 def list_count(n: int) -> int:
     """How many inverted lists n passages get: 4 √n, with 39 passages a list or more.
 
-    At least 1, at most 16,384; grows with n.
+    At least 1, at most 4,096; grows with n.
     """
     return max(1, min(math.isqrt(16 * n), n // LEAST_TRAINING, _MOST_LISTS))
 

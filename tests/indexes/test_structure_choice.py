@@ -69,6 +69,10 @@ def test_every_list_has_as_many_vectors_to_train_on_as_faiss_asks(n: int) -> Non
     assert sample <= max(2**16, 64 * lists) <= 2**20
 
 
+def test_lists_grow_as_the_root_of_the_passages_up_to_a_million() -> None:
+    assert [list_count(n) for n in (10**5, 10**6, 10**7)] == [1264, 4000, 4096]
+
+
 @given(st.integers(0, 10**8), st.integers(0, 10**8))
 def test_more_passages_have_no_fewer_lists(n: int, more: int) -> None:
     assert list_count(min(n, more)) <= list_count(max(n, more))
