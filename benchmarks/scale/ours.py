@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from indexes.writer import Writer
 
 COMMITTED = 6 * BLOCK
 DEPTH = 100
-FILTERS = {"50%": "n < 500", "5%": "n < 50", "0.1%": "n = 0"}
+FILTERS = {"50%": 500, "5%": 50, "0.1%": 1}
+NEW_FILTERS = 20
 
 
 def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
@@ -103,24 +105,31 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
             truth = np.stack([positions for positions, _ in exact])
             found["recall@10"] = _recall(answers, truth)
             np.save(folder.parent / "truth.npy", truth)
+    numbers = count_from(1)
     for mode in ("bm25", "dense", "hybrid"):
         settings = SearchSettings(mode=mode, k=10)
 
-        def ask(query: Query, where: Any = None, settings: SearchSettings = settings) -> None:
+        def ask(query: Query, where: str = "", settings: SearchSettings = settings) -> None:
             with reader.snapshot() as snapshot:
-                Engine(snapshot, settings, where).search([query])
+                Engine(snapshot, settings, compile_where(where) if where else None).search([query])
 
         found[mode] = _latencies(asked, ask)
-        for share, where in FILTERS.items():
-            compiled = compile_where(where)
-            first = timed(partial(ask, asked[0], compiled))[0]
-            if mode == "bm25":
-                # The modes after it find the filter's passages remembered.
-                found[f"first, {share}"] = 1000 * first
-            found[f"{mode}, {share}"] = _latencies(asked, partial(ask, where=compiled))
+        for share, width in FILTERS.items():
+            known = partial(ask, where=_filter(0, width))
+            found[f"{mode}, {share}"] = _latencies(asked, known)
+            seconds = [
+                timed(partial(ask, query, _filter(next(numbers), width)))[0]
+                for query in asked[:NEW_FILTERS]
+            ]
+            found[f"{mode}, new, {share}"] = percentiles(seconds)
     found["memory_end"] = memory()
     index.close()
     return found
+
+
+def _filter(first: int, width: int) -> str:
+    """Allows so many thousandths of all passages; another one for each `first`."""
+    return f"n >= {first} and n < {first + width}" if width > 1 else f"n = {first}"
 
 
 def _latencies(asked: list[Any], ask: Callable[[Any], object]) -> dict[str, float]:
