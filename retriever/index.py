@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,17 @@ class Index:
             if self._encoder and self._encoder.spec.fingerprint != self.encoder_spec.fingerprint:
                 self._encoder = None
             self._settings_of = self._reader.openings
+
+    @contextmanager
+    def _current(self) -> Iterator[Snapshot]:
+        """The latest commit, with `encoder_spec`, `analyzer` and the rest read from its index."""
+        while True:
+            with self._reader.snapshot() as snapshot:
+                # The index may have been made anew since they were read.
+                if self._settings_of == self._reader.openings:
+                    yield snapshot
+                    return
+            self._follow_replacement()
 
     def _read_settings(self, snapshot: Snapshot) -> None:
         snapshot.check_settings()
@@ -271,7 +283,7 @@ class Index:
         Raises:
             ConfigError: FAISS does not know the structure.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._current() as snapshot:
             return structures.choice(snapshot.statistics.passages, self.encoder_spec.dimensions)
 
     def estimate(self, structures: StructureSettings) -> Estimate | None:
@@ -402,7 +414,7 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""
-        with self._reader.snapshot() as snapshot:
+        with self._current() as snapshot:
             return describe(
                 self.folder,
                 snapshot,
