@@ -20,7 +20,8 @@ def command(folder: Path, as_json: bool) -> None:
     second copy.
     """
     from cli.progress import human_bytes
-    from retriever.index import Index, size_on_disk
+    from retriever.description import size_on_disk
+    from retriever.index import Index
 
     with Index.open(folder) as index:
         before = index.info()

@@ -39,12 +39,18 @@ def command(
     """
     from cli.progress import counting
     from retriever.corpus import Fields
+    from retriever.errors import ConfigError
     from retriever.index import Index
     from retriever.index_export import export_jsonl, export_npy
 
     to_stdout = str(out) == "-"
     if to_stdout and as_json:
         raise click.UsageError("--json goes with a file, not with -")
+    if not to_stdout and out.suffix not in (".jsonl", ".npy"):
+        raise ConfigError(
+            f"{out}: expected a file name that ends in .jsonl or .npy, or - for JSONL to standard "
+            f"output, found {out.suffix or 'no ending'!r}; choose another"
+        )
     names = Fields(id_field, text_field, title_field)
     if out.suffix == ".npy" and names != Fields():
         raise click.UsageError("--id-field, --text-field and --title-field are for JSONL")

@@ -48,7 +48,7 @@ def index_documents(
         What `open_index` and `Index.add` raise.
     """
     from cli.progress import EncodingProgress, human_bytes, warn_reader
-    from retriever.index import size_on_disk
+    from retriever.description import size_on_disk
     from retriever.progress import IndexingReport
 
     started = time.monotonic()

@@ -54,6 +54,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit."""
     warnings.formatwarning = _one_line
+    _open_closed_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -82,6 +83,17 @@ def run(arguments: list[str]) -> int:
         _discard_output()
         return _REFUSED
     return code if isinstance(code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """Let nothing be written to a standard stream that is closed, nor its number name a file."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free: this one.
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _discard_output() -> None:

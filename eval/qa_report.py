@@ -20,14 +20,13 @@ from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
-from eval.figure_files import new_figure
 from eval.qa_figures import draw_figures
 from eval.qa_markdown import markdown
 from eval.qa_result import QAResult, SystemResult
 from eval.qa_summary import TIES
-from eval.report_files import check_report_folder, make_folder, write_text
+from eval.report_files import check_report_folder, finish_report, make_folder, write_text
 from eval.trec import write_run
-from indexes.errors import BadInputError, MissingExtraError, StorageError
+from indexes.errors import BadInputError, StorageError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_FILE = 100
@@ -52,17 +51,12 @@ def write_report(folder: Path, result: QAResult) -> list[Path]:
     written = [*runs, folder / "report.json", folder / "per_question.csv"]
     write_text(written[-2], json.dumps(result_json(result), indent=1, allow_nan=False) + "\n")
     write_text(written[-1], _per_question(result))
-    try:
-        new_figure(1, 1)
-    except MissingExtraError as error:
-        remarks.append(f"No figures were drawn: {error}")
-    else:
-        make_folder(folder / "figures")
-        written += draw_figures(folder / "figures", result)
-    report = folder / "report.md"
-    files = [path.relative_to(folder).as_posix() for path in written]
-    write_text(report, "\n".join(markdown(result, files, remarks)) + "\n")
-    return [*written, report]
+    return finish_report(
+        folder,
+        written,
+        lambda figures: draw_figures(figures, result),
+        lambda files, undrawn: markdown(result, files, [*remarks, *undrawn]),
+    )
 
 
 def result_json(result: QAResult) -> dict[str, object]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from indexes.errors import StorageError
+from eval.figure_files import new_figure
+from indexes.errors import MissingExtraError, StorageError
 
 
 def check_report_folder(folder: Path) -> None:
@@ -55,3 +57,39 @@ def write_text(path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def finish_report(
+    folder: Path,
+    written: Sequence[Path],
+    draw: Callable[[Path], Sequence[Path]],
+    markdown: Callable[[Sequence[str], Sequence[str]], Iterable[str]],
+) -> list[Path]:
+    """Draw the figures, and write report.md, which names all files of the report.
+
+    Args:
+        folder: of the report.
+        written: the files of it that are there already.
+        draw: draws into a folder that exists, and gives the files; called where matplotlib is
+            installed.
+        markdown: the lines of report.md, from the paths of the files below `folder` and the
+            remarks on what was not drawn.
+
+    Returns:
+        All files, report.md last.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    files, remarks = list(written), []
+    try:
+        new_figure(1, 1)
+    except MissingExtraError as error:
+        remarks.append(f"No figures were drawn: {error}")
+    else:
+        make_folder(folder / "figures")
+        files += draw(folder / "figures")
+    names = [path.relative_to(folder).as_posix() for path in files]
+    report = folder / "report.md"
+    write_text(report, "\n".join(markdown(names, remarks)) + "\n")
+    return [*files, report]

@@ -19,14 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from eval.figure_files import new_figure
 from eval.latex import latex_escaped, latex_table
 from eval.markdown import escaped, printable, table
-from eval.report_files import check_report_folder, make_folder, write_text
+from eval.report_files import check_report_folder, finish_report, make_folder, write_text
 from eval.sentence_figures import draw_sentence_figures
 from eval.sentence_result import LayerGrid, SentenceResult, SetScores
 from eval.sentence_tables import ReportTable, grid_tables, overview, remarks_on, set_tables
-from indexes.errors import MissingExtraError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_FILE = 80
@@ -45,7 +43,6 @@ def write_sentence_report(folder: Path, result: SentenceResult) -> list[Path]:
     """
     check_report_folder(folder)
     make_folder(folder)
-    remarks: list[str] = []
     written = [folder / "report.json", folder / "report.tex"]
     text = json.dumps(sentence_json(result), indent=1, allow_nan=False)
     write_text(written[0], f"{text}\n")
@@ -57,17 +54,12 @@ def write_sentence_report(folder: Path, result: SentenceResult) -> list[Path]:
             path = folder / f"examples.{safe}-{number}.csv"
         written.append(path)
         write_text(path, _examples(one))
-    try:
-        new_figure(1, 1)
-    except MissingExtraError as error:
-        remarks.append(f"No figures were drawn: {error}")
-    else:
-        make_folder(folder / "figures")
-        written += draw_sentence_figures(folder / "figures", result)
-    report = folder / "report.md"
-    files = [path.relative_to(folder).as_posix() for path in written]
-    write_text(report, "\n".join(markdown(result, files, remarks)) + "\n")
-    return [*written, report]
+    return finish_report(
+        folder,
+        written,
+        lambda figures: draw_sentence_figures(figures, result),
+        lambda files, remarks: markdown(result, files, remarks),
+    )
 
 
 def sentence_json(result: SentenceResult) -> dict[str, object]:

@@ -146,6 +146,7 @@ def _correlate(task: STSTask, subset: PairSubset, cosines: Floats) -> Correlatio
     if (gold == gold[0]).all():
         raise BadInputError(
             f"{task.name}, part {subset.name}: expected gold scores that differ, found "
-            f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant"
+            f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant, so "
+            "check the scores or leave the part out"
         )
     return correlations(cosines, gold)

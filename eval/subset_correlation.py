@@ -42,7 +42,7 @@ class Correlation:
         if (gold == gold[0]).all():
             raise BadInputError(
                 f"expected gold scores that differ, found {gold[0]:g} for all {len(gold)} pairs; "
-                "nothing correlates with a constant"
+                "nothing correlates with a constant, so check the scores"
             )
         self.name: str = name
         self._name = name

@@ -10,15 +10,28 @@ read.
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Of a mask: how many allowed vectors each list holds, and FAISS's form of it.
-Prepared = tuple[NDArray[np.int64], NDArray[np.uint8]]
-
 # Chi-squared for each list: about 1 for a filter drawn evenly.
 _UNEVEN = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known of a mask.
+
+    Attributes:
+        held: (lists,) int64: how many allowed vectors each list holds.
+        bitmap: (n / 8,) uint8: FAISS's form of the mask.
+        uneven: whether it is, see `is_uneven`.
+    """
+
+    held: NDArray[np.int64]
+    bitmap: NDArray[np.uint8]
+    uneven: bool
 
 
 class ListMembers:
@@ -38,7 +51,7 @@ class ListMembers:
         self._last: tuple[weakref.ref[NDArray[np.bool_]], Prepared] | None = None
 
     def prepared(self, allowed: NDArray[np.bool_]) -> Prepared:
-        """How many allowed vectors each list holds, and FAISS's form of the mask.
+        """What a search needs to know of a mask.
 
         Remembered for the last mask, if nobody can write to it.
 
@@ -47,7 +60,9 @@ class ListMembers:
         """
         if self._last is not None and self._last[0]() is allowed:
             return self._last[1]
-        prepared = self._count(allowed), np.packbits(allowed, bitorder="little")
+        held = self._count(allowed)
+        bitmap = np.packbits(allowed, bitorder="little")
+        prepared = Prepared(held, bitmap, is_uneven(held, self.sizes))
         if not allowed.flags.writeable:
             self._last = weakref.ref(allowed), prepared
         return prepared
@@ -74,6 +89,7 @@ def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
 def lists_to_read(
     held: NDArray[np.int64],
     sizes: NDArray[np.int64],
+    uneven: bool,
     order: NDArray[np.int64],
     probes: int,
     met: int,
@@ -84,6 +100,7 @@ def lists_to_read(
     Args:
         held: (lists,) allowed vectors in each list.
         sizes: (lists,) all vectors in each.
+        uneven: whether the filter is, see `is_uneven`.
         order: (q, lists) int64: list numbers, the nearest centroid first; -1 for none.
         probes: how many of them a search without a filter reads.
         met: how many allowed vectors to meet.
@@ -96,7 +113,7 @@ def lists_to_read(
     """
     counts = np.where(order >= 0, held[order], 0)
     enough = np.full((len(order), 1), met)
-    if is_uneven(held, sizes):
+    if uneven:
         share = held.sum() / max(1, sizes.sum())
         near = np.where(order >= 0, sizes[order], 0)[:, :probes].sum(axis=1)
         apart = counts[:, :probes].sum(axis=1) <= near * (1 + share) / 2

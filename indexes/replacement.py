@@ -56,6 +56,9 @@ def recover_replacement(current: Path) -> None:
     Raises:
         IndexLockedError: the replacement is under way in a living process.
     """
+    if not current.name:
+        # Nothing lies beside the root of a disk.
+        return
     aside = old_folder(current)
     if not (aside / DATABASE_FILE).exists():
         return

@@ -29,7 +29,7 @@ from indexes.block_sums import UNGUARDED, BlockGuard
 from indexes.dense import search_flat
 from indexes.faiss_library import load_faiss
 from indexes.list_guard import ListGuard, sizes_of
-from indexes.list_reading import ListMembers, is_uneven, lists_to_read
+from indexes.list_reading import ListMembers, lists_to_read
 from indexes.mapping import damaged
 from indexes.structure_core import COARSE, WHOLE, oversampling, unwrap
 
@@ -197,12 +197,12 @@ class Searcher:
                 rows = self._read_lists(faiss, turned, wanted, order, nearness)
             return [self._positions(row) for row in rows]
         farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
-        held, bitmap = self._members.prepared(allowed)
-        selector = faiss.IDSelectorBitmap(bitmap)
-        sizes = self._members.sizes
+        mask = self._members.prepared(allowed)
+        selector = faiss.IDSelectorBitmap(mask.bitmap)
+        held, sizes = mask.held, self._members.sizes
         # To rank them all takes longer than to read those that are needed as a rule.
         ranked = lists
-        if not is_uneven(held, sizes):
+        if not mask.uneven:
             ranked = min(lists, 2 * math.ceil(met * lists / permitted) + probes)
         found: list[NDArray[np.int64]] = []
         for start in range(0, len(turned), _QUERY_BLOCK):
@@ -210,7 +210,7 @@ class Searcher:
             nearness, order = self._core.quantizer.search(block, ranked)
             if ranked < lists and (held[order].sum(axis=1) < met).any():
                 nearness, order = self._core.quantizer.search(block, lists)
-            read = lists_to_read(held, sizes, order, probes, met, farther)
+            read = lists_to_read(held, sizes, mask.uneven, order, probes, met, farther)
             # The lists to read come first, in their order; -1 fills what is left of a row.
             first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
             chosen = np.where(

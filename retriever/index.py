@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,12 @@ from numpy.typing import NDArray
 
 from indexes.database import (
     DATABASE_FILE,
-    FORMAT_VERSION,
     is_index,
     refuse_remains,
     require_vacant,
 )
 from indexes.maintenance import compact, estimate_build, merge, rebuild
 from indexes.replacement import recover_replacement
-from indexes.segment import Segment
 from indexes.segment_structure import StructureSettings
 from indexes.snapshot import Reader, Snapshot
 from indexes.structure_choice import Choice
@@ -33,6 +30,7 @@ from indexes.writer import Writer
 from retriever.analysis import Analyzer, AnalyzerSettings
 from retriever.corpus import Document
 from retriever.corpus.metadata import string_fault
+from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
@@ -82,6 +80,17 @@ class Index:
             if self._encoder and self._encoder.spec.fingerprint != self.encoder_spec.fingerprint:
                 self._encoder = None
             self._settings_of = self._reader.openings
+
+    @contextmanager
+    def _current(self) -> Iterator[Snapshot]:
+        """The latest commit, with `encoder_spec`, `analyzer` and the rest read from its index."""
+        while True:
+            with self._reader.snapshot() as snapshot:
+                # The index may have been made anew since they were read.
+                if self._settings_of == self._reader.openings:
+                    yield snapshot
+                    return
+            self._follow_replacement()
 
     def _read_settings(self, snapshot: Snapshot) -> None:
         snapshot.check_settings()
@@ -274,7 +283,7 @@ class Index:
         Raises:
             ConfigError: FAISS does not know the structure.
         """
-        with self._reader.snapshot() as snapshot:
+        with self._current() as snapshot:
             return structures.choice(snapshot.statistics.passages, self.encoder_spec.dimensions)
 
     def estimate(self, structures: StructureSettings) -> Estimate | None:
@@ -405,28 +414,15 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""
-        with self._reader.snapshot() as snapshot:
-            return {
-                "folder": str(self.folder.absolute()),
-                "format_version": FORMAT_VERSION,
-                "created": snapshot.setting("created"),
-                "generation": snapshot.generation,
-                "documents": snapshot.count_documents(),
-                "passages": snapshot.statistics.passages,
-                "deleted_passages": snapshot.count_tombstones(),
-                "segments": [_describe(live.segment) for live in snapshot.segments],
-                "encoder": {
-                    **self.encoder_spec.to_json(),
-                    "model": self.encoder_spec.model,
-                    "max_length": self.encoder_spec.max_length,
-                    "fingerprint": self.encoder_spec.fingerprint,
-                },
-                "analyzer": self.analyzer.settings.to_json(),
-                "long_texts": asdict(self.passages),
-                "structures": self.structures.to_json(),
-                "mean_passage_terms": round(snapshot.statistics.mean_length, 3),
-                "bytes": size_on_disk(self.folder),
-            }
+        with self._current() as snapshot:
+            return describe(
+                self.folder,
+                snapshot,
+                encoder=self.encoder_spec,
+                analyzer=self.analyzer.settings,
+                passages=self.passages,
+                structures=self.structures,
+            )
 
     def verify(self) -> list[str]:
         """Check every file, count and id; returns what is wrong, a line each."""
@@ -439,26 +435,6 @@ def own_name(folder: str | Path) -> Path:
     return path.resolve() if path.name in ("", "..") or path.is_symlink() else path
 
 
-def size_on_disk(folder: Path) -> int:
-    """Bytes of every file below `folder`."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            # A writer's temporary file, or a folder that was replaced, may have just gone.
-            with suppress(OSError):
-                total += os.stat(os.path.join(parent, name)).st_size
-    return total
-
-
 def _told(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
     given = {name: value for name, value in asdict(settings).items() if value is not None}
     return ", ".join(f"{name}={value}" for name, value in given.items())
-
-
-def _describe(segment: Segment) -> dict[str, Any]:
-    return {
-        "segment": segment.number,
-        "passages": len(segment.ids),
-        **segment.structure.to_json(),
-        "bytes": size_on_disk(segment.folder),
-    }

@@ -74,14 +74,14 @@ def export_jsonl(
     names = _distinct(names)
     with _pinned(folder) as (place, snapshot):
         if not isinstance(output, Path):
-            return _write_lines(snapshot, output, vectors, names, progress)
+            return _write_lines(snapshot, _stream_writer(output), vectors, names, progress)
         check_output(output, ".jsonl")
         beside = (encoder_file(output),) if vectors else ()
         with _whole_files(*beside, output) as new:
             if vectors:
                 _write_encoder(place, snapshot, new[0])
             with new[-1].open("w", encoding="utf-8") as file:
-                written = _write_lines(snapshot, file, vectors, names, progress)
+                written = _write_lines(snapshot, file.write, vectors, names, progress)
         return Exported(written.documents, written.passages, (output, *beside))
 
 
@@ -179,9 +179,20 @@ def _whole_files(*paths: Path) -> Iterator[list[Path]]:
                 path.unlink(missing_ok=True)
 
 
+def _stream_writer(stream: TextIO) -> Callable[[str], object]:
+    """Writes to a stream, whose errors are not taken for those of the index."""
+    name = Path(str(getattr(stream, "name", "output")))
+
+    def write(text: str) -> None:
+        with storage_errors(name):
+            stream.write(text)
+
+    return write
+
+
 def _write_lines(
     snapshot: Snapshot,
-    file: TextIO,
+    write: Callable[[str], object],
     vectors: bool,
     names: Fields,
     progress: Callable[[int], object],
@@ -193,7 +204,7 @@ def _write_lines(
             line = json.dumps(_record(document, names, vectors), ensure_ascii=False)
             if vectors:
                 line = f'{line[:-1]}, "{VECTORS_FIELD}": [{_passages(document, found)}]}}'
-            file.write(line + "\n")
+            write(line + "\n")
             documents, passages = documents + 1, passages + len(document.passages)
         progress(len(batch))
     return Exported(documents, passages, ())

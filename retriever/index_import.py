@@ -113,6 +113,8 @@ def import_documents(
         raise SourceError("stdin: expected a file, since it is read twice; write it into one")
     # Before an index is made: a source may not exist.
     corpus = None if vectors is None else CorpusReader([source], fields)
+    if vectors is not None or str(source) != "-":
+        _require_file(vectors or Path(source))
     made_by = encoder_file(vectors or Path(source))
     choice, spec = _named_encoder(choice or ModelChoice(), made_by, vectors or source)
     with Index.create(folder, choice, analyzer=analyzer, structures=structures):
@@ -132,6 +134,13 @@ def import_documents(
             ready = read_matrix(corpus, vectors, index.encoder_spec)
         _feed(writer, index, ready, commit_passages, progress, report)
     return report
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise SourceError(f"{path}: expected a file of vectors, found a folder; name the file")
+    if not path.exists():
+        raise SourceError(f"{path}: no such file; check the path")
 
 
 def _named_encoder(

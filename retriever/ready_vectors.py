@@ -148,7 +148,7 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
     if matrix.dtype.kind != "f" or matrix.ndim != 2:
         raise SourceError(
             f"{vectors}: expected floats of shape (rows, {spec.dimensions}), found {matrix.dtype} "
-            f"of shape {matrix.shape}"
+            f"of shape {matrix.shape}; write them as float32, a row a document"
         )
     if matrix.shape[1] != spec.dimensions:
         raise SourceError(_wrong_width(str(vectors), spec, matrix.shape[1]))

@@ -21,7 +21,7 @@ from indexes.replacement import (
 from indexes.segment_structure import StructureSettings
 from retriever.analysis import AnalyzerSettings
 from retriever.encoders.choice import ModelChoice
-from retriever.errors import ConfigError, NotAnIndexError
+from retriever.errors import ConfigError, NotAnIndexError, RetrieverError
 from retriever.index import Index, own_name
 from retriever.passages import PassageSettings
 
@@ -93,9 +93,15 @@ def recreated(
                 shutil.rmtree(new, ignore_errors=True)
             new.mkdir(exist_ok=True)
             marker.write_text(begun_with)
-        with Index.create(
-            new, choice, analyzer=analyzer, passages=passages, structures=structures
-        ) as index:
+        try:
+            index = Index.create(
+                new, choice, analyzer=analyzer, passages=passages, structures=structures
+            )
+        except RetrieverError:
+            if [path.name for path in new.iterdir()] == [_MARKER]:
+                shutil.rmtree(new, ignore_errors=True)
+            raise
+        with index:
             yield index
         with storage_errors(folder):
             marker.unlink()

@@ -54,10 +54,11 @@ class WordMaker(Maker):
                 self._last_rank = rank
                 if len(self._samples) == self._words:
                     return
+        fewer = ", or fewer words with --words" if len(self._samples) > 1 else ""
         raise SourceError(
             f"{self.task}: expected {self._words:,} words of {_LEAST_LETTERS} letters or more from "
             f"rank {FIRST_RANK:,} of the corpus's tokens on, found {len(self._samples):,} among "
-            f"{len(by_frequency):,} tokens; name a larger corpus, or fewer words with --words"
+            f"{len(by_frequency):,} tokens; name a larger corpus{fewer}"
         )
 
     def made(self) -> MadeSet:

@@ -149,6 +149,7 @@ def test_an_index_is_not_made_over_other_files(retriever, write_jsonl, tmp_path)
     for options in ([], ["--recreate"]):
         refused(retriever("index", source, "-i", source, *options), "found a file")
         refused(retriever("index", source, "-i", "folder", *options), "folder: ", "'notes.txt'")
+        refused(retriever("index", source, "-i", "/", *options), "/: ")
     assert (tmp_path / "folder" / "notes.txt").read_text() == "mine"
 
 

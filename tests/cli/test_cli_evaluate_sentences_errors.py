@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         ("sts words.tsv", ["words.tsv:2", "finite number", "'high'"]),
-        ("sts constant.tsv", ["constant", "scores that differ"]),
+        ("sts constant.tsv", ["constant", "scores that differ", "leave the part out"]),
         ("sts single.tsv", ["single", "at least 2 scored pairs"]),
         ("sts absent", ["absent: no such file or folder"]),
         ("sts alone --supervised", ["alone", "no training pairs"]),

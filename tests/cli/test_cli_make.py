@@ -58,6 +58,8 @@ def test_a_corpus_too_small_for_one_set_writes_none(make, tmp_path):
     done = make("--words", 50)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("retriever: wc: expected 50 words of 4 letters or more")
+    # None was found, so fewer words would not help.
+    assert done.err.endswith("; name a larger corpus\n")
     assert done.err.count("\n") == 1
     assert not (tmp_path / "probing").exists()
 

@@ -101,12 +101,18 @@ def test_what_cannot_be_imported_is_one_line(indexed, retriever, models, write_j
     refused(retriever("import", wrong, *models[0]), "wrong.jsonl:1", "8 dimensions", "found 2")
     refused(retriever("import", wrong, *models[1]), "two.txt")
     refused(retriever("import", "none.jsonl", *models[0]), "none.jsonl: no such file")
+    refused(retriever("import", "none.jsonl"), "none.jsonl: no such file")
     refused(retriever("import", wrong, *models[0], "--vectors", "none.npy"), "none.npy")
+    for folder in (".", "", ".."):
+        expected = "expected a file of vectors, found a folder"
+        refused(retriever("import", folder, *models[0]), expected)
+        refused(retriever("import", wrong, *models[0], "--vectors", folder), expected)
     assert hits(retriever) == before
 
 
 def test_what_cannot_be_exported_is_one_line(indexed, retriever, tmp_path):
-    refused(retriever("export", "out.csv"), "ends in .jsonl")
+    refused(retriever("export", "out.csv"), "ends in .jsonl or .npy", "found '.csv'")
+    refused(retriever("export", "out"), "found 'no ending'")
     refused(retriever("export", "nowhere/out.npy"), "make the folder")
     refused(retriever("export", "-", "-i", "nowhere"), "no index here")
     for arguments in (("-", "--json"), ("out.npy", "--id-field", "key")):

@@ -314,6 +314,36 @@ def test_output_that_cannot_be_written_is_one_line(folder):
     assert (done.returncode, done.stderr) == (2, "retriever: No space left on device\n")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_stream_that_an_export_cannot_be_written_to_is_not_taken_for_the_index(folder):
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("export", "-"),
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("retriever: <stdout>: the disk is full: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("arguments", [("info",), ("export", "-")], ids=" ".join)
+def test_a_standard_stream_may_be_closed(folder, number, arguments):
+    whole = run(folder, *arguments)
+    closing = ["sh", "-c", f'exec "$@" {number}{"<" if number == 0 else ">"}&-', "sh"]
+    done = subprocess.run(
+        [*closing, *command(*arguments)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("" if number == 1 else whole.stdout)
+
+
 def test_standard_input_is_a_source_and_a_file_of_queries(folder):
     done = run(folder, "query", "--mode", "bm25", "--queries", "-", "--json", input="apples\npears")
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["a", "b"]

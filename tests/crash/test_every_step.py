@@ -16,19 +16,12 @@ import pytest
 import steps
 from answers import contents
 from forked import in_child
-from structured import OLD, SWEPT, YOUNG, before, check, make
+from structured import OLD, SWEPT, YOUNG, before, check
 
 from indexes.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
-
-
-@pytest.fixture(scope="module")
-def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "index"
-    make(folder)
-    return folder
 
 
 def told_of_steps(perform: Callable[[], None]) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from damage import asked, examined, files
 from forked import in_child
-from structured import LIFE, SWEPT, make
+from structured import LIFE, SWEPT
 
 from indexes.database import open_reader
 from indexes.mapping import SMALL
@@ -24,18 +24,6 @@ from indexes.segment_sums import SUMS_FILE
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
 CHANCE = random.Random(17)
-
-
-@pytest.fixture(scope="module")
-def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "index"
-    make(folder)
-    return folder
-
-
-@pytest.fixture
-def index(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "index"))
 
 
 def positions(size: int, count: int) -> list[int]:

@@ -7,25 +7,13 @@ from pathlib import Path
 
 import pytest
 from damage import asked, examined, files
-from structured import LIFE, SWEPT, make
+from structured import LIFE, SWEPT
 
 from indexes.database import DATABASE_FILE
 from retriever.errors import DamagedIndexError
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
-
-
-@pytest.fixture(scope="module")
-def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "index"
-    make(folder)
-    return folder
-
-
-@pytest.fixture
-def index(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "index"))
 
 
 def check_refused(index: Path, *names: Path) -> None:

@@ -29,7 +29,9 @@ def test_all_none_and_nothing_are_even() -> None:
 
 
 def read(held: list[int], sizes: list[int], order: list[int], **rest: int) -> list[int]:
-    found = lists_to_read(np.array(held), np.array(sizes), np.array([order]), **rest)
+    allowed, members = np.array(held), np.array(sizes)
+    uneven = is_uneven(allowed, members)
+    found = lists_to_read(allowed, members, uneven, np.array([order]), **rest)
     return [number for number, chosen in zip(order, found[0], strict=True) if chosen]
 
 
@@ -59,7 +61,8 @@ def test_what_is_read_suffices_or_is_all_and_holds_allowed_vectors(
     held = np.array([allowed for allowed, _ in lists])
     sizes = held + np.array([barred for _, barred in lists])
     order = np.random.default_rng(len(lists)).permutation(len(lists))[np.newaxis]
-    (found,) = lists_to_read(held, sizes, order, min(probes, len(lists)), met, met + more)
+    uneven = is_uneven(held, sizes)
+    (found,) = lists_to_read(held, sizes, uneven, order, min(probes, len(lists)), met, met + more)
     counts = held[order[0]]
     assert (counts[found] > 0).all()
     assert counts[found].sum() >= min(met, held.sum())
@@ -72,19 +75,20 @@ def test_allowed_vectors_are_counted_in_each_list(members: list[tuple[int, bool]
     list_of = np.array([number for number, _ in members], np.int32)
     allowed = np.array([permitted for _, permitted in members])
     found = ListMembers(list_of, 7)
-    held, bitmap = found.prepared(allowed)
+    prepared = found.prepared(allowed)
     for number in range(7):
         assert found.sizes[number] == (list_of == number).sum()
-        assert held[number] == ((list_of == number) & allowed).sum()
-    unpacked = np.unpackbits(bitmap, bitorder="little")[: len(allowed)]
+        assert prepared.held[number] == ((list_of == number) & allowed).sum()
+    unpacked = np.unpackbits(prepared.bitmap, bitorder="little")[: len(allowed)]
     np.testing.assert_array_equal(unpacked, allowed)
+    assert prepared.uneven == is_uneven(prepared.held, found.sizes)
 
 
 def test_a_mask_is_remembered_only_while_nobody_can_change_it() -> None:
     members = ListMembers(np.array([0, 0, 1], np.int32), 2)
     mask = np.array([True, False, True])
-    assert members.prepared(mask)[0].tolist() == [1, 1]
+    assert members.prepared(mask).held.tolist() == [1, 1]
     mask[1] = True
-    assert members.prepared(mask)[0].tolist() == [2, 1]
+    assert members.prepared(mask).held.tolist() == [2, 1]
     mask.flags.writeable = False
     assert members.prepared(mask) is members.prepared(mask)

@@ -169,6 +169,10 @@ def test_recovery_keeps_its_hands_off_a_replacement_under_way(tmp_path: Path) ->
     assert content(aside) == "old"
 
 
+def test_beside_the_root_of_a_disk_nothing_is_recovered() -> None:
+    recover_replacement(Path("/"))
+
+
 def test_an_index_that_a_user_calls_old_or_new_is_none_of_our_business(tmp_path: Path) -> None:
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "next", "new")
     kept = [index_like(tmp_path / name, "backup") for name in ("i.old", "i.new", "i.bak")]

@@ -9,7 +9,15 @@ import pytest
 from indexes.lock import WriterLock
 from indexes.replacement import new_folder, old_folder
 from indexes.verify import verify
-from retriever import AnalyzerSettings, CommitSettings, Document, Index, SearchSettings, recreated
+from retriever import (
+    AnalyzerSettings,
+    CommitSettings,
+    Document,
+    Index,
+    SearchSettings,
+    StructureSettings,
+    recreated,
+)
 from retriever.errors import ConfigError, IndexLockedError, NotAnIndexError
 
 ALL = SearchSettings(mode="dense", k=10_000)
@@ -169,6 +177,32 @@ def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, 
     precious.unlink()
     if name != "my.index":
         (tmp_path / name).rmdir()
+
+
+def test_what_is_refused_leaves_nothing_beside_the_index(folder):
+    with (
+        pytest.raises(ConfigError, match="nonsense"),
+        recreated(folder, structures=StructureSettings("nonsense")),
+    ):
+        pass
+    assert not new_folder(folder).exists()
+
+
+def test_what_is_refused_keeps_what_an_earlier_attempt_encoded(folder, fake_encoder, monkeypatch):
+    with pytest.raises(Killed), recreated(folder) as index:
+        index.add(interrupted(2000), commit=SMALL, prune=True)
+    before = fake_encoder.encoded
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "create", refuse)
+        with pytest.raises(ConfigError, match="now"), recreated(folder):
+            pass
+    with recreated(folder) as index:
+        index.add(documents(2000, "new"), prune=True)
+    assert fake_encoder.encoded - before <= 512
+
+
+def refuse(*_, **__):
+    raise ConfigError("now")
 
 
 def test_the_current_folder_is_not_pulled_away(folder, monkeypatch):

@@ -124,6 +124,16 @@ def test_the_old_index_answers_until_the_new_one_takes_its_place(folder, choice,
     assert answers(folder) != before
 
 
+@pytest.mark.parametrize(
+    "ask", [Index.info, lambda index: index.plan(StructureSettings("hnsw"))], ids=["info", "plan"]
+)
+def test_an_open_index_tells_of_the_new_one(folder, other, ask):
+    with Index.open(folder) as reader:
+        reindexed(folder, other)
+        with Index.open(folder) as fresh:
+            assert ask(reader) == ask(fresh)
+
+
 def test_the_same_encoder_changes_nothing(folder, choice):
     files = {path: path.stat().st_mtime_ns for path in (folder / "segments").rglob("*")}
     own = choice.settings.model

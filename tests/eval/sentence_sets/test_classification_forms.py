@@ -195,7 +195,7 @@ class TestSentEval:
     @pytest.mark.parametrize(
         ("file", "text", "message"),
         [
-            ("train_5500.label", "NUM:d a\nXXX:y a\n", ":2: expected the label ABBR or DESC or"),
+            ("train_5500.label", "NUM:d a\nGEO:y a\n", ":2: expected the label ABBR or DESC or"),
             ("train_5500.label", "How far\n", ":1: expected a question after its class"),
             ("train_5500.label", "NUM:d\n", ":1: expected a text after the label NUM"),
             ("train_5500.label", "\n", "train_5500.label: expected labels and texts, found none"),
