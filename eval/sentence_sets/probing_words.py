@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from eval.sentence_sets.probing_balance import balanced_splits, published_sizes
+from eval.sentence_sets.probing_balance import LEAST_HELD, balanced_splits, published_sizes
 from eval.sentence_sets.probing_maker import MadeSet, Maker, instances
 from eval.sentence_sets.probing_sentences import Sample, Sentence
 from indexes.errors import ConfigError, SourceError
@@ -64,8 +64,8 @@ class WordMaker(Maker):
     def made(self) -> MadeSet:
         """The set; raises SourceError where a word has too few sentences."""
         classes = {word: instances(sample, word) for word, sample in self._samples.items()}
-        splits = balanced_splits(
-            self.task, classes, "name a larger corpus, or fewer words with --words"
-        )
+        # Of fewer than these, each word would need more sentences.
+        fewer = ", or fewer words with --words" if self._words > LEAST_HELD else ""
+        splits = balanced_splits(self.task, classes, f"name a larger corpus{fewer}")
         facts = {"words": self._words, "ranks": [FIRST_RANK, self._last_rank]}
         return MadeSet(self.task, splits, len(classes), facts)

@@ -179,6 +179,8 @@ class TestWordContent:
             made(words, "wc")
         with pytest.raises(SourceError, match=r"at least 12 distinct .* fewer words with --words"):
             made([*words, " ".join(["rare", *FILLERS[:9]])], "wc", maker=WordMaker(121))
+        with pytest.raises(SourceError, match=r"at least 24 distinct .* name a larger corpus$"):
+            made(words, "wc", maker=WordMaker(50))
         with pytest.raises(ConfigError, match="expected 2 or more, found 1"):
             WordMaker(1)
 
