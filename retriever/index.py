@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from indexes.database import (
     DATABASE_FILE,
-    FORMAT_VERSION,
     is_index,
     refuse_remains,
     require_vacant,
@@ -408,7 +407,7 @@ class Index:
         with self._reader.snapshot() as snapshot:
             return {
                 "folder": str(self.folder.absolute()),
-                "format_version": FORMAT_VERSION,
+                "format_version": snapshot.format_version,
                 "created": snapshot.setting("created"),
                 "generation": snapshot.generation,
                 "documents": snapshot.count_documents(),

@@ -1,0 +1,119 @@
+"""Which live passages a filter allows: by columns where all its fields have one, else by rows."""
+
+from __future__ import annotations
+
+import operator
+import sqlite3
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.column_rows import known_fields, read_codes
+from indexes.columns import ABSENT, CHUNK, spread
+from indexes.database import format_version
+from indexes.durable import readable
+from indexes.live import LiveSegment, contained, ends
+from indexes.schema import COLUMNS_SINCE
+from indexes.where import Where
+from indexes.where_sql import Condition, Leaf
+
+Masks = list[NDArray[np.bool_]]
+
+
+def matching(
+    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment], where: Where
+) -> Masks:
+    """For each segment, (n,) bool, read-only: which live passages' documents match.
+
+    Args:
+        connection: inside the transaction that sees these segments.
+        folder: of the index.
+        segments: all live ones.
+        where: the filter.
+
+    Raises:
+        DamagedIndexError: what is read of the columns or segments is not as it was written.
+    """
+    with readable(folder):
+        masks = _by_columns(connection, segments, where.tree)
+    if masks is None:
+        masks = _by_rows(connection, segments, where)
+    for mask in masks:
+        mask.flags.writeable = False
+    return masks
+
+
+def _by_rows(
+    connection: sqlite3.Connection, segments: Sequence[LiveSegment], where: Where
+) -> Masks:
+    """Evaluate the filter for every document."""
+    rows = connection.execute(
+        # The filter's SQL holds no value and no name: both are bound.
+        "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "  # noqa: S608
+        f"WHERE {where.sql}",
+        where.parameters,
+    )
+    found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
+    return [contained(live.segment.all_ids(), found) for live in segments]
+
+
+def _by_columns(
+    connection: sqlite3.Connection, segments: Sequence[LiveSegment], tree: Condition
+) -> Masks | None:
+    """Evaluate the filter for every distinct value; None where a field is not kept as a column."""
+    fields = _fields(tree)
+    if format_version(connection) < COLUMNS_SINCE or None in fields:
+        return None
+    kept = known_fields(connection, [field for field in fields if field is not None])
+    if not all(kept.values()):
+        return None
+    bounds = [ends(live.segment) for live in segments if len(live.segment.ids)]
+    first = min((low for low, _ in bounds), default=0) // CHUNK
+    last = max((high for _, high in bounds), default=-1) // CHUNK
+    codes = {field: read_codes(connection, field, first, last) for field in kept}
+    absent = np.zeros((last - first + 1) * CHUNK, np.uint16)
+
+    def allowed(node: Condition) -> NDArray[np.bool_]:
+        if isinstance(node, Leaf):
+            assert node.field is not None
+            return spread(_truth(connection, node), codes.get(node.field, absent))
+        return reduce(
+            operator.and_ if node.joint == "AND" else operator.or_, map(allowed, node.parts)
+        )
+
+    by_id = allowed(tree)
+    return [_mask(live, by_id, first * CHUNK) for live in segments]
+
+
+def _fields(node: Condition) -> set[str | None]:
+    if isinstance(node, Leaf):
+        return {node.field}
+    return set().union(*map(_fields, node.parts))
+
+
+def _truth(connection: sqlite3.Connection, leaf: Leaf) -> NDArray[np.bool_]:
+    """(codes,) bool: for which codes of its field a leaf is true."""
+    (highest,) = connection.execute(
+        "SELECT coalesce(max(code), 0) FROM field_values WHERE field = ?", (leaf.field,)
+    ).fetchone()
+    true = connection.execute(
+        "SELECT d.code FROM (SELECT 0 AS code, ? AS metadata UNION ALL "  # noqa: S608
+        f"SELECT code, metadata FROM field_values WHERE field = ?) AS d WHERE {leaf.sql}",
+        (ABSENT, leaf.field, *leaf.parameters),
+    )
+    truth = np.zeros(highest + 1, np.bool_)
+    truth[np.fromiter((code for (code,) in true), np.int64)] = True
+    return truth
+
+
+def _mask(live: LiveSegment, by_id: NDArray[np.bool_], base: int) -> NDArray[np.bool_]:
+    """(n,) bool: the live passages of a segment that `by_id`, from passage id `base` on, allows."""
+    first, last = ends(live.segment)
+    if last - first + 1 == len(live.segment.ids):
+        mask = by_id[first - base : last - base + 1]
+    else:
+        mask = by_id[live.segment.all_ids() - base]
+    return mask if live.alive is None else mask & live.alive
