@@ -44,7 +44,7 @@ def column_problems(connection: sqlite3.Connection, folder: Path) -> Iterator[st
     given_up: set[str] = set()
     for name, kept in connection.execute("SELECT field, kept FROM fields ORDER BY field"):
         if kept == 1:
-            columns[name] = _Column({ABSENT: 0})
+            columns[name] = _Column({})
         elif kept == 0:
             given_up.add(name)
         else:
@@ -82,9 +82,10 @@ def _value_problems(
         if column is None:
             yield f"{database}: field {name!r}: values of a field that is not kept as a column"
             continue
-        if code != len(column.codes) or not _is_value(name, metadata):
-            yield f"{database}: field {name!r}: the value with code {code} was altered"
-        column.codes[metadata] = code
+        if code != len(column.codes) or not _is_value(name, code, metadata):
+            yield f"{database}: field {name!r}: the value with code {code!r} was altered"
+        else:
+            column.codes[metadata] = code
 
 
 def _code_problems(
@@ -156,8 +157,8 @@ def _is_object(metadata: str) -> bool:
     return True
 
 
-def _is_value(name: str, metadata: str) -> bool:
+def _is_value(name: str, code: int, metadata: str) -> bool:
     try:
-        return fields_of(metadata) == {name: metadata}
+        return fields_of(metadata) == ({name: metadata} if code else {})
     except _UNREADABLE:
         return False

@@ -51,6 +51,10 @@ class ColumnRows:
                     self.connection.execute(
                         "INSERT INTO fields VALUES (?, ?)", (field, int(kept[field]))
                     )
+                    if kept[field]:
+                        self.connection.execute(
+                            "INSERT INTO field_values VALUES (?, 0, ?)", (field, ABSENT)
+                        )
                 if kept[field]:
                     self._take(field, cell)
 
@@ -77,9 +81,10 @@ class ColumnRows:
         return int(rows.fetchone()[0])
 
     def _take(self, field: str, cell: Cells) -> None:
-        codes = {ABSENT: 0}
-        codes |= self.connection.execute(
-            "SELECT metadata, code FROM field_values WHERE field = ?", (field,)
+        codes: dict[str, int] = dict(
+            self.connection.execute(
+                "SELECT metadata, code FROM field_values WHERE field = ?", (field,)
+            )
         )
         new = dict.fromkeys(value for value in cell.values if value not in codes)
         highest = max(codes.values())

@@ -21,6 +21,7 @@ from indexes.where import Where
 from indexes.where_sql import Condition, Leaf
 
 Masks = list[NDArray[np.bool_]]
+_HIGHEST = np.iinfo(np.uint16).max
 
 
 def matching(
@@ -74,12 +75,12 @@ def _by_columns(
     first = min((low for low, _ in bounds), default=0) // CHUNK
     last = max((high for _, high in bounds), default=-1) // CHUNK
     codes = {field: read_codes(connection, field, first, last) for field in kept}
-    absent = np.zeros((last - first + 1) * CHUNK, np.uint16)
 
     def allowed(node: Condition) -> NDArray[np.bool_]:
         if isinstance(node, Leaf):
-            assert node.field is not None
-            return spread(_truth(connection, node), codes.get(node.field, absent))
+            if node.field in codes:
+                return spread(_truth(connection, node), codes[node.field])
+            return np.full((last - first + 1) * CHUNK, _is_true_of_absent(connection, node))
         return reduce(
             operator.and_ if node.joint == "AND" else operator.or_, map(allowed, node.parts)
         )
@@ -97,16 +98,28 @@ def _fields(node: Condition) -> set[str | None]:
 def _truth(connection: sqlite3.Connection, leaf: Leaf) -> NDArray[np.bool_]:
     """(codes,) bool: for which codes of its field a leaf is true."""
     (highest,) = connection.execute(
-        "SELECT coalesce(max(code), 0) FROM field_values WHERE field = ?", (leaf.field,)
+        "SELECT max(code) FROM field_values WHERE field = ?", (leaf.field,)
     ).fetchone()
     true = connection.execute(
-        "SELECT d.code FROM (SELECT 0 AS code, ? AS metadata UNION ALL "  # noqa: S608
-        f"SELECT code, metadata FROM field_values WHERE field = ?) AS d WHERE {leaf.sql}",
-        (ABSENT, leaf.field, *leaf.parameters),
-    )
+        # The filter's SQL holds no value and no name: both are bound.
+        f"SELECT d.code FROM field_values AS d WHERE d.field = ? AND {leaf.sql}",  # noqa: S608
+        (leaf.field, *leaf.parameters),
+    ).fetchall()
+    codes = np.array(true, np.int64).ravel()
+    if highest > _HIGHEST or (codes < 0).any():
+        raise ValueError(f"field {leaf.field!r}: expected codes from 0 to {_HIGHEST}")
     truth = np.zeros(highest + 1, np.bool_)
-    truth[np.fromiter((code for (code,) in true), np.int64)] = True
+    truth[codes] = True
     return truth
+
+
+def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
+    """Whether a leaf is true of a document that lacks its field."""
+    rows = connection.execute(
+        f"SELECT {leaf.sql} FROM (SELECT ? AS metadata) AS d",  # noqa: S608
+        (*leaf.parameters, ABSENT),
+    )
+    return bool(rows.fetchone()[0])
 
 
 def _mask(live: LiveSegment, by_id: NDArray[np.bool_], base: int) -> NDArray[np.bool_]:

@@ -11,8 +11,8 @@ tombstones              ids of passages that a live segment still holds but that
 settings                JSON values: encoder, analyser, counters, generation; a checksum over all
 fields                  since format 2, one row a top-level metadata field: whether it is kept as a
                         column of codes
-field_values            since format 2, one row a distinct value of such a field: its code from 1
-                        on, and a JSON object that holds the field alone
+field_values            since format 2, one row a distinct value of such a field: its code, and a
+                        JSON object that holds the field alone; code 0 is {}
 field_codes             since format 2, one row a field and 16,384 passage ids: the codes of their
                         documents' values, and a checksum
 ======================  ============================================================
