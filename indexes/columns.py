@@ -72,15 +72,19 @@ def fields_of(metadata: str) -> dict[str, str]:
 
 
 def cells_of(changes: Iterable[MetadataChange]) -> dict[str, Cells]:
-    """What changes of documents' metadata say of each field; raises as `fields_of`."""
+    """What changes of documents' metadata say of each field that they change.
+
+    Raises:
+        What `fields_of` raises.
+    """
     cells: dict[str, Cells] = {}
     for change in changes:
-        after = fields_of(change.after)
-        lost = dict.fromkeys(fields_of(change.before).keys() - after, ABSENT)
-        for field, value in (after | lost).items():
-            cell = cells.setdefault(field, Cells([], []))
-            cell.passages += change.passages
-            cell.values += [value] * len(change.passages)
+        before, after = fields_of(change.before), fields_of(change.after)
+        for field, value in (dict.fromkeys(before, ABSENT) | after).items():
+            if before.get(field) != value:
+                cell = cells.setdefault(field, Cells([], []))
+                cell.passages += change.passages
+                cell.values += [value] * len(change.passages)
     return cells
 
 

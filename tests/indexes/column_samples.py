@@ -69,7 +69,7 @@ def allowed_by_rows(folder: Path, text: str) -> list[int]:
 
 
 def column(folder: Path, field: str) -> tuple[int | None, list[str], int]:
-    """What is stored of a field: whether it is kept (None: unknown), its values, how many chunks."""
+    """What is stored of a field: whether it is kept (None: unknown), its values, its chunks."""
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         kept = connection.execute("SELECT kept FROM fields WHERE field = ?", (field,)).fetchone()
         values = connection.execute(

@@ -40,13 +40,14 @@ def test_what_is_no_json_object_is_refused(metadata):
         fields_of(metadata)
 
 
-def test_a_field_that_a_change_takes_away_becomes_absent():
+def test_a_change_says_what_it_changes_and_takes_away():
     cells = cells_of(
         [
             MetadataChange([1, 2], "{}", '{"a":1}'),
-            MetadataChange([7], '{"a":1,"b":2}', '{"b":3}'),
+            MetadataChange([7], '{"a":1,"b":2,"c":1}', '{"b":3,"c":1}'),
         ]
     )
+    assert cells.keys() == {"a", "b"}
     assert cells["a"].passages == [1, 2, 7]
     assert cells["a"].values == ['{"a":1}', '{"a":1}', ABSENT]
     assert (cells["b"].passages, cells["b"].values) == ([7], ['{"b":3}'])

@@ -175,6 +175,23 @@ def test_passages_lie_in_several_chunks_and_segments(
         assert allowed(folder, "n > 14") == [16, 17]
 
 
+def test_ids_that_lie_far_apart_are_filtered_by_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_chunks(monkeypatch)
+    folder = make_index(tmp_path / "index", numbered(1))
+    with Writer(folder) as writer:
+        for next_passage in (4 * 64, 4 * 200):
+            writer.set("next_passage", next_passage)
+            commit(writer, *numbered(1, first=next_passage))
+            assert allowed(folder, "n >= 0") == allowed_by_rows(folder, "n >= 0")
+            if next_passage == 4 * 64:
+                with rows_refused():
+                    assert allowed(folder, "n > 0") == [256]
+    with rows_refused(), pytest.raises(AssertionError, match="every document"):
+        allowed(folder, "n > 0")
+
+
 def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: Path) -> None:
     folder = make_index(
         tmp_path / "index",
