@@ -10,6 +10,10 @@ from typing import Any
 
 from indexes.checksum import document_checksum
 
+_METADATA = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
@@ -107,6 +111,4 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
     Raises:
         TypeError, ValueError: a value that JSON does not have, such as NaN.
     """
-    return json.dumps(
-        metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
+    return _METADATA.encode(metadata)
