@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.column_rows import read_codes, stored_metadata
-from indexes.columns import ABSENT, CHUNK, Cells, cells_of, fields_of
+from indexes.columns import CHUNK, Cells, cells_of, fields_of
 from indexes.database import DATABASE_FILE, format_version
 from indexes.document_rows import MetadataChange
 from indexes.schema import COLUMNS_SINCE
@@ -53,9 +53,7 @@ def column_problems(connection: sqlite3.Connection, folder: Path) -> Iterator[st
     yield from _code_problems(connection, database, columns)
     unknown: dict[str, int] = {}
     for documents in stored_metadata(connection):
-        passages, cells = _cells(
-            [MetadataChange(passages, ABSENT, metadata) for _, passages, metadata in documents]
-        )
+        passages, cells = _cells(documents)
         for name, column in columns.items():
             expected = _expected(cells.get(name), column, passages)
             found = _found(connection, name, passages)

@@ -66,7 +66,7 @@ class ColumnRows:
         for table in ("fields", "field_values", "field_codes"):
             self.connection.execute(f"DELETE FROM {table}")  # noqa: S608
         for documents in stored_metadata(self.connection):
-            self.update(MetadataChange(ids, ABSENT, metadata) for _, ids, metadata in documents)
+            self.update(documents)
 
     def drop_unused(self) -> None:
         """Delete the chunks of which no passage is left; the caller is inside a transaction."""
@@ -152,11 +152,11 @@ def read_codes(
     return codes
 
 
-def stored_metadata(connection: sqlite3.Connection) -> Iterator[list[tuple[int, list[int], str]]]:
-    """The metadata of every document, as a stream: for each chunk of passage ids a list of
+def stored_metadata(connection: sqlite3.Connection) -> Iterator[list[MetadataChange]]:
+    """The metadata of every document, as if it were new: for each chunk of passage ids a list.
 
-    a document's row number, those of its passages that lie in the chunk, and its metadata.
-    Chunks and passages ascend.
+    Chunks and passages ascend. A document with passages in two chunks comes in both, each time
+    with the passages of that chunk.
     """
     rows = connection.execute(
         "SELECT p.passage, p.doc, d.metadata FROM passages AS p "
@@ -164,6 +164,6 @@ def stored_metadata(connection: sqlite3.Connection) -> Iterator[list[tuple[int, 
     )
     for _, chunk in groupby(rows, key=lambda row: row[0] // CHUNK):
         yield [
-            (doc, [row[0] for row in passages], metadata)
-            for (doc, metadata), passages in groupby(chunk, key=itemgetter(1, 2))
+            MetadataChange([row[0] for row in passages], ABSENT, metadata)
+            for (_, metadata), passages in groupby(chunk, key=itemgetter(1, 2))
         ]

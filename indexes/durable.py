@@ -86,11 +86,11 @@ def readable(folder: Path) -> Iterator[None]:
     """Values of the wrong kind, in rows that a writer made, mean that the database was altered.
 
     Raises:
-        DamagedIndexError: in place of AttributeError, KeyError, TypeError and ValueError.
+        DamagedIndexError: in place of AttributeError, LookupError, TypeError and ValueError.
     """
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged_database(folder, f"a row is not as it was written ({error})") from error
 
 

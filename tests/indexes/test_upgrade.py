@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import zipfile
 from contextlib import closing
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from column_samples import allowed, allowed_by_rows, column, rows_refused
-from index_samples import in_fork
+from index_samples import DyingConnection, in_fork
 
 import indexes.database
 from indexes.columns import Limits
@@ -95,19 +94,6 @@ def test_a_reader_that_has_it_open_goes_on_with_columns(folder: Path) -> None:
         other = compile_where("year > 1999")
         assert [mask.tolist() for mask in snapshot.allowed(other)] == before
     reader.close()
-
-
-class DyingConnection(sqlite3.Connection):
-    """Ends the process in place of its `dies_at`-th statement."""
-
-    dies_at = 0
-    executed = 0
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        if DyingConnection.executed == DyingConnection.dies_at:
-            os._exit(9)
-        DyingConnection.executed += 1
-        return super().execute(*arguments)
 
 
 def test_an_upgrade_cut_short_at_any_statement_leaves_format_1(
