@@ -16,11 +16,11 @@ from indexes.database import (
     open_reader,
     transaction,
 )
-from indexes.durable import fsync_path, fsync_tree, storage_errors
+from indexes.durable import fsync_path, fsync_tree, readable, storage_errors
 from indexes.errors import ConfigError, DamagedIndexError
 from indexes.segment import MANIFEST_FILE, read_manifest, segment_folder
 from indexes.settings import read_setting
-from indexes.snapshot import identity, readable
+from indexes.snapshot import identity
 from indexes.verify import verify
 
 # Told what comes and of how many steps; what it returns is told how many more are done.

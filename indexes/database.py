@@ -1,17 +1,7 @@
-"""The SQLite file of an index: schema, format version, connections.
+"""The SQLite file of an index: format version, connections.
 
-`index.sqlite` is the single source of truth: what it does not name does not exist.
-
-======================  ============================================================
-documents               one row a document: the user's id, title, text, metadata (a JSON
-                        object), a hash of title and text, and a
-                        checksum over the row and its passages
-passages                one row a passage: its stable int64 id and which characters of its
-                        document it covers
-segments                the live segments, each with the SHA-256 of its manifest
-tombstones              ids of passages that a live segment still holds but that are deleted
-settings                JSON values: encoder, analyser, counters, generation; a checksum over all
-======================  ============================================================
+`index.sqlite` is the single source of truth: what it does not name does not exist. Its
+tables are in `indexes.schema`.
 """
 
 from __future__ import annotations
@@ -25,39 +15,14 @@ from typing import Any
 
 from indexes.durable import damaged_database, storage_errors
 from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError
+from indexes.schema import TABLES
 from indexes.settings import check_settings, write_setting
 
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
 LOCK_FILE = "writer.lock"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _APPLICATION_ID = 0x52545256  # "RTRV"
-
-_SCHEMA = """
-CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents (
-    doc INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    title TEXT,
-    text TEXT NOT NULL,
-    metadata TEXT NOT NULL,
-    hash BLOB NOT NULL,
-    checksum BLOB NOT NULL
-);
-CREATE TABLE passages (
-    passage INTEGER PRIMARY KEY,
-    doc INTEGER NOT NULL REFERENCES documents (doc) ON DELETE CASCADE,
-    start INTEGER NOT NULL,
-    stop INTEGER NOT NULL
-);
-CREATE INDEX passages_by_document ON passages (doc);
-CREATE TABLE segments (
-    segment INTEGER PRIMARY KEY,
-    passages INTEGER NOT NULL,
-    manifest TEXT NOT NULL
-);
-CREATE TABLE tombstones (passage INTEGER PRIMARY KEY);
-"""
 
 
 def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -77,7 +42,7 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             with transaction(connection):
-                for statement in _SCHEMA.split(";"):
+                for statement in TABLES:
                     connection.execute(statement)
                 for key, value in {"generation": 0, "next_passage": 1, "next_segment": 1}.items():
                     write_setting(connection, key, value)
@@ -184,6 +149,12 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         raise
 
 
+def format_version(connection: sqlite3.Connection) -> int:
+    """The format of an index, as the transaction of `connection` sees it, if it is inside one."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
 def _connect(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
     connection.execute("PRAGMA foreign_keys=ON")
@@ -257,7 +228,7 @@ def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = format_version(connection)
     if version > FORMAT_VERSION:
         connection.close()
         raise FormatVersionError(

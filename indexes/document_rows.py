@@ -10,6 +10,10 @@ from typing import Any
 
 from indexes.checksum import document_checksum
 
+_METADATA = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
@@ -30,16 +34,31 @@ class NewDocument:
     spans: Sequence[tuple[int, int]]
 
 
-def insert_document(connection: sqlite3.Connection, document: NewDocument, passage: int) -> int:
-    """Store a document, its passages numbered from `passage` on; returns its row's number."""
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """What a document's metadata was and is.
+
+    Attributes:
+        passages: ids of all its passages, or of some of them.
+        before, after: JSON objects as `metadata_json` writes them; before is {} for a new one.
+    """
+
+    passages: Sequence[int]
+    before: str
+    after: str
+
+
+def insert_document(
+    connection: sqlite3.Connection, document: NewDocument, passage: int
+) -> tuple[int, MetadataChange]:
+    """Store a document, its passages numbered from `passage` on.
+
+    Returns:
+        Its row's number, and the metadata that it brings.
+    """
     passages = [(passage + i, *span) for i, span in enumerate(document.spans)]
-    row = (
-        document.id,
-        document.title,
-        document.text,
-        metadata_json(document.metadata),
-        document.hash,
-    )
+    metadata = metadata_json(document.metadata)
+    row = (document.id, document.title, document.text, metadata, document.hash)
     cursor = connection.execute(
         "INSERT INTO documents (id, title, text, metadata, hash, checksum) "
         "VALUES (?, ?, ?, ?, ?, ?)",
@@ -51,17 +70,19 @@ def insert_document(connection: sqlite3.Connection, document: NewDocument, passa
         "INSERT INTO passages VALUES (?, ?, ?, ?)",
         [(id_, doc, start, stop) for id_, start, stop in passages],
     )
-    return doc
+    return doc, MetadataChange([id_ for id_, *_ in passages], "{}", metadata)
 
 
-def replace_metadata(connection: sqlite3.Connection, id_: str, metadata: str) -> None:
-    """Give a stored document other metadata; an id that is not stored is passed over."""
+def replace_metadata(
+    connection: sqlite3.Connection, id_: str, metadata: str
+) -> MetadataChange | None:
+    """Give a stored document other metadata; None for an id that is not stored."""
     row = connection.execute(
-        "SELECT doc, title, text, hash FROM documents WHERE id = ?", (id_,)
+        "SELECT doc, title, text, metadata, hash FROM documents WHERE id = ?", (id_,)
     ).fetchone()
     if row is None:
-        return
-    doc, title, text, content_hash = row
+        return None
+    doc, title, text, before, content_hash = row
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
     ).fetchall()
@@ -70,6 +91,7 @@ def replace_metadata(connection: sqlite3.Connection, id_: str, metadata: str) ->
         "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?",
         (metadata, checksum, doc),
     )
+    return MetadataChange([passage for passage, *_ in passages], before, metadata)
 
 
 def bury(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
@@ -89,6 +111,4 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
     Raises:
         TypeError, ValueError: a value that JSON does not have, such as NaN.
     """
-    return json.dumps(
-        metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
+    return _METADATA.encode(metadata)

@@ -81,6 +81,19 @@ def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
     )
 
 
+@contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """Values of the wrong kind, in rows that a writer made, mean that the database was altered.
+
+    Raises:
+        DamagedIndexError: in place of AttributeError, LookupError, TypeError and ValueError.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise damaged_database(folder, f"a row is not as it was written ({error})") from error
+
+
 def _is_full(folder: Path) -> bool:
     try:
         return shutil.disk_usage(folder).free < _LEAST_FREE

@@ -49,7 +49,7 @@ def live_segments(
     )
     segments = [(opened or {}).get(one) or open_segment(folder, *one) for one in named]
     # A merged segment has a higher number than newer passages may have.
-    segments.sort(key=lambda segment: _ends(segment)[0])
+    segments.sort(key=lambda segment: ends(segment)[0])
     return tuple(_live(segment, tombstones) for segment in segments)
 
 
@@ -63,7 +63,7 @@ def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.b
 
 
 def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
-    first, last = _ends(segment)
+    first, last = ends(segment)
     low, high = np.searchsorted(tombstones, [first, last + 1])
     alive = None
     if low < high:
@@ -75,7 +75,7 @@ def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
     return LiveSegment(postings=segment.postings, alive=alive, segment=segment)
 
 
-def _ends(segment: Segment) -> tuple[int, int]:
+def ends(segment: Segment) -> tuple[int, int]:
     """The first and the last id of a segment; -1 twice where it is empty."""
     if not len(segment.ids):
         return -1, -1

@@ -207,6 +207,23 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     )
 
 
+def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
+    """Remove what else than the folders of the segments `named` lies in `segments/`, files apart.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    live = {f"{number:06d}" for number in named}
+    folder = index / SEGMENTS_FOLDER
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.is_symlink():
+                # Nobody's segment, and not ours to follow.
+                path.unlink()
+            elif path.name not in live and path.is_dir():
+                shutil.rmtree(path)
+
+
 def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
     """Read and check a segment's manifest.
 

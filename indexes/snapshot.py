@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from indexes.bm25 import CorpusStatistics
 from indexes.checksum import document_checksum
-from indexes.database import DATABASE_FILE, open_reader, transaction
-from indexes.durable import damaged_database, storage_errors
+from indexes.database import DATABASE_FILE, format_version, open_reader, transaction
+from indexes.durable import damaged_database, readable, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
+from indexes.filter_masks import matching
 from indexes.live import LiveSegment, contained, live_segments
 from indexes.segment import Segment
 from indexes.settings import check_settings, read_setting
@@ -96,28 +97,18 @@ class Snapshot:
         """For each segment, (n,) bool: which live passages belong to documents that match.
 
         The masks of the last filters are remembered; they cannot be written to.
+
+        Raises:
+            DamagedIndexError: what a filter reads is not as it was written.
         """
         # 1, 1.0 and True are equal, but not to a filter.
         key = (where.sql, where.parameters, *map(type, where.parameters))
         masks = self._allowed.pop(key, None)
         if masks is None:
-            masks = self._matching(where)
+            masks = matching(self._connection, self._folder, self.segments, where)
             while len(self._allowed) >= _FILTERS:
                 del self._allowed[next(iter(self._allowed))]
         self._allowed[key] = masks
-        return masks
-
-    def _matching(self, where: Where) -> list[NDArray[np.bool_]]:
-        rows = self._connection.execute(
-            # The filter's SQL holds no value and no name: both are bound.
-            "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "  # noqa: S608
-            f"WHERE {where.sql}",
-            where.parameters,
-        )
-        found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
-        masks = [contained(live.segment.all_ids(), found) for live in self.segments]
-        for mask in masks:
-            mask.flags.writeable = False
         return masks
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
@@ -222,6 +213,11 @@ class Snapshot:
         if document_checksum(id_, title, text, metadata, content_hash, passages) != checksum:
             raise ValueError(f"the document {id_!r} was altered")
         return passages
+
+    @property
+    def format_version(self) -> int:
+        """The format of the index."""
+        return format_version(self._connection)
 
     def count_documents(self) -> int:
         """How many documents the snapshot holds."""
@@ -339,19 +335,6 @@ def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
         if before == identity(folder):
             return connection, before
         connection.close()
-
-
-@contextmanager
-def readable(folder: Path) -> Iterator[None]:
-    """Values of the wrong kind, in rows that a writer made, mean that the database was altered.
-
-    Raises:
-        DamagedIndexError: in place of AttributeError, KeyError, TypeError and ValueError.
-    """
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise damaged_database(folder, f"a row is not as it was written ({error})") from error
 
 
 def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[int, T]:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.checksum import document_checksum
+from indexes.column_check import column_problems
 from indexes.database import DATABASE_FILE, open_reader, transaction
-from indexes.durable import storage_errors
+from indexes.durable import readable, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.live import contained
 from indexes.mapping import file_facts
@@ -24,15 +25,15 @@ from indexes.segment import (
 )
 from indexes.segment_sums import SegmentSums
 from indexes.settings import check_settings, read_setting
-from indexes.snapshot import identity, readable
+from indexes.snapshot import identity
 
 
 def verify(folder: Path) -> list[str]:
     """Read everything an index holds and say what is wrong.
 
     Checked are the database itself, size and SHA-256 of every file of every segment, and that
-    documents, passages, segments and tombstones agree. Safe while a writer works: one commit is
-    checked as a whole.
+    documents, columns, passages, segments and tombstones agree. Safe while a writer works: one
+    commit is checked as a whole.
 
     Returns:
         One line for each problem, naming the file; empty if the index is sound.
@@ -91,6 +92,7 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         yield f"{database}: {orphans} documents have no passage"
     for id_ in _altered_documents(connection):
         yield f"{database}: the document {id_!r} was altered (its checksum differs)"
+    yield from column_problems(connection, folder)
     stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
     dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
     kept = [np.empty(0, np.int64)]

@@ -47,9 +47,9 @@ No part of the filter enters the SQL text: names and values are bound parameters
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from indexes.where_sql import Condition, Field, Sql, equals, join
 from indexes.where_tokens import Token, Value, error_at, point_at, tokens
 
 __all__ = ["Where", "compile_where", "point_at"]
@@ -64,7 +64,7 @@ MAX_PATTERN = 10_000  # characters; SQLite refuses LIKE patterns over 50,000 byt
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!="}
 _OPERATORS |= {order: order for order in ("<", "<=", ">", ">=")}
-_COLUMNS = {"id": "d.id", "title": "d.title"}
+_OWN = {"id": "d.id", "title": "d.title"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,12 @@ class Where:
         sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `d`
             with columns `id` TEXT, `title` TEXT or NULL and `metadata` TEXT (a JSON object).
         parameters: the values of its `?` marks, in order.
+        tree: the same, in parts that each look at one field.
     """
 
     sql: str
     parameters: tuple[Value, ...]
+    tree: Condition
 
 
 def compile_where(text: str) -> Where:
@@ -89,80 +91,6 @@ def compile_where(text: str) -> Where:
             message is one line with the 1-based character, `position` is that character from 0.
     """
     return _Parser(text).parse()
-
-
-@dataclass(frozen=True, slots=True)
-class _Sql:
-    """`joint` is the outermost 'AND' or 'OR' if any; `stack` what parsing takes beyond a leaf."""
-
-    text: str
-    parameters: tuple[Value, ...]
-    joint: str = ""
-    stack: int = 0
-
-
-def _join(joint: str, parts: list[_Sql]) -> _Sql:
-    if len(parts) == 1:
-        return parts[0]
-    if joint == "AND":
-        parts = [
-            _Sql(f"({p.text})", p.parameters, "", p.stack + 1) if p.joint == "OR" else p
-            for p in parts
-        ]
-    # What stands first is parsed on the emptiest stack, so the deepest part goes there.
-    parts = sorted(parts, key=lambda part: -part.stack)
-    return _Sql(
-        f" {joint} ".join(part.text for part in parts),
-        tuple(value for part in parts for value in part.parameters),
-        joint,
-        max(part.stack + (2 if i else 0) for i, part in enumerate(parts)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """Where a comparison finds its value; `value` and `type` are SQL without user text."""
-
-    names: tuple[str, ...]
-    column: str | None
-
-    @property
-    def value(self) -> str:
-        return self.column or f"f{len(self.names) - 1}.value"
-
-    @property
-    def type(self) -> str:
-        return "'text'" if self.column else f"f{len(self.names) - 1}.type"
-
-    def passes(self, test: str, parameters: Sequence[Value], negated: bool) -> _Sql:
-        """The field is present and passes `test` (or not so, if negated): never NULL."""
-        if self.column:
-            sql = f"({self.column} IS NOT NULL AND {test})"
-        else:
-            # json_each compares unescaped keys; in many releases of SQLite json_extract compares
-            # keys as the JSON text spells them, and misses names with an accent or a quote.
-            tables = ["json_each(d.metadata) AS f0"]
-            for i in range(1, len(self.names)):
-                inside = f"CASE f{i - 1}.type WHEN 'object' THEN f{i - 1}.value ELSE '{{}}' END"
-                tables.append(f"json_each({inside}) AS f{i}")
-            keys = " AND ".join(f"f{i}.key = ?" for i in range(len(self.names)))
-            keys += f" AND {self.type} <> 'null'"
-            sql = f"EXISTS (SELECT 1 FROM {', '.join(tables)} WHERE {keys} AND {test})"  # noqa: S608
-            parameters = (*self.names, *parameters)
-        return _Sql(f"NOT {sql}" if negated else sql, tuple(parameters))
-
-
-def _equals(value: str, kind: str, literals: Sequence[Token]) -> tuple[str, list[Value]]:
-    """SQL for "`value` of JSON type `kind` equals one of the literals", with its parameters."""
-    tests: list[str] = []
-    parameters: list[Value] = []
-    for literal, types in (("number", "'integer', 'real'"), ("string", "'text'")):
-        if values := [token.value for token in literals if token.kind == literal]:
-            marks = ", ".join("?" * len(values))
-            tests.append(f"{kind} IN ({types}) AND {value} IN ({marks})")
-            parameters += values
-    tests += [f"{kind} = '{k}'" for k in ("true", "false") if any(t.kind == k for t in literals)]
-    return f"({' OR '.join(tests)})", parameters
 
 
 class _Parser:
@@ -176,7 +104,7 @@ class _Parser:
     def parse(self) -> Where:
         sql = self._or(negated=False)
         self._expect("'and', 'or' or the end of the filter", "end")
-        return Where(f"({sql.text})", sql.parameters)
+        return Where(f"({sql.text})", sql.parameters, sql.tree)
 
     def _accept(self, *kinds: str) -> Token | None:
         if (token := self._token).kind not in kinds:
@@ -189,19 +117,19 @@ class _Parser:
             return token
         raise error_at(self._token.position, expected, str(self._token))
 
-    def _or(self, negated: bool) -> _Sql:
+    def _or(self, negated: bool) -> Sql:
         parts = [self._and(negated)]
         while self._accept("or"):
             parts.append(self._and(negated))
-        return _join("AND" if negated else "OR", parts)
+        return join("AND" if negated else "OR", parts)
 
-    def _and(self, negated: bool) -> _Sql:
+    def _and(self, negated: bool) -> Sql:
         parts = [self._term(negated)]
         while self._accept("and"):
             parts.append(self._term(negated))
-        return _join("OR" if negated else "AND", parts)
+        return join("OR" if negated else "AND", parts)
 
-    def _term(self, negated: bool) -> _Sql:
+    def _term(self, negated: bool) -> Sql:
         while self._accept("not"):
             negated = not negated
         opening = self._accept("(")
@@ -215,7 +143,7 @@ class _Parser:
         self._nesting -= 1
         return inner
 
-    def _comparison(self, negated: bool) -> _Sql:
+    def _comparison(self, negated: bool) -> Sql:
         self._comparisons += 1
         if self._comparisons > MAX_COMPARISONS:
             limit = f"at most {MAX_COMPARISONS} comparisons (x in (a, b) takes many values)"
@@ -243,7 +171,7 @@ class _Parser:
                 literal = self._literal()
                 if literal.kind == "null":
                     return field.passes("1", (), negated)
-                test, values = _equals(field.value, field.type, [literal])
+                test, values = equals(field.value, field.type, [literal])
                 return field.passes(f"NOT {test}", values, negated)
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
@@ -251,19 +179,19 @@ class _Parser:
                 test = f"({field.type} IN ({types}) AND {field.value} {order} ?)"
                 return field.passes(test, (literal.value,), negated)
 
-    def _among(self, field: _Field, literals: list[Token], negated: bool) -> _Sql:
+    def _among(self, field: Field, literals: list[Token], negated: bool) -> Sql:
         values = [token for token in literals if token.kind != "null"]
         parts = []
         if values:
-            parts.append(field.passes(*_equals(field.value, field.type, values), negated))
+            parts.append(field.passes(*equals(field.value, field.type, values), negated))
         if len(values) < len(literals):
             parts.append(field.passes("1", (), not negated))
-        return _join("AND" if negated else "OR", parts)
+        return join("AND" if negated else "OR", parts)
 
-    def _contains(self, field: _Field, negated: bool) -> _Sql:
+    def _contains(self, field: Field, negated: bool) -> Sql:
         expected = "a string, a number, true or false after 'contains'"
         literal = self._expect(expected, "string", "number", "true", "false")
-        test, parameters = _equals("e.value", "e.type", [literal])
+        test, parameters = equals("e.value", "e.type", [literal])
         array = f"CASE {field.type} WHEN 'array' THEN {field.value} ELSE '[]' END"
         test = f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test})"  # noqa: S608
         if literal.kind == "string":
@@ -271,7 +199,7 @@ class _Parser:
             parameters.append(literal.value)
         return field.passes(test, parameters, negated)
 
-    def _field(self) -> _Field:
+    def _field(self) -> Field:
         expected = "a field name (in backquotes unless it is a plain word)"
         first = self._expect(expected, "name", "`name`")
         names = [str(first.value)]
@@ -280,7 +208,7 @@ class _Parser:
             if len(names) > MAX_PATH:
                 raise error_at(first.position, f"at most {MAX_PATH} names in a path", "more")
         plain = first.kind == "name" and len(names) == 1
-        return _Field(tuple(names), _COLUMNS.get(names[0]) if plain else None)
+        return Field(tuple(names), _OWN.get(names[0]) if plain else None)
 
     def _literal(self) -> Token:
         expected = "a value (a string in quotes, a number, true, false or null)"

@@ -7,7 +7,6 @@ leaves at most a segment folder that nothing names; the next writer removes it.
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.column_rows import ColumnRows
+from indexes.columns import LIMITS, Limits
 from indexes.database import (
-    SEGMENTS_FOLDER,
     create_database,
     is_index,
     open_writer,
@@ -38,9 +38,10 @@ from indexes.live import LiveSegment, live_segments
 from indexes.lock import WriterLock
 from indexes.merging import merge_segments
 from indexes.replacement import recover_replacement
-from indexes.segment import segment_folder, write_segment
+from indexes.segment import remove_unnamed_segments, segment_folder, write_segment
 from indexes.segment_structure import StructureSettings
 from indexes.settings import read_setting, write_setting
+from indexes.upgrade import upgrade
 from indexes.where import Where
 
 
@@ -59,16 +60,23 @@ class Writer:
         folder: the index folder.
         create: settings (JSON values) to create the index with if there is none yet; with None
             the index must exist.
+        columns: which metadata is kept as columns.
+
+    An index of an earlier format is brought up to this one (`indexes.upgrade`).
 
     Raises on entry:
         IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
     """
 
-    def __init__(self, folder: Path, create: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, create: Mapping[str, Any] | None = None, columns: Limits = LIMITS
+    ) -> None:
         self.folder = folder
+        self._limits = columns
         self._create = create
         self._stack = ExitStack()
         self._connection: sqlite3.Connection
+        self._columns: ColumnRows
 
     def __enter__(self) -> Writer:
         with ExitStack() as stack:
@@ -82,6 +90,8 @@ class Writer:
                 create_database(self.folder, self._create)
             self._connection = open_writer(self.folder)
             stack.callback(self._connection.close)
+            upgrade(self._connection, self.folder, self._limits)
+            self._columns = ColumnRows(self._connection, self.folder, self._limits)
             with storage_errors(self.folder):
                 self._remove_orphans()
             self._connection.execute(
@@ -156,12 +166,17 @@ class Writer:
         with storage_errors(self.folder), transaction(self._connection):
             bury(self._connection, [document.id for document in documents])
             passage = first
+            changes = []
             for document in documents:
-                doc = insert_document(self._connection, document, passage)
+                doc, new = insert_document(self._connection, document, passage)
                 self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
                 passage += len(document.spans)
+                changes.append(new)
             for id_, value in (metadata or {}).items():
-                replace_metadata(self._connection, id_, metadata_json(value))
+                change = replace_metadata(self._connection, id_, metadata_json(value))
+                if change is not None:
+                    changes.append(change)
+            self._columns.update(changes)
             if manifest_hash is not None:
                 self._name_segment(number, passages, manifest_hash)
             write_setting(self._connection, "next_passage", passage)
@@ -248,6 +263,7 @@ class Writer:
                     "DELETE FROM tombstones WHERE passage = ?",
                     [(passage,) for passages in gone for passage in passages.tolist()],
                 )
+                self._columns.drop_unused()
                 if made is not None:
                     self._name_segment(number, *made)
                 if structures is not None:
@@ -256,12 +272,15 @@ class Writer:
             self._remove_orphans()
 
     def vacuum(self) -> None:
-        """Give the space that deleted rows took back to the system.
+        """Make the columns of metadata anew, and give the space of deleted rows back to the system.
 
         Raises:
             StorageError: the disk is full: for a while a second copy of the database is needed.
+            DamagedIndexError: a document's metadata is no JSON object.
         """
         with storage_errors(self.folder):
+            with transaction(self._connection):
+                self._columns.rebuild()
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
@@ -275,12 +294,5 @@ class Writer:
         write_setting(self._connection, "generation", int(self.setting("generation")) + 1)
 
     def _remove_orphans(self) -> None:
-        live = {f"{row[0]:06d}" for row in self._connection.execute("SELECT segment FROM segments")}
-        folder = self.folder / SEGMENTS_FOLDER
-        if folder.is_dir():
-            for path in folder.iterdir():
-                if path.is_symlink():
-                    # Nobody's segment, and not ours to follow.
-                    path.unlink()
-                elif path.name not in live and path.is_dir():
-                    shutil.rmtree(path)
+        rows = self._connection.execute("SELECT segment FROM segments")
+        remove_unnamed_segments(self.folder, [number for (number,) in rows])

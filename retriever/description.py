@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from indexes.database import FORMAT_VERSION
 from indexes.segment import Segment
 from indexes.segment_structure import StructureSettings
 from indexes.snapshot import Snapshot
@@ -38,7 +37,7 @@ def describe(
     """
     return {
         "folder": str(folder.absolute()),
-        "format_version": FORMAT_VERSION,
+        "format_version": snapshot.format_version,
         "created": snapshot.setting("created"),
         "generation": snapshot.generation,
         "documents": snapshot.count_documents(),

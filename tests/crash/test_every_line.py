@@ -37,7 +37,7 @@ SWEPT = {
 STORAGE = (
     *("database.py", "durable.py", "lock.py", "recreation.py", "replacement.py", "segment.py"),
     *("writer.py", "document_rows.py", "live.py", "maintenance.py", "merging.py"),
-    *("postings_merge.py", "growing_array.py", "indexes/settings.py"),
+    *("postings_merge.py", "growing_array.py", "indexes/settings.py", "column_rows.py"),
 )
 
 

@@ -1,8 +1,8 @@
 """A byte changed anywhere in an index: found by `verify`, and never a crash.
 
-A query gives the same answer or names the file. Rows of documents that are not shown are not
-checked by a query, though a filter reads them: there it may answer otherwise. `verify` finds it all
-the same.
+A query gives the same answer or names the file. Values of columns, and rows of documents that are
+not shown, are not checked by a query, though a filter reads them: there it may answer otherwise.
+`verify` finds it all the same.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import zlib
@@ -146,6 +147,19 @@ def in_fork(action: Callable[[], None]) -> int:
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class DyingConnection(sqlite3.Connection):
+    """Ends the process in place of its `dies_at`-th statement."""
+
+    dies_at = 0
+    executed = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        if DyingConnection.executed == DyingConnection.dies_at:
+            os._exit(9)
+        DyingConnection.executed += 1
+        return super().execute(*arguments)
 
 
 def flip(path: Path, position: int) -> None:

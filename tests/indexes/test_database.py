@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_samples import SETTINGS, commit, document, in_child, in_fork, make_index, texts
+from index_samples import (
+    SETTINGS,
+    DyingConnection,
+    commit,
+    document,
+    in_child,
+    in_fork,
+    make_index,
+    texts,
+)
 
 import indexes.database
 from indexes.database import (
@@ -153,19 +162,6 @@ def test_a_newer_format_is_refused_with_both_versions(index: Path) -> None:
         assert "pip install -U" in message
     with pytest.raises(FormatVersionError), Writer(index, create=SETTINGS):
         pass
-
-
-class DyingConnection(sqlite3.Connection):
-    """Ends the process in place of its `dies_at`-th statement."""
-
-    dies_at = 0
-    executed = 0
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        if DyingConnection.executed == DyingConnection.dies_at:
-            os._exit(9)
-        DyingConnection.executed += 1
-        return super().execute(*arguments)
 
 
 def test_a_creation_cut_short_at_any_statement_is_done_again(

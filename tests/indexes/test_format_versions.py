@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from indexes.backup import snapshot_index
+from indexes.database import FORMAT_VERSION
 from indexes.segment_structure import StructureSettings
 from indexes.verify import verify
 from retriever import Document, Index, SearchSettings
@@ -95,13 +96,14 @@ def test_a_snapshot_of_it_answers_as_it_did(folder: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("command", ["query", "delete", "verify", "compact", "info"])
 def test_a_newer_format_is_refused_in_one_line(folder: Path, retriever: Any, command: str) -> None:
-    set_version(folder, 2)
+    set_version(folder, FORMAT_VERSION + 1)
     before = (folder / "index.sqlite").read_bytes()
     words = ["any"] if command in ("query", "delete") else []
     outcome = retriever(command, *words, "-i", folder)
     assert outcome.code == 2
     (line,) = outcome.err.splitlines()
-    assert "the index has format version 2, this release reads up to 1" in line
+    newer = f"the index has format version {FORMAT_VERSION + 1}, this release"
+    assert f"{newer} reads up to {FORMAT_VERSION}" in line
     assert "upgrade" in line
     assert (folder / "index.sqlite").read_bytes() == before
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from where_reference import DOCUMENTS, FILTERS, KEYWORDS, evaluate, quoted, rend
 
 from indexes.errors import FilterError
 from indexes.where import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, compile_where, point_at
+from indexes.where_sql import Condition, Joint, Leaf
 
 
 def matching(documents: list[dict[str, Any]], text: str) -> list[str]:
@@ -51,6 +53,52 @@ def test_compiled_sql_agrees_with_an_independent_evaluator(node, documents, rng)
     text = render(node, rng)
     expected = [each["id"] for each in documents if evaluate(node, each)]
     assert matching(documents, text) == expected, text
+
+
+def by_fields(node: Condition, document: dict[str, Any]) -> bool:
+    """The condition, each leaf evaluated where there is nothing but its own field."""
+    if isinstance(node, Joint):
+        assert len(node.parts) > 1
+        parts = [by_fields(part, document) for part in node.parts]
+        return all(parts) if node.joint == "AND" else any(parts)
+    metadata = document["metadata"]
+    if node.field is None:
+        alone = {**document, "metadata": {}}
+    else:
+        found = {node.field: metadata[node.field]} if node.field in metadata else {}
+        alone = {"id": "", "title": None, "metadata": found}
+    with closing(sqlite3.connect(":memory:")) as connection:
+        row = connection.execute(
+            f"SELECT {node.sql} FROM (SELECT ? AS id, ? AS title, ? AS metadata) AS d",
+            (*node.parameters, alone["id"], alone["title"], json.dumps(alone["metadata"])),
+        ).fetchone()
+    assert row[0] in (0, 1)
+    return bool(row[0])
+
+
+@settings(max_examples=200, deadline=None)
+@given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
+def test_the_leaves_of_a_filter_each_look_at_one_field(node, documents, rng):
+    where = compile_where(render(node, rng))
+    for each in documents:
+        assert by_fields(where.tree, each) == evaluate(node, each), where
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("a = 1", ["a"]),
+        ("a = 1 and not a.b = 2 or a exists", ["a"]),
+        ("a = 1 and b = 2 and a != 3", ["a", "b"]),
+        ("a.b = 1 or not (b.a = 2 and b = 1)", ["a", "b"]),
+        ("id = 'x' and `id` = 1 and title = 'y'", [None, "id"]),
+        ("a in (1, null)", ["a"]),
+    ],
+)
+def test_comparisons_of_one_field_side_by_side_are_one_leaf(text, fields):
+    tree = compile_where(text).tree
+    leaves = [tree] if isinstance(tree, Leaf) else tree.parts
+    assert [leaf.field for leaf in leaves] == fields
 
 
 # ---- what each operator means --------------------------------------------------------------------

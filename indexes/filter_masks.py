@@ -1,0 +1,137 @@
+"""Which live passages a filter allows: by columns where all its fields have one, else by rows."""
+
+from __future__ import annotations
+
+import operator
+import sqlite3
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.column_rows import known_fields, read_codes
+from indexes.columns import ABSENT, CHUNK, spread
+from indexes.database import format_version
+from indexes.durable import readable
+from indexes.live import LiveSegment, contained, ends
+from indexes.schema import COLUMNS_SINCE
+from indexes.where import Where
+from indexes.where_sql import Condition, Leaf
+
+Masks = list[NDArray[np.bool_]]
+# By columns a passage id costs much less than a document by rows; but not nothing where it is gone.
+_SPARSE = 64
+_HIGHEST = np.iinfo(np.uint16).max
+
+
+def matching(
+    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment], where: Where
+) -> Masks:
+    """For each segment, (n,) bool, read-only: which live passages' documents match.
+
+    Args:
+        connection: inside the transaction that sees these segments.
+        folder: of the index.
+        segments: all live ones.
+        where: the filter.
+
+    Raises:
+        DamagedIndexError: what is read of the columns or segments is not as it was written.
+    """
+    with readable(folder):
+        masks = _by_columns(connection, segments, where.tree)
+    if masks is None:
+        masks = _by_rows(connection, segments, where)
+    for mask in masks:
+        mask.flags.writeable = False
+    return masks
+
+
+def _by_rows(
+    connection: sqlite3.Connection, segments: Sequence[LiveSegment], where: Where
+) -> Masks:
+    """Evaluate the filter for every document."""
+    rows = connection.execute(
+        # The filter's SQL holds no value and no name: both are bound.
+        "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "  # noqa: S608
+        f"WHERE {where.sql}",
+        where.parameters,
+    )
+    found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
+    return [contained(live.segment.all_ids(), found) for live in segments]
+
+
+def _by_columns(
+    connection: sqlite3.Connection, segments: Sequence[LiveSegment], tree: Condition
+) -> Masks | None:
+    """Evaluate the filter for every distinct value; None where it is to be done by rows."""
+    fields = _fields(tree)
+    if format_version(connection) < COLUMNS_SINCE or None in fields:
+        return None
+    kept = known_fields(connection, [field for field in fields if field is not None])
+    if not all(kept.values()):
+        return None
+    bounds = [ends(live.segment) for live in segments if len(live.segment.ids)]
+    first = min((low for low, _ in bounds), default=0) // CHUNK
+    last = max((high for _, high in bounds), default=-1) // CHUNK
+    passages = sum(len(live.segment.ids) for live in segments)
+    if last - first > _SPARSE * (1 + passages // CHUNK):
+        return None
+    codes = {field: read_codes(connection, field, first, last) for field in kept}
+
+    def allowed(node: Condition) -> NDArray[np.bool_]:
+        if isinstance(node, Leaf):
+            if node.field in codes:
+                return spread(_truth(connection, node), codes[node.field])
+            return np.full((last - first + 1) * CHUNK, _is_true_of_absent(connection, node))
+        return reduce(
+            operator.and_ if node.joint == "AND" else operator.or_, map(allowed, node.parts)
+        )
+
+    by_id = allowed(tree)
+    return [_mask(live, by_id, first * CHUNK) for live in segments]
+
+
+def _fields(node: Condition) -> set[str | None]:
+    if isinstance(node, Leaf):
+        return {node.field}
+    return set().union(*map(_fields, node.parts))
+
+
+def _truth(connection: sqlite3.Connection, leaf: Leaf) -> NDArray[np.bool_]:
+    """(codes,) bool: for which codes of its field a leaf is true."""
+    (highest,) = connection.execute(
+        "SELECT max(code) FROM field_values WHERE field = ?", (leaf.field,)
+    ).fetchone()
+    true = connection.execute(
+        # The filter's SQL holds no value and no name: both are bound.
+        f"SELECT d.code FROM field_values AS d WHERE d.field = ? AND {leaf.sql}",  # noqa: S608
+        (leaf.field, *leaf.parameters),
+    ).fetchall()
+    codes = np.array(true, np.int64).ravel()
+    if highest > _HIGHEST or (codes < 0).any():
+        raise ValueError(f"field {leaf.field!r}: expected codes from 0 to {_HIGHEST}")
+    truth = np.zeros(highest + 1, np.bool_)
+    truth[codes] = True
+    return truth
+
+
+def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
+    """Whether a leaf is true of a document that lacks its field."""
+    rows = connection.execute(
+        f"SELECT {leaf.sql} FROM (SELECT ? AS metadata) AS d",  # noqa: S608
+        (*leaf.parameters, ABSENT),
+    )
+    return bool(rows.fetchone()[0])
+
+
+def _mask(live: LiveSegment, by_id: NDArray[np.bool_], base: int) -> NDArray[np.bool_]:
+    """(n,) bool: the live passages of a segment that `by_id`, from passage id `base` on, allows."""
+    first, last = ends(live.segment)
+    if last - first + 1 == len(live.segment.ids):
+        mask = by_id[first - base : last - base + 1]
+    else:
+        mask = by_id[live.segment.all_ids() - base]
+    return mask if live.alive is None else mask & live.alive
