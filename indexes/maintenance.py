@@ -74,7 +74,7 @@ def rebuild(writer: Writer, structures: StructureSettings) -> int:
 
 
 def compact(writer: Writer) -> int:
-    """Make all segments one, drop what is deleted, and give space back to the system.
+    """Make all segments one, drop what is deleted, renew the columns, and give space back.
 
     A single segment is made anew, too, where it is as a commit left it and is to have a structure.
 
