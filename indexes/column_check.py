@@ -74,13 +74,18 @@ def _value_problems(
     connection: sqlite3.Connection, database: Path, columns: dict[str, _Column]
 ) -> Iterator[str]:
     """What is wrong with the values alone; fills in their codes."""
-    rows = connection.execute("SELECT field, code, metadata FROM field_values ORDER BY field, code")
-    for name, code, metadata in rows:
+    rows = connection.execute(
+        "SELECT field, code, metadata, CASE WHEN code = 0 THEN type = 'null' AND value IS NULL "
+        "WHEN json_valid(metadata) THEN EXISTS (SELECT 1 FROM json_each(v.metadata) AS j "
+        "WHERE j.type = v.type AND j.value IS v.value) ELSE 0 END "
+        "FROM field_values AS v ORDER BY field, code"
+    )
+    for name, code, metadata, typed in rows:
         column = columns.get(name)
         if column is None:
             yield f"{database}: field {name!r}: values of a field that is not kept as a column"
             continue
-        if code != len(column.codes) or not _is_value(name, code, metadata):
+        if code != len(column.codes) or not typed or not _is_value(name, code, metadata):
             yield f"{database}: field {name!r}: the value with code {code!r} was altered"
         else:
             column.codes[metadata] = code

@@ -17,6 +17,9 @@ from indexes.columns import ABSENT, CHUNK, LIMITS, Cells, Limits, cells_of, pack
 from indexes.document_rows import MetadataChange
 from indexes.durable import readable
 
+# As JSON writes it. Releases of SQLite differ in where they end a name or a text that has one.
+_NUL = "\\u0000"
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRows:
@@ -53,7 +56,8 @@ class ColumnRows:
                     )
                     if kept[field]:
                         self.connection.execute(
-                            "INSERT INTO field_values VALUES (?, 0, ?)", (field, ABSENT)
+                            "INSERT INTO field_values VALUES (?, 0, ?, 'null', NULL)",
+                            (field, ABSENT),
                         )
                 if kept[field]:
                     self._take(field, cell)
@@ -89,14 +93,14 @@ class ColumnRows:
         new = dict.fromkeys(value for value in cell.values if value not in codes)
         highest = max(codes.values())
         if highest + len(new) > self.limits.values or any(
-            len(value) > self.limits.length for value in new
+            len(value) > self.limits.length or _NUL in value for value in new
         ):
             self._give_up(field)
             return
         codes |= zip(new, range(highest + 1, highest + 1 + len(new)), strict=True)
         self.connection.executemany(
-            "INSERT INTO field_values VALUES (?, ?, ?)",
-            [(field, codes[value], value) for value in new],
+            "INSERT INTO field_values SELECT ?, ?, ?, type, value FROM json_each(?)",
+            [(field, codes[value], value, value) for value in new],
         )
         passages = np.array(cell.passages, np.int64)
         self._write(field, passages, np.array([codes[value] for value in cell.values], np.uint16))

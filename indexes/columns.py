@@ -30,6 +30,8 @@ ABSENT = "{}"
 class Limits:
     """What is kept as a column; a field beyond that is given up, and filtered by its documents.
 
+    So is a field of which a value or a name holds a NUL.
+
     Attributes:
         fields: how many are kept.
         values: distinct values of a field, at most 65,535.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.column_rows import known_fields, read_codes
-from indexes.columns import ABSENT, CHUNK, spread
+from indexes.columns import CHUNK, spread
 from indexes.database import format_version
 from indexes.durable import readable
 from indexes.live import LiveSegment, contained, ends
@@ -107,7 +107,7 @@ def _truth(connection: sqlite3.Connection, leaf: Leaf) -> NDArray[np.bool_]:
     ).fetchone()
     true = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
-        f"SELECT d.code FROM field_values AS d WHERE d.field = ? AND {leaf.sql}",  # noqa: S608
+        f"SELECT f0.code FROM field_values AS f0 WHERE f0.field = ? AND {leaf.sql}",  # noqa: S608
         (leaf.field, *leaf.parameters),
     ).fetchall()
     codes = np.array(true, np.int64).ravel()
@@ -121,8 +121,8 @@ def _truth(connection: sqlite3.Connection, leaf: Leaf) -> NDArray[np.bool_]:
 def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
     """Whether a leaf is true of a document that lacks its field."""
     rows = connection.execute(
-        f"SELECT {leaf.sql} FROM (SELECT ? AS metadata) AS d",  # noqa: S608
-        (*leaf.parameters, ABSENT),
+        f"SELECT {leaf.sql} FROM (SELECT 'null' AS type, NULL AS value) AS f0",  # noqa: S608
+        leaf.parameters,
     )
     return bool(rows.fetchone()[0])
 

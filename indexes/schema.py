@@ -11,8 +11,9 @@ tombstones              ids of passages that a live segment still holds but that
 settings                JSON values: encoder, analyser, counters, generation; a checksum over all
 fields                  since format 2, one row a top-level metadata field: whether it is kept as a
                         column of codes
-field_values            since format 2, one row a distinct value of such a field: its code, and a
-                        JSON object that holds the field alone; code 0 is {}
+field_values            since format 2, one row a distinct value of such a field: its code, a JSON
+                        object that holds the field alone, and the JSON type and value that
+                        SQLite's `json_each` gives of it; code 0 is {}, 'null' and NULL
 field_codes             since format 2, one row a field and 16,384 passage ids: the codes of their
                         documents' values, and a checksum
 ======================  ============================================================
@@ -31,6 +32,8 @@ COLUMN_TABLES = (
         field TEXT,
         code INTEGER,
         metadata TEXT NOT NULL,
+        type TEXT NOT NULL,
+        value,
         PRIMARY KEY (field, code)
     ) WITHOUT ROWID
     """,

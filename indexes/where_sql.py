@@ -14,9 +14,9 @@ class Leaf:
 
     Attributes:
         field: the top-level metadata field; None for the document's own id and title.
-        sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `d` with
-            the column `metadata` (for None: `id` and `title`). A document's other fields do not
-            matter to it, so it is the same for an object that holds this field alone.
+        sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `f0` with
+            the field's `type` and `value` as SQLite's `json_each` gives them, 'null' and NULL where
+            there is none. For None as in `Sql`.
         parameters: the values of its `?` marks, in order.
     """
 
@@ -98,7 +98,12 @@ def _tree(joint: str, parts: Sequence[Sql]) -> Condition:
         else:
             nodes.append(part.tree)
     for field, group in alone.items():
-        text, parameters = _written(joint, _ordered(joint, group))
+        leaves = [
+            Sql(part.tree.sql, part.tree.parameters, part.tree, "", part.stack)
+            for part in group
+            if isinstance(part.tree, Leaf)
+        ]
+        text, parameters = _written(joint, _ordered(joint, leaves))
         nodes.append(Leaf(field, f"({text})", parameters))
     return nodes[0] if len(nodes) == 1 else Joint(joint, tuple(nodes))
 
@@ -128,20 +133,27 @@ class Field:
     def passes(self, test: str, parameters: Sequence[Value], negated: bool) -> Sql:
         """The field is present and passes `test` (or not so, if negated): never NULL."""
         if self.column:
-            sql = f"({self.column} IS NOT NULL AND {test})"
-        else:
-            # json_each compares unescaped keys; in many releases of SQLite json_extract compares
-            # keys as the JSON text spells them, and misses names with an accent or a quote.
-            tables = ["json_each(d.metadata) AS f0"]
-            for i in range(1, len(self.names)):
-                inside = f"CASE f{i - 1}.type WHEN 'object' THEN f{i - 1}.value ELSE '{{}}' END"
-                tables.append(f"json_each({inside}) AS f{i}")
-            keys = " AND ".join(f"f{i}.key = ?" for i in range(len(self.names)))
-            keys += f" AND {self.type} <> 'null'"
-            sql = f"EXISTS (SELECT 1 FROM {', '.join(tables)} WHERE {keys} AND {test})"  # noqa: S608
-            parameters = (*self.names, *parameters)
-        text, values = f"NOT {sql}" if negated else sql, tuple(parameters)
-        return Sql(text, values, Leaf(None if self.column else self.names[0], f"({text})", values))
+            text = f"{_not(negated)}({self.column} IS NOT NULL AND {test})"
+            return Sql(text, tuple(parameters), Leaf(None, f"({text})", tuple(parameters)))
+        test = f"{self.type} <> 'null' AND {test}"
+        # json_each compares unescaped keys; in many releases of SQLite json_extract compares
+        # keys as the JSON text spells them, and misses names with an accent or a quote.
+        inner = self._exists(1, test) if len(self.names) > 1 else f"({test})"
+        leaf = Leaf(self.names[0], f"({_not(negated)}{inner})", (*self.names[1:], *parameters))
+        return Sql(f"{_not(negated)}{self._exists(0, test)}", (*self.names, *parameters), leaf)
+
+    def _exists(self, first: int, test: str) -> str:
+        """SQL for "what the names from `first` on lead to passes the test"."""
+        tables = []
+        for i in range(first, len(self.names)):
+            inside = f"CASE f{i - 1}.type WHEN 'object' THEN f{i - 1}.value ELSE '{{}}' END"
+            tables.append(f"json_each({inside if i else 'd.metadata'}) AS f{i}")
+        keys = " AND ".join(f"f{i}.key = ?" for i in range(first, len(self.names)))
+        return f"EXISTS (SELECT 1 FROM {', '.join(tables)} WHERE {keys} AND {test})"  # noqa: S608
+
+
+def _not(negated: bool) -> str:
+    return "NOT " if negated else ""
 
 
 def equals(value: str, kind: str, literals: Sequence[Token]) -> tuple[str, list[Value]]:

@@ -62,15 +62,17 @@ def by_fields(node: Condition, document: dict[str, Any]) -> bool:
         parts = [by_fields(part, document) for part in node.parts]
         return all(parts) if node.joint == "AND" else any(parts)
     metadata = document["metadata"]
-    if node.field is None:
-        alone = {**document, "metadata": {}}
-    else:
-        found = {node.field: metadata[node.field]} if node.field in metadata else {}
-        alone = {"id": "", "title": None, "metadata": found}
+    rows = "(SELECT ? AS id, ? AS title, '{}' AS metadata) AS d"
+    row_of = (document["id"], document["title"])
+    if node.field is not None:
+        rows = (
+            "(SELECT coalesce(max(type), 'null') AS type, max(value) AS value "
+            "FROM json_each(?) WHERE key = ?) AS f0"
+        )
+        row_of = (json.dumps(metadata), node.field)
     with closing(sqlite3.connect(":memory:")) as connection:
         row = connection.execute(
-            f"SELECT {node.sql} FROM (SELECT ? AS id, ? AS title, ? AS metadata) AS d",
-            (*node.parameters, alone["id"], alone["title"], json.dumps(alone["metadata"])),
+            f"SELECT {node.sql} FROM {rows}", (*node.parameters, *row_of)
         ).fetchone()
     assert row[0] in (0, 1)
     return bool(row[0])
