@@ -108,17 +108,5 @@ def unpack(field: str, chunk: int, blob: bytes, checksum: int) -> NDArray[np.uin
     return np.frombuffer(blob, "<u2").astype(np.uint16, copy=False)
 
 
-def spread(truth: NDArray[np.bool_], codes: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """(n,) bool: for each of (n,) codes what `truth`, (codes,) bool, says.
-
-    Raises:
-        ValueError: there is a code that it does not have.
-    """
-    if len(codes) and int(codes.max()) >= len(truth):
-        raise ValueError(f"expected codes below {len(truth)}, found {int(codes.max())}")
-    # Nothing is left to clip; the way that checks every code takes longer.
-    return truth.take(codes, mode="clip")
-
-
 def _checksum(field: str, chunk: int, blob: bytes) -> int:
     return zlib.crc32(blob, zlib.crc32(f"{field} {chunk}".encode()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.column_rows import known_fields, read_codes
-from indexes.columns import CHUNK, spread
+from indexes.columns import CHUNK
 from indexes.database import format_version
 from indexes.durable import readable
 from indexes.live import LiveSegment, contained, ends
@@ -21,13 +22,32 @@ from indexes.where import Where
 from indexes.where_sql import Condition, Leaf
 
 Masks = list[NDArray[np.bool_]]
+# Fields whose columns are kept, two bytes a passage id each.
+_REMEMBERED = 8
 # By columns a passage id costs much less than a document by rows; but not nothing where it is gone.
 _SPARSE = 64
 _HIGHEST = np.iinfo(np.uint16).max
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field's column.
+
+    Attributes:
+        codes: (n,) uint16 over the passage ids of the chunks that hold all live segments.
+        highest: the highest code that has a value; no code is above it.
+    """
+
+    codes: NDArray[np.uint16]
+    highest: int
+
+
 def matching(
-    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment], where: Where
+    connection: sqlite3.Connection,
+    folder: Path,
+    segments: Sequence[LiveSegment],
+    where: Where,
+    columns: dict[str, Column],
 ) -> Masks:
     """For each segment, (n,) bool, read-only: which live passages' documents match.
 
@@ -36,12 +56,14 @@ def matching(
         folder: of the index.
         segments: all live ones.
         where: the filter.
+        columns: what this function remembers from one call to the next on the same commit; empty at
+            first.
 
     Raises:
         DamagedIndexError: what is read of the columns or segments is not as it was written.
     """
     with readable(folder):
-        masks = _by_columns(connection, segments, where.tree)
+        masks = _by_columns(connection, segments, where.tree, columns)
     if masks is None:
         masks = _by_rows(connection, segments, where)
     for mask in masks:
@@ -64,7 +86,10 @@ def _by_rows(
 
 
 def _by_columns(
-    connection: sqlite3.Connection, segments: Sequence[LiveSegment], tree: Condition
+    connection: sqlite3.Connection,
+    segments: Sequence[LiveSegment],
+    tree: Condition,
+    columns: dict[str, Column],
 ) -> Masks | None:
     """Evaluate the filter for every distinct value; None where it is to be done by rows."""
     fields = _fields(tree)
@@ -79,12 +104,22 @@ def _by_columns(
     passages = sum(len(live.segment.ids) for live in segments)
     if last - first > _SPARSE * (1 + passages // CHUNK):
         return None
-    codes = {field: read_codes(connection, field, first, last) for field in kept}
+    found = {
+        field: columns[field] if field in columns else _column(connection, field, first, last)
+        for field in kept
+    }
+    for field in kept:
+        columns.pop(field, None)
+    columns |= found
+    while len(columns) > _REMEMBERED:
+        del columns[next(iter(columns))]
 
     def allowed(node: Condition) -> NDArray[np.bool_]:
         if isinstance(node, Leaf):
-            if node.field in codes:
-                return spread(_truth(connection, node), codes[node.field])
+            if node.field in found:
+                column = found[node.field]
+                # No code is out of range; the way that checks every one takes longer.
+                return _truth(connection, node, column.highest).take(column.codes, mode="clip")
             return np.full((last - first + 1) * CHUNK, _is_true_of_absent(connection, node))
         return reduce(
             operator.and_ if node.joint == "AND" else operator.or_, map(allowed, node.parts)
@@ -100,19 +135,27 @@ def _fields(node: Condition) -> set[str | None]:
     return set().union(*map(_fields, node.parts))
 
 
-def _truth(connection: sqlite3.Connection, leaf: Leaf) -> NDArray[np.bool_]:
-    """(codes,) bool: for which codes of its field a leaf is true."""
+def _column(connection: sqlite3.Connection, field: str, first: int, last: int) -> Column:
+    """A field's codes in the chunks `first` to `last`."""
     (highest,) = connection.execute(
-        "SELECT max(code) FROM field_values WHERE field = ?", (leaf.field,)
+        "SELECT max(code) FROM field_values WHERE field = ?", (field,)
     ).fetchone()
+    codes = read_codes(connection, field, first, last)
+    if not codes.max(initial=0) <= highest <= _HIGHEST:
+        raise ValueError(f"field {field!r}: codes without a value")
+    return Column(codes, highest)
+
+
+def _truth(connection: sqlite3.Connection, leaf: Leaf, highest: int) -> NDArray[np.bool_]:
+    """(highest + 1,) bool: for which codes of its field a leaf is true."""
     true = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
         f"SELECT f0.code FROM field_values AS f0 WHERE f0.field = ? AND {leaf.sql}",  # noqa: S608
         (leaf.field, *leaf.parameters),
     ).fetchall()
     codes = np.array(true, np.int64).ravel()
-    if highest > _HIGHEST or (codes < 0).any():
-        raise ValueError(f"field {leaf.field!r}: expected codes from 0 to {_HIGHEST}")
+    if len(codes) and not 0 <= codes.min() <= codes.max() <= highest:
+        raise ValueError(f"field {leaf.field!r}: expected codes from 0 to {highest}")
     truth = np.zeros(highest + 1, np.bool_)
     truth[codes] = True
     return truth

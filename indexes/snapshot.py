@@ -19,7 +19,7 @@ from indexes.checksum import document_checksum
 from indexes.database import DATABASE_FILE, format_version, open_reader, transaction
 from indexes.durable import damaged_database, readable, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
-from indexes.filter_masks import matching
+from indexes.filter_masks import Column, matching
 from indexes.live import LiveSegment, contained, live_segments
 from indexes.segment import Segment
 from indexes.settings import check_settings, read_setting
@@ -91,6 +91,7 @@ class Snapshot:
         self.segments = segments
         self.statistics = CorpusStatistics.of(segments)
         self._allowed: dict[tuple[object, ...], list[NDArray[np.bool_]]] = {}
+        self._columns: dict[str, Column] = {}
         self._sealed: set[int] = set()
 
     def allowed(self, where: Where) -> list[NDArray[np.bool_]]:
@@ -105,7 +106,7 @@ class Snapshot:
         key = (where.sql, where.parameters, *map(type, where.parameters))
         masks = self._allowed.pop(key, None)
         if masks is None:
-            masks = matching(self._connection, self._folder, self.segments, where)
+            masks = matching(self._connection, self._folder, self.segments, where, self._columns)
             while len(self._allowed) >= _FILTERS:
                 del self._allowed[next(iter(self._allowed))]
         self._allowed[key] = masks

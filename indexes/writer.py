@@ -281,6 +281,8 @@ class Writer:
         with storage_errors(self.folder):
             with transaction(self._connection):
                 self._columns.rebuild()
+                # Readers remember the codes of a commit.
+                self._bump_generation()
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 

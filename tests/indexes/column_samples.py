@@ -42,18 +42,20 @@ def rows_refused() -> Iterator[None]:
 
 def allowed(folder: Path, text: str) -> list[int]:
     """The ids of the passages that a filter allows, ascending."""
-    reader = Reader(folder)
-    try:
-        with reader.snapshot() as snapshot:
-            masks = snapshot.allowed(compile_where(text))
-            found = []
-            for live, mask in zip(snapshot.segments, masks, strict=True):
-                assert mask.shape == live.segment.ids.shape
-                assert not mask.flags.writeable
-                found += live.segment.ids[mask].tolist()
-            return sorted(found)
-    finally:
-        reader.close()
+    with closing(Reader(folder)) as reader:
+        return allowed_to(reader, text)
+
+
+def allowed_to(reader: Reader, text: str) -> list[int]:
+    """The same, for a reader that is open."""
+    with reader.snapshot() as snapshot:
+        masks = snapshot.allowed(compile_where(text))
+        found = []
+        for live, mask in zip(snapshot.segments, masks, strict=True):
+            assert mask.shape == live.segment.ids.shape
+            assert not mask.flags.writeable
+            found += live.segment.ids[mask].tolist()
+        return sorted(found)
 
 
 def allowed_by_rows(folder: Path, text: str) -> list[int]:

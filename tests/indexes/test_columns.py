@@ -1,4 +1,4 @@
-"""Metadata by fields, and codes as they are stored and spread."""
+"""Metadata by fields, and codes as they are stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from where_reference import NAMES, VALUES
 
-from indexes.columns import ABSENT, CHUNK, cells_of, fields_of, pack, spread, unpack
+from indexes.columns import ABSENT, CHUNK, cells_of, fields_of, pack, unpack
 from indexes.document_rows import MetadataChange, metadata_json
 
 
@@ -89,15 +89,3 @@ def test_more_codes_than_a_chunk_has_are_refused():
     blob, checksum = pack("f", 0, np.ones(CHUNK + 1, np.uint16))
     with pytest.raises(ValueError, match="altered"):
         unpack("f", 0, blob, checksum)
-
-
-def test_truth_is_spread_over_codes():
-    truth = np.array([False, True, False, True])
-    codes = np.array([0, 1, 2, 3, 3, 0], np.uint16)
-    assert spread(truth, codes).tolist() == [False, True, False, True, True, False]
-    assert spread(truth, codes[:0]).tolist() == []
-
-
-def test_a_code_without_a_value_is_refused():
-    with pytest.raises(ValueError, match="expected codes below 2, found 2"):
-        spread(np.array([True, False]), np.array([1, 2], np.uint16))

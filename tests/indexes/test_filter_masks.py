@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from column_samples import allowed, allowed_by_rows, numbered, rows_refused, small_chunks
+from column_samples import (
+    allowed,
+    allowed_by_rows,
+    allowed_to,
+    numbered,
+    rows_refused,
+    small_chunks,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_samples import SETTINGS, commit, document, make_index
@@ -202,6 +209,29 @@ def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: 
         with rows_refused(), pytest.raises(AssertionError, match="every document"):
             allowed(folder, text)
     assert verify(folder) == []
+
+
+def test_an_open_reader_does_not_mix_columns_made_anew_with_those_before(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(12))
+    with closing(Reader(folder)) as reader, Writer(folder) as writer:
+        writer.delete([f"d{i}" for i in range(8)])
+        assert allowed_to(reader, "n = 9") == allowed_by_rows(folder, "n = 9")
+        # The values that are left get other codes.
+        writer.vacuum()
+        with rows_refused():
+            found = allowed_to(reader, "n > 9")
+        assert found == allowed_by_rows(folder, "n > 9")
+
+
+def test_columns_of_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
+    fields = [f"f{i}" for i in range(20)]
+    folder = make_index(
+        tmp_path / "index",
+        [document(f"d{i}", f"t{i}", {f: (i + int(f[1:])) % 3 for f in fields}) for i in range(5)],
+    )
+    with closing(Reader(folder)) as reader, rows_refused():
+        for text in [f"{f} = {n} and f7 < 2" for n in range(3) for f in fields]:
+            assert allowed_to(reader, text) == allowed_by_rows(folder, text), text
 
 
 def alter(folder: Path, statement: str) -> None:
