@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "indexes._bm25",
-            ["indexes/_bm25.c"],
+            "indexes._inner_loops",
+            ["indexes/_inner_loops.c"],
             # Without a compiler the package works all the same; see indexes/compiled.py.
             optional=True,
             py_limited_api=True,

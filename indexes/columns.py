@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.compiled import compiled
 from indexes.document_rows import MetadataChange, metadata_json
 
 CHUNK = 16384
@@ -106,6 +107,19 @@ def unpack(field: str, chunk: int, blob: bytes, checksum: int) -> NDArray[np.uin
     if _checksum(field, chunk, blob) != checksum or len(blob) > 2 * CHUNK:
         raise ValueError(f"the codes of field {field!r} in chunk {chunk} were altered")
     return np.frombuffer(blob, "<u2").astype(np.uint16, copy=False)
+
+
+def spread(truth: NDArray[np.bool_], codes: NDArray[np.uint16]) -> NDArray[np.bool_]:
+    """(n,) bool: for each of (n,) codes what `truth`, (codes,) bool, says.
+
+    Raises:
+        ValueError, IndexError: there is a code that it does not have.
+    """
+    if compiled is None:
+        return truth[codes]
+    mask = np.empty(len(codes), np.bool_)
+    compiled.spread(truth, codes, mask)
+    return mask
 
 
 def _checksum(field: str, chunk: int, blob: bytes) -> int:

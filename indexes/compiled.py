@@ -1,4 +1,4 @@
-"""The compiled form of what BM25 does for every posting; None where there is none.
+"""The compiled form of what a query does for every posting or passage; None where there is none.
 
 It is built with the package where there is a C compiler. Without it the same is done in Python and
 NumPy, with the same results to the last bit, several times slower.
@@ -18,7 +18,7 @@ def _load() -> Any:
     if sys.byteorder != "little":
         return None
     try:
-        return importlib.import_module("indexes._bm25")
+        return importlib.import_module("indexes._inner_loops")
     except ImportError:
         return None
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.column_rows import known_fields, read_codes
-from indexes.columns import CHUNK
+from indexes.columns import CHUNK, spread
 from indexes.database import format_version
 from indexes.durable import readable
 from indexes.live import LiveSegment, contained, ends
@@ -118,8 +118,7 @@ def _by_columns(
         if isinstance(node, Leaf):
             if node.field in found:
                 column = found[node.field]
-                # No code is out of range; the way that checks every one takes longer.
-                return _truth(connection, node, column.highest).take(column.codes, mode="clip")
+                return spread(_truth(connection, node, column.highest), column.codes)
             return np.full((last - first + 1) * CHUNK, _is_true_of_absent(connection, node))
         return reduce(
             operator.and_ if node.joint == "AND" else operator.or_, map(allowed, node.parts)

@@ -15,8 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.compiled import compiled
+
 # Chi-squared for each list: about 1 for a filter drawn evenly.
 _UNEVEN = 2.0
+# To pick one allowed vector out of so many takes no longer than to pass all of them.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class ListMembers:
     """
 
     def __init__(self, list_of: NDArray[np.int32], lists: int) -> None:
-        self._list_of = list_of
+        self._list_of = np.ascontiguousarray(list_of, np.int32)
         self.sizes = np.bincount(list_of, minlength=lists)
         self._last: tuple[weakref.ref[NDArray[np.bool_]], Prepared] | None = None
 
@@ -69,9 +73,11 @@ class ListMembers:
 
     def _count(self, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
         lists = len(self.sizes)
-        if 2 * np.count_nonzero(allowed) <= len(allowed):
+        if compiled is None or _FEW * np.count_nonzero(allowed) <= len(allowed):
             return np.bincount(self._list_of[allowed], minlength=lists)
-        return self.sizes - np.bincount(self._list_of[~allowed], minlength=lists)
+        held = np.zeros(lists, np.int64)
+        compiled.count(self._list_of, np.ascontiguousarray(allowed), held)
+        return held
 
 
 def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:

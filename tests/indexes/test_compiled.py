@@ -1,4 +1,4 @@
-"""The compiled functions of BM25 against those of Python and NumPy, bit by bit."""
+"""The compiled functions against those of Python and NumPy, bit by bit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import indexes.bm25_best
 import indexes.bm25_values
+import indexes.columns
 from indexes.bm25 import BM25, BM25Settings, SearchableSegment
 from indexes.bm25_addends import Addends
 from indexes.bm25_best import best_by_numpy, best_passages
+from indexes.columns import spread
 from indexes.compiled import compiled
 from indexes.postings import Postings
 from indexes.vocabulary import find_by_python
@@ -185,6 +187,49 @@ def test_arrays_that_cannot_be_weighed_are_refused(changed):
         given[place] = value
     with pytest.raises(ValueError, match="do not fit"):
         compiled.weigh(*given)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=300), st.data())
+def test_truth_is_spread_over_codes_as_by_numpy(truth, data):
+    codes = data.draw(st.lists(st.integers(0, len(truth) - 1), max_size=50))
+    given_ = np.array(truth), np.array(codes, np.uint16)
+    found = spread(*given_)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexes.columns, "compiled", None)
+        expected = spread(*given_)
+    assert found.dtype == expected.dtype == np.bool_
+    assert found.tolist() == expected.tolist() == [truth[code] for code in codes]
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_a_code_without_a_truth_is_refused(without, monkeypatch):
+    if without:
+        monkeypatch.setattr(indexes.columns, "compiled", None)
+    with pytest.raises((ValueError, IndexError)):
+        spread(np.array([True, False]), np.array([1, 2], np.uint16))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60))
+def test_what_lists_hold_of_a_mask_is_counted_as_by_numpy(rows):
+    lists = np.array([number for number, _ in rows], np.int32)
+    mask = np.array([chosen for _, chosen in rows], np.bool_)
+    counts = np.zeros(6, np.int64)
+    compiled.count(lists, mask, counts)
+    assert counts.tolist() == np.bincount(lists[mask], minlength=6).tolist()
+
+
+@pytest.mark.parametrize(
+    ("lists", "mask"), [([0, 6], [1, 1]), ([0, -1], [1, 1]), ([0, 1], [1]), ([0, 1], [1, 1, 1])]
+)
+def test_lists_that_do_not_exist_are_not_counted(lists, mask):
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.count(np.array(lists, np.int32), np.array(mask, np.bool_), np.zeros(6, np.int64))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_mask_of_another_size_is_refused(size):
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.spread(np.ones(4, np.bool_), np.zeros(2, np.uint16), np.empty(size, np.bool_))
 
 
 def test_many_threads_can_search_at_once():

@@ -1,4 +1,5 @@
-/* What BM25 does for every posting of a query: look up its terms, weigh, and find the best passages.
+/* What a query does for every posting or passage: BM25 looks up terms, weighs and finds the best
+ * passages; a filter looks up what its values say, and counts what inverted lists hold of it.
  *
  * The modules that call these functions hold the same in Python and NumPy, for where there was no
  * compiler. Both do the same operations on the same numbers in the same order, so that scores are
@@ -353,10 +354,68 @@ find(PyObject *module, PyObject *arguments)
     return PyLong_FromSsize_t(place);
 }
 
+static PyObject *
+spread(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer truth, codes, mask;
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:spread", &truth, &codes, &mask))
+        return NULL;
+    Py_ssize_t passages = codes.len / (Py_ssize_t)sizeof(uint16_t);
+    const uint16_t *code = codes.buf;
+    const uint8_t *says = truth.buf;
+    uint8_t *found = mask.buf;
+    int fits = mask.len == passages;
+    for (Py_ssize_t i = 0; fits && i < passages; i++) {
+        fits = code[i] < truth.len;
+        found[i] = fits ? says[code[i]] : 0;
+    }
+    PyBuffer_Release(&truth);
+    PyBuffer_Release(&codes);
+    PyBuffer_Release(&mask);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+count(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer lists, mask, counts;
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:count", &lists, &mask, &counts))
+        return NULL;
+    Py_ssize_t passages = lists.len / (Py_ssize_t)sizeof(int32_t);
+    Py_ssize_t size = counts.len / (Py_ssize_t)sizeof(int64_t);
+    const int32_t *list = lists.buf;
+    const uint8_t *chosen = mask.buf;
+    int64_t *held = counts.buf;
+    int fits = mask.len == passages;
+    for (Py_ssize_t i = 0; fits && i < passages; i++) {
+        fits = 0 <= list[i] && list[i] < size;
+        if (fits)
+            held[list[i]] += chosen[i] != 0;
+    }
+    PyBuffer_Release(&lists);
+    PyBuffer_Release(&mask);
+    PyBuffer_Release(&counts);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, values, counts, best_positions, best_scores): how many were found."},
+    {"count", count, METH_VARARGS,
+     "count(lists, mask, counts): add to the count of each list what the mask chooses of it."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
+    {"spread", spread, METH_VARARGS,
+     "spread(truth, codes, mask): set the mask to what the truth says of each code."},
     {"weigh", weigh, METH_VARARGS,
      "weigh(positions, frequencies, counts, factors, lengths, slope, constant, k1, values): "
      "whether the postings are possible."},
@@ -367,14 +426,14 @@ static PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "_bm25",
-    .m_doc = "See indexes.vocabulary, indexes.bm25_values and indexes.bm25_best.",
+    .m_name = "_inner_loops",
+    .m_doc = "See indexes.compiled.",
     .m_methods = methods,
     .m_slots = slots,
 };
 
 PyMODINIT_FUNC
-PyInit__bm25(void)
+PyInit__inner_loops(void)
 {
     return PyModuleDef_Init(&definition);
 }
