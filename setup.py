@@ -11,7 +11,7 @@ setup(
             optional=True,
             py_limited_api=True,
             # One rounding after each operation, as NumPy does it.
-            extra_compile_args=["-ffp-contract=off"],
+            extra_compile_args=["-O3", "-ffp-contract=off"],
         )
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -365,11 +365,13 @@ spread(PyObject *module, PyObject *arguments)
     const uint16_t *code = codes.buf;
     const uint8_t *says = truth.buf;
     uint8_t *found = mask.buf;
-    int fits = mask.len == passages;
-    for (Py_ssize_t i = 0; fits && i < passages; i++) {
-        fits = code[i] < truth.len;
-        found[i] = fits ? says[code[i]] : 0;
-    }
+    uint16_t highest = 0;
+    for (Py_ssize_t i = 0; i < passages; i++)
+        highest = code[i] > highest ? code[i] : highest;
+    int fits = mask.len == passages && (passages == 0 || highest < truth.len);
+    if (fits)
+        for (Py_ssize_t i = 0; i < passages; i++)
+            found[i] = says[code[i]];
     PyBuffer_Release(&truth);
     PyBuffer_Release(&codes);
     PyBuffer_Release(&mask);
@@ -392,12 +394,15 @@ count(PyObject *module, PyObject *arguments)
     const int32_t *list = lists.buf;
     const uint8_t *chosen = mask.buf;
     int64_t *held = counts.buf;
-    int fits = mask.len == passages;
-    for (Py_ssize_t i = 0; fits && i < passages; i++) {
-        fits = 0 <= list[i] && list[i] < size;
-        if (fits)
-            held[list[i]] += chosen[i] != 0;
+    int32_t lowest = 0, highest = -1;
+    for (Py_ssize_t i = 0; i < passages; i++) {
+        lowest = list[i] < lowest ? list[i] : lowest;
+        highest = list[i] > highest ? list[i] : highest;
     }
+    int fits = mask.len == passages && lowest == 0 && highest < size;
+    if (fits)
+        for (Py_ssize_t i = 0; i < passages; i++)
+            held[list[i]] += chosen[i] != 0;
     PyBuffer_Release(&lists);
     PyBuffer_Release(&mask);
     PyBuffer_Release(&counts);
