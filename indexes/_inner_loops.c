@@ -3,7 +3,7 @@
  *
  * The modules that call these functions hold the same in Python and NumPy, for where there was no
  * compiler. Both do the same operations on the same numbers in the same order, so that scores are
- * equal to the last bit; that is why products and sums must not be contracted (see pyproject.toml).
+ * equal to the last bit; that is why products and sums must not be contracted (see setup.py).
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -96,7 +96,7 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
         for (Py_ssize_t next = terms[t].begin; next < terms[t].next; next++) {
             Found found = {scores[positions[next] - first], positions[next]};
             if (size == k) {
-                if (found.score < heap[0].score || !is_worse(heap[0], found))
+                if (!is_worse(heap[0], found))
                     continue;
                 heap[0] = found;
                 sift_down(heap, size, 0);
@@ -174,18 +174,33 @@ divide(Term *terms, Py_ssize_t count, const int64_t *counts, Py_ssize_t postings
     return next == postings;
 }
 
+/* Release what was given. Returns whether its sizes fit; sets an error where they do not. */
+static int
+release(Py_buffer *given, int number, int fits)
+{
+    for (int i = 0; i < number; i++)
+        PyBuffer_Release(&given[i]);
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+    return fits;
+}
+
 static PyObject *
 best(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer positions, values, counts, best_positions, best_scores;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*w*w*:best", &positions, &values, &counts,
-                          &best_positions, &best_scores))
+    Py_buffer given[5];
+    Py_buffer *positions = &given[0], *values = &given[1], *counts = &given[2];
+    Py_buffer *best_positions = &given[3], *best_scores = &given[4];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*w*w*:best", positions, values, counts,
+                          best_positions, best_scores))
         return NULL;
-    Py_ssize_t postings = positions.len / (Py_ssize_t)sizeof(uint32_t);
-    Py_ssize_t count = counts.len / (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t k = best_scores.len / (Py_ssize_t)sizeof(double);
+    Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
+    Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t k = best_scores->len / (Py_ssize_t)sizeof(double);
     Py_ssize_t size = -1;
+    int fits = values->len / (Py_ssize_t)sizeof(double) == postings
+               && best_positions->len / (Py_ssize_t)sizeof(int64_t) == k && k >= 1;
     double *scores = spare_window;
     spare_window = NULL;
     if (scores == NULL)
@@ -195,16 +210,11 @@ best(PyObject *module, PyObject *arguments)
     if (scores == NULL || terms == NULL || heap == NULL) {
         PyErr_NoMemory();
     }
-    else if (values.len / (Py_ssize_t)sizeof(double) != postings
-             || best_positions.len / (Py_ssize_t)sizeof(int64_t) != k || k < 1
-             || !divide(terms, count, counts.buf, postings)) {
-        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
-    }
-    else {
+    else if (fits && (fits = divide(terms, count, counts->buf, postings))) {
         Py_BEGIN_ALLOW_THREADS
-        size = find_best(scores, terms, count, positions.buf, values.buf, heap, k);
-        int64_t *found_positions = best_positions.buf;
-        double *found_scores = best_scores.buf;
+        size = find_best(scores, terms, count, positions->buf, values->buf, heap, k);
+        int64_t *found_positions = best_positions->buf;
+        double *found_scores = best_scores->buf;
         for (Py_ssize_t rank = 0; rank < size; rank++) {
             found_positions[rank] = heap[rank].position;
             found_scores[rank] = heap[rank].score;
@@ -220,11 +230,7 @@ best(PyObject *module, PyObject *arguments)
         PyMem_Free(scores);
     PyMem_Free(terms);
     PyMem_Free(heap);
-    PyBuffer_Release(&positions);
-    PyBuffer_Release(&values);
-    PyBuffer_Release(&counts);
-    PyBuffer_Release(&best_positions);
-    PyBuffer_Release(&best_scores);
+    release(given, 5, fits);
     return size < 0 ? NULL : PyLong_FromSsize_t(size);
 }
 
@@ -268,39 +274,34 @@ static PyObject *
 weigh(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer positions, frequencies, counts, factors, lengths, values;
+    Py_buffer given[6];
+    Py_buffer *positions = &given[0], *frequencies = &given[1], *counts = &given[2];
+    Py_buffer *factors = &given[3], *lengths = &given[4], *values = &given[5];
     double slope, constant, k1;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*dddw*:weigh", &positions, &frequencies, &counts,
-                          &factors, &lengths, &slope, &constant, &k1, &values))
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*dddw*:weigh", positions, frequencies, counts,
+                          factors, lengths, &slope, &constant, &k1, values))
         return NULL;
-    Py_ssize_t postings = positions.len / (Py_ssize_t)sizeof(uint32_t);
-    Py_ssize_t count = counts.len / (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t passages = lengths.len / (Py_ssize_t)sizeof(uint32_t);
-    Py_ssize_t width = postings ? frequencies.len / postings : 1;
-    int fits = values.len / (Py_ssize_t)sizeof(double) == postings
-               && factors.len / (Py_ssize_t)sizeof(double) == count
+    Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
+    Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t passages = lengths->len / (Py_ssize_t)sizeof(uint32_t);
+    Py_ssize_t width = postings ? frequencies->len / postings : 1;
+    int fits = values->len / (Py_ssize_t)sizeof(double) == postings
+               && factors->len / (Py_ssize_t)sizeof(double) == count
                && (width == 1 || width == 2 || width == 4);
     int sound = 1;
     Py_ssize_t start = 0;
     for (Py_ssize_t t = 0; fits && sound && t < count; t++) {
-        int64_t own = ((const int64_t *)counts.buf)[t];
+        int64_t own = ((const int64_t *)counts->buf)[t];
         fits = own >= 0 && own <= postings - start;
         if (fits)
-            sound = weigh_term(positions.buf, frequencies.buf, width, start, start + own,
-                               lengths.buf, passages, ((const double *)factors.buf)[t], slope,
-                               constant, k1, values.buf);
+            sound = weigh_term(positions->buf, frequencies->buf, width, start, start + own,
+                               lengths->buf, passages, ((const double *)factors->buf)[t], slope,
+                               constant, k1, values->buf);
         start += (Py_ssize_t)own;
     }
-    PyBuffer_Release(&positions);
-    PyBuffer_Release(&frequencies);
-    PyBuffer_Release(&counts);
-    PyBuffer_Release(&factors);
-    PyBuffer_Release(&lengths);
-    PyBuffer_Release(&values);
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+    fits = fits && (!sound || start == postings);
+    if (!release(given, 6, fits))
         return NULL;
-    }
     return PyBool_FromLong(sound);
 }
 
@@ -334,23 +335,19 @@ static PyObject *
 find(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer terms, offsets, wanted;
+    Py_buffer given[3];
+    Py_buffer *terms = &given[0], *offsets = &given[1], *wanted = &given[2];
     Py_ssize_t low, high, place = -1;
-    if (!PyArg_ParseTuple(arguments, "y*y*nny*:find", &terms, &offsets, &low, &high, &wanted))
+    if (!PyArg_ParseTuple(arguments, "y*y*nny*:find", terms, offsets, &low, &high, wanted))
         return NULL;
-    Py_ssize_t rows = offsets.len / (Py_ssize_t)(2 * sizeof(int64_t));
-    const int64_t *first = offsets.buf;
+    Py_ssize_t rows = offsets->len / (Py_ssize_t)(2 * sizeof(int64_t));
+    const int64_t *first = offsets->buf;
     int fits = 0 <= low && low <= high && high < rows && 0 <= first[2 * low]
-               && first[2 * low] <= first[2 * high] && first[2 * high] <= terms.len;
+               && first[2 * low] <= first[2 * high] && first[2 * high] <= terms->len;
     if (fits)
-        place = search_terms(terms.buf, first, low, high, wanted.buf, wanted.len);
-    PyBuffer_Release(&terms);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&wanted);
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "a range of terms that does not exist");
+        place = search_terms(terms->buf, first, low, high, wanted->buf, wanted->len);
+    if (!release(given, 3, fits))
         return NULL;
-    }
     return PyLong_FromSsize_t(place);
 }
 
@@ -358,27 +355,23 @@ static PyObject *
 spread(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer truth, codes, mask;
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:spread", &truth, &codes, &mask))
+    Py_buffer given[3];
+    Py_buffer *truth = &given[0], *codes = &given[1], *mask = &given[2];
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:spread", truth, codes, mask))
         return NULL;
-    Py_ssize_t passages = codes.len / (Py_ssize_t)sizeof(uint16_t);
-    const uint16_t *code = codes.buf;
-    const uint8_t *says = truth.buf;
-    uint8_t *found = mask.buf;
+    Py_ssize_t passages = codes->len / (Py_ssize_t)sizeof(uint16_t);
+    const uint16_t *code = codes->buf;
+    const uint8_t *says = truth->buf;
+    uint8_t *found = mask->buf;
     uint16_t highest = 0;
     for (Py_ssize_t i = 0; i < passages; i++)
         highest = code[i] > highest ? code[i] : highest;
-    int fits = mask.len == passages && (passages == 0 || highest < truth.len);
+    int fits = mask->len == passages && (passages == 0 || highest < truth->len);
     if (fits)
         for (Py_ssize_t i = 0; i < passages; i++)
             found[i] = says[code[i]];
-    PyBuffer_Release(&truth);
-    PyBuffer_Release(&codes);
-    PyBuffer_Release(&mask);
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+    if (!release(given, 3, fits))
         return NULL;
-    }
     Py_RETURN_NONE;
 }
 
@@ -386,30 +379,26 @@ static PyObject *
 count(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer lists, mask, counts;
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:count", &lists, &mask, &counts))
+    Py_buffer given[3];
+    Py_buffer *lists = &given[0], *mask = &given[1], *counts = &given[2];
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:count", lists, mask, counts))
         return NULL;
-    Py_ssize_t passages = lists.len / (Py_ssize_t)sizeof(int32_t);
-    Py_ssize_t size = counts.len / (Py_ssize_t)sizeof(int64_t);
-    const int32_t *list = lists.buf;
-    const uint8_t *chosen = mask.buf;
-    int64_t *held = counts.buf;
+    Py_ssize_t passages = lists->len / (Py_ssize_t)sizeof(int32_t);
+    Py_ssize_t size = counts->len / (Py_ssize_t)sizeof(int64_t);
+    const int32_t *list = lists->buf;
+    const uint8_t *chosen = mask->buf;
+    int64_t *held = counts->buf;
     int32_t lowest = 0, highest = -1;
     for (Py_ssize_t i = 0; i < passages; i++) {
         lowest = list[i] < lowest ? list[i] : lowest;
         highest = list[i] > highest ? list[i] : highest;
     }
-    int fits = mask.len == passages && lowest == 0 && highest < size;
+    int fits = mask->len == passages && lowest == 0 && highest < size;
     if (fits)
         for (Py_ssize_t i = 0; i < passages; i++)
             held[list[i]] += chosen[i] != 0;
-    PyBuffer_Release(&lists);
-    PyBuffer_Release(&mask);
-    PyBuffer_Release(&counts);
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+    if (!release(given, 3, fits))
         return NULL;
-    }
     Py_RETURN_NONE;
 }
 

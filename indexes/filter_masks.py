@@ -6,7 +6,7 @@ import operator
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,12 @@ from indexes.columns import CHUNK, spread
 from indexes.database import format_version
 from indexes.durable import readable
 from indexes.live import LiveSegment, contained, ends
+from indexes.recent import Recent
 from indexes.schema import COLUMNS_SINCE
 from indexes.where import Where
 from indexes.where_sql import Condition, Leaf
 
 Masks = list[NDArray[np.bool_]]
-# Fields whose columns are kept, two bytes a passage id each.
-_REMEMBERED = 8
 # By columns a passage id costs much less than a document by rows; but not nothing where it is gone.
 _SPARSE = 64
 _HIGHEST = np.iinfo(np.uint16).max
@@ -47,7 +46,7 @@ def matching(
     folder: Path,
     segments: Sequence[LiveSegment],
     where: Where,
-    columns: dict[str, Column],
+    columns: Recent[str, Column],
 ) -> Masks:
     """For each segment, (n,) bool, read-only: which live passages' documents match.
 
@@ -56,8 +55,7 @@ def matching(
         folder: of the index.
         segments: all live ones.
         where: the filter.
-        columns: what this function remembers from one call to the next on the same commit; empty at
-            first.
+        columns: those of the fields that the last filters on this commit looked at.
 
     Raises:
         DamagedIndexError: what is read of the columns or segments is not as it was written.
@@ -89,7 +87,7 @@ def _by_columns(
     connection: sqlite3.Connection,
     segments: Sequence[LiveSegment],
     tree: Condition,
-    columns: dict[str, Column],
+    columns: Recent[str, Column],
 ) -> Masks | None:
     """Evaluate the filter for every distinct value; None where it is to be done by rows."""
     fields = _fields(tree)
@@ -105,14 +103,9 @@ def _by_columns(
     if last - first > _SPARSE * (1 + passages // CHUNK):
         return None
     found = {
-        field: columns[field] if field in columns else _column(connection, field, first, last)
+        field: columns.get(field, partial(_column, connection, field, first, last))
         for field in kept
     }
-    for field in kept:
-        columns.pop(field, None)
-    columns |= found
-    while len(columns) > _REMEMBERED:
-        del columns[next(iter(columns))]
 
     def allowed(node: Condition) -> NDArray[np.bool_]:
         if isinstance(node, Leaf):

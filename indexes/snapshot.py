@@ -21,6 +21,7 @@ from indexes.durable import damaged_database, readable, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.filter_masks import Column, matching
 from indexes.live import LiveSegment, contained, live_segments
+from indexes.recent import Recent
 from indexes.segment import Segment
 from indexes.settings import check_settings, read_setting
 from indexes.where import Where
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 # Filters whose masks are kept, a byte a passage each.
 _FILTERS = 8
+# Fields whose columns are kept, two bytes a passage id each.
+_FIELDS = 8
 # Passages remembered whose documents were found to be as they were written.
 _REMEMBERED = 65_536
 
@@ -90,8 +93,8 @@ class Snapshot:
         self.generation = generation
         self.segments = segments
         self.statistics = CorpusStatistics.of(segments)
-        self._allowed: dict[tuple[object, ...], list[NDArray[np.bool_]]] = {}
-        self._columns: dict[str, Column] = {}
+        self._allowed: Recent[tuple[object, ...], list[NDArray[np.bool_]]] = Recent(_FILTERS)
+        self._columns: Recent[str, Column] = Recent(_FIELDS)
         self._sealed: set[int] = set()
 
     def allowed(self, where: Where) -> list[NDArray[np.bool_]]:
@@ -104,13 +107,10 @@ class Snapshot:
         """
         # 1, 1.0 and True are equal, but not to a filter.
         key = (where.sql, where.parameters, *map(type, where.parameters))
-        masks = self._allowed.pop(key, None)
-        if masks is None:
-            masks = matching(self._connection, self._folder, self.segments, where, self._columns)
-            while len(self._allowed) >= _FILTERS:
-                del self._allowed[next(iter(self._allowed))]
-        self._allowed[key] = masks
-        return masks
+        return self._allowed.get(
+            key,
+            lambda: matching(self._connection, self._folder, self.segments, where, self._columns),
+        )
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
         """For each passage id: its document's number and the user's id of that document.

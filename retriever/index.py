@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from indexes.database import (
     DATABASE_FILE,
@@ -30,6 +26,7 @@ from indexes.writer import Writer
 from retriever.analysis import Analyzer, AnalyzerSettings
 from retriever.corpus import Document
 from retriever.corpus.metadata import string_fault
+from retriever.creation import initial_settings, own_name, require_same
 from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
@@ -39,7 +36,7 @@ from retriever.errors import BadInputError, ConfigError, DamagedIndexError
 from retriever.indexing import CommitSettings, Indexer
 from retriever.passages import OnLong, PassageSettings, check_on_long
 from retriever.progress import IndexingReport, NoProgress, Progress
-from retriever.reranking import Reranker, reranked
+from retriever.reranking import Reranker, rerank
 
 _QUERY_BATCH = 256
 
@@ -150,32 +147,19 @@ class Index:
             require_vacant(folder)
             refuse_remains(folder)
             encoder = choice.load()
-            structures = structures or StructureSettings()
-            structures.choice(0, encoder.spec.dimensions)
-            analyser = Analyzer(analyzer)
-            settings = {
-                "encoder": encoder.spec.to_json(),
-                "analyzer": analyser.settings.to_json(),
-                "stop_list": sorted(analyser.stop_list),
-                "passages": asdict(passages or PassageSettings()),
-                "structures": structures.to_json(),
-                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            }
+            settings = initial_settings(encoder.spec, analyzer, passages, structures)
             with Writer(folder, create=settings):
                 pass
         index = cls(folder, choice, encoder)
-        again = "make the index again with --recreate"
-        for what, wanted, found, remedy in (
-            ("analyser", analyzer, index.analyzer.settings, again),
-            ("way with long texts", passages, index.passages, again),
-            ("search structure", structures, index.structures, "change it with `rebuild`"),
-        ):
-            if wanted is not None and wanted != found:
-                index.close()
-                raise ConfigError(
-                    f"{folder}: the index was made with {what} {_told(found)}, but {_told(wanted)} "
-                    f"was asked for; leave the option out, or {remedy}"
-                )
+        try:
+            require_same("analyser", analyzer, index.analyzer.settings, folder)
+            require_same("way with long texts", passages, index.passages, folder)
+            require_same(
+                "search structure", structures, index.structures, folder, "change it with `rebuild`"
+            )
+        except ConfigError:
+            index.close()
+            raise
         return index
 
     def __enter__(self) -> Index:
@@ -391,26 +375,10 @@ class Index:
                     if reranker is None:
                         return found
                     return [
-                        self._rerank(snapshot, reranker, text, query.vector, hits)[: settings.k]
+                        rerank(snapshot, reranker, text, query.vector, hits)[: settings.k]
                         for text, query, hits in zip(texts, queries, found, strict=True)
                     ]
             self._follow_replacement()
-
-    def _rerank(
-        self,
-        snapshot: Snapshot,
-        reranker: Reranker,
-        text: str,
-        vector: NDArray[np.float32] | None,
-        hits: list[Hit],
-    ) -> list[Hit]:
-        if not hits:
-            return hits
-        passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
-        if not reranker.reads_vectors:
-            return reranked(hits, reranker.score(text, None, passages, None))
-        vectors = snapshot.vectors([hit.passage_number for hit in hits])
-        return reranked(hits, reranker.score(text, vector, passages, vectors))
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""
@@ -427,14 +395,3 @@ class Index:
     def verify(self) -> list[str]:
         """Check every file, count and id; returns what is wrong, a line each."""
         return verify(self.folder)
-
-
-def own_name(folder: str | Path) -> Path:
-    """The path of a folder that can be replaced: not a link, nor written ``.`` or ``..``."""
-    path = Path(folder)
-    return path.resolve() if path.name in ("", "..") or path.is_symlink() else path
-
-
-def _told(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
-    given = {name: value for name, value in asdict(settings).items() if value is not None}
-    return ", ".join(f"{name}={value}" for name, value in given.items())

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from indexes.durable import damaged_database, fsync_path, storage_errors
 from indexes.snapshot import Reader, Snapshot, StoredDocument
 from retriever.corpus import Fields
+from retriever.creation import own_name
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, StorageError
-from retriever.index import own_name
 
 VECTORS_FIELD = "vectors"
 _BATCH = 512

@@ -20,9 +20,10 @@ from indexes.replacement import (
 )
 from indexes.segment_structure import StructureSettings
 from retriever.analysis import AnalyzerSettings
+from retriever.creation import own_name
 from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError, NotAnIndexError, RetrieverError
-from retriever.index import Index, own_name
+from retriever.index import Index
 from retriever.passages import PassageSettings
 
 # Says that the folder is an unfinished recreation, and with which settings it was begun.

@@ -11,10 +11,11 @@ from indexes.segment_structure import StructureSettings
 from indexes.snapshot import Reader, Snapshot
 from retriever.analysis import AnalyzerSettings
 from retriever.corpus import Document
+from retriever.creation import own_name
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.index import Index, own_name
+from retriever.index import Index
 from retriever.indexing import CommitSettings
 from retriever.passages import PassageSettings
 from retriever.progress import IndexingReport, Progress

@@ -15,6 +15,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.rerankers.manifest import kind_of
 
 if TYPE_CHECKING:
+    from indexes.snapshot import Snapshot
     from retriever.encoders.settings import Dtype
     from retriever.engine import Hit
     from retriever.rerankers.cross_encoder import CrossEncoder
@@ -75,6 +76,34 @@ def load_reranker(
     if kind_of(folder) == KIND:
         return _Cross(read_cross_encoder(folder, device=device, dtype=dtype))
     return _Head(HeadReranker.load(folder))
+
+
+def rerank(
+    snapshot: Snapshot,
+    reranker: Reranker,
+    query: str,
+    vector: NDArray[np.float32] | None,
+    hits: Sequence[Hit],
+) -> list[Hit]:
+    """The hits of one query as a reranker ranks them; see `reranked`.
+
+    Args:
+        snapshot: that they were found in.
+        reranker: checked against the encoder of the index.
+        query: its text.
+        vector: (d,) float32 of the query; None where the reranker reads none.
+        hits: any number.
+
+    Raises:
+        DamagedIndexError: a vector of theirs is not as it was written.
+    """
+    if not hits:
+        return []
+    passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
+    if not reranker.reads_vectors:
+        return reranked(hits, reranker.score(query, None, passages, None))
+    vectors = snapshot.vectors([hit.passage_number for hit in hits])
+    return reranked(hits, reranker.score(query, vector, passages, vectors))
 
 
 def reranked(hits: Sequence[Hit], scores: NDArray[np.float32]) -> list[Hit]:

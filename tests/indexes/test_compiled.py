@@ -128,6 +128,13 @@ def test_impossible_bytes_of_a_term_are_named_alike(value):
     assert compiled.find(*arguments) == find_by_python(*arguments) == -3
 
 
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (2, 1), (0, 4)])
+def test_a_range_of_terms_that_does_not_exist_is_refused(low, high):
+    offsets = np.array([[0, 0], [1, 1], [2, 2], [3, 3]], np.int64)
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.find(b"abc", offsets, low, high, b"b")
+
+
 def arrays(**changed: Any) -> list[Any]:
     given = {
         "positions": np.array([0, 2, 1], np.uint32),
@@ -179,7 +186,16 @@ def test_impossible_postings_are_not_weighed(positions, frequencies):
     assert not weighed
 
 
-@pytest.mark.parametrize("changed", [{0: np.zeros(3, np.uint32)}, {3: np.ones(2)}, {8: np.ones(1)}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {0: np.zeros(3, np.uint32)},
+        {2: np.array([1], np.int64)},
+        {2: np.array([3], np.int64)},
+        {3: np.ones(2)},
+        {8: np.ones(1)},
+    ],
+)
 def test_arrays_that_cannot_be_weighed_are_refused(changed):
     given = [np.array([0, 1], np.uint32), np.ones(2, np.uint8), np.array([2], np.int64)]
     given += [np.ones(1), np.full(3, 3, np.uint32), 0.25, 0.25, 1.2, np.empty(2)]
