@@ -363,10 +363,8 @@ spread(PyObject *module, PyObject *arguments)
     const uint16_t *code = codes->buf;
     const uint8_t *says = truth->buf;
     uint8_t *found = mask->buf;
-    uint16_t highest = 0;
-    for (Py_ssize_t i = 0; i < passages; i++)
-        highest = code[i] > highest ? code[i] : highest;
-    int fits = mask->len == passages && (passages == 0 || highest < truth->len);
+    /* Whatever a code is, the truth has it. */
+    int fits = mask->len == passages && truth->len > UINT16_MAX;
     if (fits)
         for (Py_ssize_t i = 0; i < passages; i++)
             found[i] = says[code[i]];
@@ -375,38 +373,9 @@ spread(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-count(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    Py_buffer given[3];
-    Py_buffer *lists = &given[0], *mask = &given[1], *counts = &given[2];
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:count", lists, mask, counts))
-        return NULL;
-    Py_ssize_t passages = lists->len / (Py_ssize_t)sizeof(int32_t);
-    Py_ssize_t size = counts->len / (Py_ssize_t)sizeof(int64_t);
-    const int32_t *list = lists->buf;
-    const uint8_t *chosen = mask->buf;
-    int64_t *held = counts->buf;
-    int32_t lowest = 0, highest = -1;
-    for (Py_ssize_t i = 0; i < passages; i++) {
-        lowest = list[i] < lowest ? list[i] : lowest;
-        highest = list[i] > highest ? list[i] : highest;
-    }
-    int fits = mask->len == passages && lowest == 0 && highest < size;
-    if (fits)
-        for (Py_ssize_t i = 0; i < passages; i++)
-            held[list[i]] += chosen[i] != 0;
-    if (!release(given, 3, fits))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, values, counts, best_positions, best_scores): how many were found."},
-    {"count", count, METH_VARARGS,
-     "count(lists, mask, counts): add to the count of each list what the mask chooses of it."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
     {"spread", spread, METH_VARARGS,
      "spread(truth, codes, mask): set the mask to what the truth says of each code."},

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.bm25_addends import Addends, counts_of
 from indexes.bm25_query import BM25Query, Matches
 from indexes.bm25_values import posting_values
@@ -133,7 +134,7 @@ class BM25:
         self,
         query_terms: Iterable[str],
         k: int,
-        allowed: Sequence[NDArray[np.bool_] | None] | None = None,
+        allowed: Sequence[Allowed | None] | None = None,
     ) -> Matches:
         """The `k` best passages: see `BM25Query.search`."""
         return self.query(query_terms).search(k, allowed)

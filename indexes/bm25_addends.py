@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
+
 
 class Addends(NamedTuple):
     """What is added to the scores of live passages.
@@ -23,11 +25,11 @@ class Addends(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def permitted(addends: Addends, mask: NDArray[np.bool_] | None) -> Addends:
-    """Those of chosen passages; `mask` is (n,) bool, or None for all."""
-    if mask is None:
+def permitted(addends: Addends, allowed: Allowed | None) -> Addends:
+    """Those of the passages that are allowed; None for all."""
+    if allowed is None:
         return addends
-    chosen = mask[addends.positions]
+    chosen = allowed.at(addends.positions)
     counts = counts_of(chosen, addends.counts)
     return Addends(addends.positions[chosen], addends.values[chosen], counts)
 

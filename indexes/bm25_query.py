@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.bm25_addends import Addends, accumulate, permitted
 from indexes.bm25_best import best_passages, top_places
 from indexes.errors import ConfigError
@@ -75,24 +76,24 @@ class BM25Query:
             matches |= holds
         return scores, matches
 
-    def search(self, k: int, allowed: Sequence[NDArray[np.bool_] | None] | None = None) -> Matches:
+    def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
         """The `k` best live passages that hold a query term, exactly; fewer where fewer match.
 
         Args:
             k: 1 or more.
-            allowed: for each segment an (n,) bool mask, or None for all; only these passages are
+            allowed: for each segment some passages, or None for all; only these are
                 returned. Statistics, and so scores, stay those of all live passages.
 
         Raises:
-            ConfigError: k is below 1, or the masks do not fit the segments.
+            ConfigError: k is below 1, or what is allowed does not fit the segments.
         """
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
-        masks = self._masks(allowed)
+        chosen = self._fitting(allowed)
         best = Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
         for index, addends in enumerate(self._addends):
             positions, scores = best_passages(
-                permitted(addends, masks[index]), self._sizes[index], k
+                permitted(addends, chosen[index]), self._sizes[index], k
             )
             if len(best.scores) == k:
                 # An equal score loses to the earlier segment, so only better ones can enter.
@@ -105,23 +106,17 @@ class BM25Query:
                 best = _better(best, found, k)
         return best
 
-    def _masks(
-        self, allowed: Sequence[NDArray[np.bool_] | None] | None
-    ) -> list[NDArray[np.bool_] | None]:
+    def _fitting(self, allowed: Sequence[Allowed | None] | None) -> list[Allowed | None]:
         if allowed is None:
             return [None] * len(self._sizes)
-        masks = list(allowed)
-        expected = [(np.bool_, (n,)) for n in self._sizes]
-        found = [
-            wanted if mask is None else (mask.dtype, mask.shape)
-            for mask, wanted in zip(masks, expected, strict=False)
-        ]
-        if len(masks) != len(expected) or found != expected:
-            shown = [None if mask is None else f"{mask.dtype} {mask.shape}" for mask in masks]
+        found = [None if some is None else len(some) for some in allowed]
+        if len(found) != len(self._sizes) or any(
+            size not in (None, wanted) for size, wanted in zip(found, self._sizes, strict=True)
+        ):
             raise ConfigError(
-                f"allowed: expected boolean masks of lengths {list(self._sizes)}, found {shown}"
+                f"allowed: expected some of {list(self._sizes)} passages, found of {found}"
             )
-        return masks
+        return list(allowed)
 
 
 def _better(first: Matches, second: Matches, k: int) -> Matches:

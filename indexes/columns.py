@@ -2,7 +2,7 @@
 
 A filter then is evaluated once for each distinct value of a field, and not once a document. This
 module holds the parts that need no database; `indexes.column_rows` keeps the columns in step with
-the documents, `indexes.filter_masks` filters with them.
+the documents, `indexes.filtering` filters with them.
 
 Codes are uint16. Code 0 says that the document lacks the field, or that there is no such passage.
 They lie in chunks of `CHUNK` passage ids, little-endian; what a stored chunk lacks at its end is 0.
@@ -23,6 +23,8 @@ from indexes.compiled import compiled
 from indexes.document_rows import MetadataChange, metadata_json
 
 CHUNK = 16384
+# How many there can be.
+CODES = 65_536
 # The metadata of a document that lacks the field.
 ABSENT = "{}"
 
@@ -110,15 +112,11 @@ def unpack(field: str, chunk: int, blob: bytes, checksum: int) -> NDArray[np.uin
 
 
 def spread(truth: NDArray[np.bool_], codes: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """(n,) bool: for each of (n,) codes what `truth`, (codes,) bool, says.
-
-    Raises:
-        ValueError, IndexError: there is a code that it does not have.
-    """
+    """(n,) bool: for each of (n,) uint16 codes what `truth`, (`CODES`,) bool, says of it."""
     if compiled is None:
         return truth[codes]
     mask = np.empty(len(codes), np.bool_)
-    compiled.spread(truth, codes, mask)
+    compiled.spread(truth, np.ascontiguousarray(codes), mask)
     return mask
 
 

@@ -5,79 +5,123 @@ number of vectors. A filtered one reads on until it has met as many allowed ones
 where the filter has nothing to do with where vectors lie. Where it has, the allowed vectors may lie
 apart from the query; the centroids say less then of which of them are the nearest, and more must be
 read.
+
+Of a large segment, what a filter is like is found out from a sample, and what a list holds when it
+is first reached.
 """
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.compiled import compiled
+from indexes.allowed import Allowed
+from indexes.bm25_addends import counts_of
 
 # Chi-squared for each list: about 1 for a filter drawn evenly.
 _UNEVEN = 2.0
-# To pick one allowed vector out of so many takes no longer than to pass all of them.
-_FEW = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What is known of a mask.
-
-    Attributes:
-        held: (lists,) int64: how many allowed vectors each list holds.
-        bitmap: (n / 8,) uint8: FAISS's form of the mask.
-        uneven: whether it is, see `is_uneven`.
-    """
-
-    held: NDArray[np.int64]
-    bitmap: NDArray[np.uint8]
-    uneven: bool
+# Vectors for each list that a filter is judged by: their shares of allowed ones differ between even
+# lists by chance as much as half of all could.
+_SAMPLED = 32
 
 
 class ListMembers:
-    """Which list holds each vector.
+    """Which vectors each list holds.
 
     Attributes:
-        sizes: (lists,) int64: how many vectors each list holds.
+        sizes: (lists,) int64: how many.
 
     Args:
-        list_of: (n,) int32: the list of each position.
-        lists: how many there are.
+        members: (n,) int32: every position once, those of the first list first, and so on.
+        sizes: (lists,) int64.
+        sampled: positions for each list to judge a filter by.
     """
 
-    def __init__(self, list_of: NDArray[np.int32], lists: int) -> None:
-        self._list_of = np.ascontiguousarray(list_of, np.int32)
-        self.sizes = np.bincount(list_of, minlength=lists)
-        self._last: tuple[weakref.ref[NDArray[np.bool_]], Prepared] | None = None
+    def __init__(
+        self, members: NDArray[np.int32], sizes: NDArray[np.int64], sampled: int = _SAMPLED
+    ) -> None:
+        self.sizes = sizes
+        self._members = members
+        self._ends = np.cumsum(sizes)
+        self._sampled = sampled * len(sizes)
+        self._filters: WeakKeyDictionary[Allowed, ListFilter] = WeakKeyDictionary()
 
-    def prepared(self, allowed: NDArray[np.bool_]) -> Prepared:
-        """What a search needs to know of a mask.
+    def of(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The positions in some lists, one after the other."""
+        stops = self._ends[lists]
+        starts = stops - self.sizes[lists]
+        parts = [
+            self._members[start:stop]
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        return np.concatenate([self._members[:0], *parts])
 
-        Remembered for the last mask, if nobody can write to it.
+    @cached_property
+    def sample(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Positions drawn evenly, or all, each once, and for each its list."""
+        n = len(self._members)
+        places = np.arange(n)
+        if self._sampled < n:
+            chance = np.random.default_rng(0)
+            places = chance.choice(n, self._sampled, replace=False, shuffle=False)
+        positions = self._members[places]
+        # Ascending, they are judged several times as quickly.
+        order = np.argsort(positions)
+        return positions[order], np.searchsorted(self._ends, places[order], side="right")
+
+    @cached_property
+    def sample_sizes(self) -> NDArray[np.int64]:
+        """(lists,) int64: how many of the sample each list holds."""
+        return np.bincount(self.sample[1], minlength=len(self.sizes))
+
+    def filtered(self, allowed: Allowed) -> ListFilter:
+        """What is known of the lists behind a filter; remembered for as long as the filter is."""
+        found = self._filters.get(allowed)
+        if found is None:
+            found = self._filters[allowed] = ListFilter(self, allowed)
+        return found
+
+
+class ListFilter:
+    """The lists behind a filter, each judged once, when it is first reached.
+
+    Attributes:
+        held: (lists,) int64: how many allowed vectors each list holds; -1 where it is not known.
+        bitmap: (n / 8,) uint8: FAISS's form of what is allowed in the lists judged so far.
+        share: of allowed vectors in all, of those sampled.
+        uneven: see `is_uneven`, of those sampled.
+    """
+
+    def __init__(self, members: ListMembers, allowed: Allowed) -> None:
+        self._members = members
+        self.held = np.full(len(members.sizes), -1, np.int64)
+        self.bitmap = np.zeros(-(-len(allowed) // 8), np.uint8)
+        positions, lists = members.sample
+        chosen = allowed.at(positions)
+        self.share = float(np.count_nonzero(chosen)) / max(1, len(chosen))
+        held = np.bincount(lists[chosen], minlength=len(self.held))
+        self.uneven = is_uneven(held, members.sample_sizes)
+
+    def judge(self, allowed: Allowed, lists: NDArray[np.int64]) -> None:
+        """Find out what some lists hold, of any shape; -1 is passed over.
 
         Args:
-            allowed: (n,) bool.
+            allowed: the same as at first, which this object does not keep.
+            lists: their numbers.
         """
-        if self._last is not None and self._last[0]() is allowed:
-            return self._last[1]
-        held = self._count(allowed)
-        bitmap = np.packbits(allowed, bitorder="little")
-        prepared = Prepared(held, bitmap, is_uneven(held, self.sizes))
-        if not allowed.flags.writeable:
-            self._last = weakref.ref(allowed), prepared
-        return prepared
-
-    def _count(self, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-        lists = len(self.sizes)
-        if compiled is None or _FEW * np.count_nonzero(allowed) <= len(allowed):
-            return np.bincount(self._list_of[allowed], minlength=lists)
-        held = np.zeros(lists, np.int64)
-        compiled.count(self._list_of, np.ascontiguousarray(allowed), held)
-        return held
+        wanted = lists[lists >= 0]
+        new = np.unique(wanted[self.held[wanted] < 0])
+        if not len(new):
+            return
+        positions = self._members.of(new)
+        chosen = allowed.at(positions)
+        self.held[new] = counts_of(chosen, self._members.sizes[new])
+        found = positions[chosen]
+        np.bitwise_or.at(self.bitmap, found >> 3, np.left_shift(1, found & 7).astype(np.uint8))
 
 
 def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
@@ -92,36 +136,69 @@ def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
     return bool(spread > _UNEVEN * len(held) * share * (1 - share))
 
 
-def lists_to_read(
-    held: NDArray[np.int64],
+def lists_behind(share: float, effort: int, behind: Sequence[tuple[float, int]]) -> float:
+    """How many lists a search needs to read behind a filter that is drawn evenly.
+
+    Between two shares the logarithms are interpolated. Below the least share, as many allowed
+    vectors are to be met as there.
+
+    Args:
+        share: that the filter leaves, above 0, at most 1.
+        effort: how many lists without a filter.
+        behind: (share, lists) where it was measured, shares below 1.
+    """
+    shares, efforts = np.array(sorted([(1.0, effort), *behind])).T
+    least = float(shares[0])
+    logarithm = np.interp(np.log(max(share, least)), np.log(shares), np.log(efforts))
+    return float(np.exp(logarithm)) * max(1.0, least / share)
+
+
+def to_meet(
+    lists: ListFilter,
     sizes: NDArray[np.int64],
-    uneven: bool,
     order: NDArray[np.int64],
     probes: int,
     met: int,
     farther: int,
-) -> NDArray[np.bool_]:
-    """Which lists to read for each query.
+) -> NDArray[np.int64]:
+    """How many allowed vectors to meet for each query.
 
     Args:
-        held: (lists,) allowed vectors in each list.
+        lists: those in `order` are judged.
         sizes: (lists,) all vectors in each.
-        uneven: whether the filter is, see `is_uneven`.
-        order: (q, lists) int64: list numbers, the nearest centroid first; -1 for none.
-        probes: how many of them a search without a filter reads.
-        met: how many allowed vectors to meet.
+        order: (q, p) int64: list numbers, the nearest centroid first; -1 for none.
+        probes: how many of them a search without a filter reads, at most p.
+        met: how many, as a rule.
         farther: the same where they lie apart from the query: where the filter is uneven, and the
             first `probes` lists do not hold more of them than half-way from their share to all.
 
     Returns:
-        (q, lists) bool, in the order of `order`: lists that hold allowed vectors, as many of the
-        first as it takes.
+        (q,) int64.
+    """
+    enough = np.full(len(order), met)
+    if lists.uneven:
+        first = order[:, :probes]
+        near = np.where(first >= 0, sizes[first], 0).sum(axis=1)
+        held = np.where(first >= 0, lists.held[first], 0).sum(axis=1)
+        enough[held <= near * (1 + lists.share) / 2] = farther
+    return enough
+
+
+def lists_to_read(
+    held: NDArray[np.int64], order: NDArray[np.int64], enough: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], bool]:
+    """Which lists to read for each query.
+
+    Args:
+        held: (lists,) allowed vectors in each list; 0 or more in those of `order`.
+        order: (q, p) int64: list numbers, the nearest centroid first; -1 for none.
+        enough: (q,) how many allowed vectors to meet.
+
+    Returns:
+        (q, p) bool, in the order of `order`: lists that hold allowed vectors, as many of the first
+        as it takes, or all; and whether they hold enough for every query.
     """
     counts = np.where(order >= 0, held[order], 0)
-    enough = np.full((len(order), 1), met)
-    if uneven:
-        share = held.sum() / max(1, sizes.sum())
-        near = np.where(order >= 0, sizes[order], 0)[:, :probes].sum(axis=1)
-        apart = counts[:, :probes].sum(axis=1) <= near * (1 + share) / 2
-        enough[apart] = farther
-    return (counts > 0) & (np.cumsum(counts, axis=1) - counts < enough)
+    met = np.cumsum(counts, axis=1)
+    read = (counts > 0) & (met - counts < enough[:, None])
+    return read, bool((met[:, -1] >= enough).all())

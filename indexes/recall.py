@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.dense import search_flat
 from indexes.errors import ConfigError
 from indexes.structure import Structure
@@ -19,6 +20,9 @@ _NOISE = 0.5
 _ROUNDING = 1e-6
 # Queries that a recall is measured with.
 SAMPLED_QUERIES = 200
+# What filters leave behind which it is measured, and how much that is at the least.
+SHARES = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
+_LEAST_BEHIND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,19 @@ class Measured:
 
     effort: int
     recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What search efforts find behind filters that leave a share of the vectors.
+
+    Attributes:
+        share: above 0, below 1.
+        recall: by effort, efforts ascending.
+    """
+
+    share: float
+    recall: tuple[Measured, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,50 @@ def measure(
         if measured[-1].recall == 1:
             break
     return measured
+
+
+def measure_behind(
+    structure: Structure,
+    vectors: NDArray[np.float32],
+    sample: Sample,
+    k: int = 10,
+    shares: Sequence[float] = SHARES,
+) -> list[Behind]:
+    """Recall@k behind filters that are drawn evenly, at one effort after another.
+
+    Of inverted lists; nothing is measured of other types, nor of what a filter leaves less than a
+    thousand vectors of.
+
+    Args:
+        structure: over `vectors`.
+        vectors: (n, d) float32.
+        sample: see `sample_queries`.
+        k: at least 1.
+        shares: that the filters leave, descending.
+
+    Raises:
+        DamagedIndexError, FormatVersionError, MissingExtraError: as `Structure.efforts`.
+    """
+    found: list[Behind] = []
+    if not structure.has_lists:
+        return found
+    drawn = np.random.default_rng(1).random(len(vectors))
+    drawn[sample.own] = 1.0
+    for share in shares:
+        if share * len(vectors) < _LEAST_BEHIND:
+            break
+        allowed = Allowed.of(drawn < share)
+        exact = search_flat(vectors, sample.queries, k, allowed)
+        measured: list[Measured] = []
+        for effort in structure.efforts:
+            answer = structure.search(
+                vectors, sample.queries, k, allowed, effort, behind=[(share, effort)]
+            )
+            measured.append(Measured(effort, recall_at(answer, exact, k)))
+            if measured[-1].recall == 1:
+                break
+        found.append(Behind(share, tuple(measured)))
+    return found
 
 
 def cheapest(measured: Sequence[Measured], target: float) -> int:

@@ -14,11 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.block_sums import UNGUARDED, BlockGuard, unguarded
 from indexes.dense import search_flat
 from indexes.errors import ConfigError, MissingExtraError
 from indexes.faiss_library import load_faiss
-from indexes.recall import Found, Measured, cheapest, measure, sample_queries
+from indexes.recall import (
+    Behind,
+    Found,
+    Measured,
+    cheapest,
+    measure,
+    measure_behind,
+    sample_queries,
+)
 from indexes.structure import Guarding, Structure, open_structure, write_structure
 from indexes.structure_choice import AUTO, FLAT, Choice, resolve
 
@@ -78,6 +87,7 @@ class SegmentStructure:
         name: ``flat``, another name or a factory string.
         reasons: why, as sentences.
         recall: recall@10 against the exact search by effort, efforts ascending; empty for ``flat``.
+        filtered: the same behind filters, shares descending; empty where it was not measured.
         structure: None for ``flat``.
     """
 
@@ -85,6 +95,7 @@ class SegmentStructure:
     reasons: tuple[str, ...] = ()
     recall: tuple[Measured, ...] = ()
     structure: Structure | None = None
+    filtered: tuple[Behind, ...] = ()
 
     def effort(self, recall: float | None) -> int | None:
         """The least effort that reaches a recall@10; None where there is nothing to choose.
@@ -102,12 +113,29 @@ class SegmentStructure:
             return cheapest(self.recall, min(USUAL_RECALL, best) or 1.0)
         return cheapest(self.recall, recall)
 
+    def behind(self, recall: float | None) -> list[tuple[float, int]]:
+        """(share, effort): the least efforts behind filters, where some effort suffices.
+
+        They leave half of what an effort without a filter may miss, since a filter may be a little
+        less even than those that were measured.
+
+        Args:
+            recall: see `effort`.
+        """
+        target = (1 + (recall or USUAL_RECALL)) / 2
+        return [
+            (one.share, cheapest(one.recall, target))
+            for one in self.filtered
+            if max(measured.recall for measured in one.recall) >= target
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """What the manifest holds of it."""
         return {
             "structure": self.name,
             "reasons": list(self.reasons),
             "recall": [asdict(one) for one in self.recall],
+            "filtered": [asdict(one) for one in self.filtered],
         }
 
 
@@ -141,8 +169,14 @@ def build_structure(
         return SegmentStructure(FLAT, (*choice.reasons, "FAISS is not installed: flat"))
     write_structure(folder / STRUCTURE_FILE, vectors, choice.spec)
     structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)
-    measured = measure(structure, vectors, sample_queries(vectors))
-    return SegmentStructure(choice.spec.name, choice.reasons, tuple(measured), structure)
+    sample = sample_queries(vectors)
+    return SegmentStructure(
+        choice.spec.name,
+        choice.reasons,
+        tuple(measure(structure, vectors, sample)),
+        structure,
+        tuple(measure_behind(structure, vectors, sample)),
+    )
 
 
 def open_segment_structure(
@@ -168,6 +202,10 @@ def open_segment_structure(
         tuple(manifest.get("reasons", ())),
         tuple(Measured(**one) for one in manifest.get("recall", ())),
         None if name == FLAT else open_structure(folder / STRUCTURE_FILE, *shape, guard),
+        tuple(
+            Behind(one["share"], tuple(Measured(**each) for each in one["recall"]))
+            for one in manifest.get("filtered", ())
+        ),
     )
 
 
@@ -176,7 +214,7 @@ def search_vectors(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],
     k: int,
-    allowed: NDArray[np.bool_] | None = None,
+    allowed: Allowed | None = None,
     recall: float | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> Found:
@@ -187,7 +225,7 @@ def search_vectors(
         vectors: (n, d) float32, C-contiguous.
         queries: (q, d) float32.
         k: at least 1; may exceed n.
-        allowed: (n,) bool, or None for all; only these can be returned.
+        allowed: some of them, or None for all; only these can be returned.
         recall: see `SegmentStructure.effort`.
         guard: checks what is read of the vectors.
 
@@ -200,4 +238,6 @@ def search_vectors(
     """
     if how.structure is None:
         return search_flat(vectors, queries, k, allowed, guard)
-    return how.structure.search(vectors, queries, k, allowed, how.effort(recall), guard)
+    return how.structure.search(
+        vectors, queries, k, allowed, how.effort(recall), guard, how.behind(recall)
+    )

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.bm25 import CorpusStatistics
 from indexes.checksum import document_checksum
 from indexes.database import DATABASE_FILE, format_version, open_reader, transaction
 from indexes.durable import damaged_database, readable, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
-from indexes.filter_masks import Column, matching
+from indexes.filtering import Column, matching
 from indexes.live import LiveSegment, contained, live_segments
 from indexes.recent import Recent
 from indexes.segment import Segment
@@ -28,7 +29,7 @@ from indexes.where import Where
 
 T = TypeVar("T")
 
-# Filters whose masks are kept, a byte a passage each.
+# Filters that are kept, with what was judged by them: up to a few bytes a passage each.
 _FILTERS = 8
 # Fields whose columns are kept, two bytes a passage id each.
 _FIELDS = 8
@@ -79,6 +80,7 @@ class Snapshot:
         generation: increases by one with every commit.
         segments: the live segments in ascending order of their numbers.
         statistics: counts over live passages, for BM25.
+        living: for each segment the passages that are not deleted; None where none was.
     """
 
     def __init__(
@@ -93,14 +95,15 @@ class Snapshot:
         self.generation = generation
         self.segments = segments
         self.statistics = CorpusStatistics.of(segments)
-        self._allowed: Recent[tuple[object, ...], list[NDArray[np.bool_]]] = Recent(_FILTERS)
+        self.living = [None if one.alive is None else Allowed.of(one.alive) for one in segments]
+        self._allowed: Recent[tuple[object, ...], list[Allowed]] = Recent(_FILTERS)
         self._columns: Recent[str, Column] = Recent(_FIELDS)
         self._sealed: set[int] = set()
 
-    def allowed(self, where: Where) -> list[NDArray[np.bool_]]:
-        """For each segment, (n,) bool: which live passages belong to documents that match.
+    def allowed(self, where: Where) -> list[Allowed]:
+        """For each segment: the live passages that belong to documents that match.
 
-        The masks of the last filters are remembered; they cannot be written to.
+        Those of the last filters are remembered, with what was judged by them.
 
         Raises:
             DamagedIndexError: what a filter reads is not as it was written.

@@ -17,7 +17,7 @@ import mmap
 import os
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.block_sums import UNGUARDED, BlockGuard, unguarded
 from indexes.durable import storage_errors
 from indexes.errors import FormatVersionError
@@ -98,15 +99,16 @@ class Structure:
         vectors: NDArray[np.float32],
         queries: NDArray[np.float32],
         k: int,
-        allowed: NDArray[np.bool_] | None = None,
+        allowed: Allowed | None = None,
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
+        behind: Sequence[tuple[float, int]] = (),
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """About the `k` vectors of largest inner product for each query.
 
         See `indexes.structure_search.Searcher.search`; raises what `efforts` raises as well.
         """
-        return self._searcher.search(vectors, queries, k, allowed, effort, guard)
+        return self._searcher.search(vectors, queries, k, allowed, effort, guard, behind)
 
     @property
     def efforts(self) -> tuple[int, ...]:
@@ -118,6 +120,11 @@ class Structure:
             MissingExtraError: FAISS is not installed.
         """
         return self._searcher.efforts
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether its efforts are numbers of inverted lists; raises as `efforts` does."""
+        return self._searcher.has_lists
 
     @property
     def default_effort(self) -> int:

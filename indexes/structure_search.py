@@ -18,6 +18,7 @@ sign, and loses neighbours without one where the allowed vectors lie apart from 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.block_sums import UNGUARDED, BlockGuard
 from indexes.dense import search_flat
 from indexes.faiss_library import load_faiss
 from indexes.list_guard import ListGuard, sizes_of
-from indexes.list_reading import ListMembers, lists_to_read
+from indexes.list_reading import ListMembers, lists_behind, lists_to_read, to_meet
 from indexes.mapping import damaged
 from indexes.structure_core import COARSE, WHOLE, oversampling, unwrap
 
@@ -39,6 +41,10 @@ _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
 _QUERY_BLOCK = 32
 # Where allowed vectors lie apart from the query, so many times as many are read.
 _FARTHER = 4
+# Ids of a list that are passed over in the time that it takes to fetch and score a vector.
+_IDS_PER_VECTOR = 30
+# So many times as many lists are ranked as would hold enough if all were equal.
+_ENOUGH = 1.25
 # Behind a filter, codes that keep little of a vector give so many times as many candidates.
 _MORE_OF_COARSE = 4
 _GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
@@ -55,6 +61,7 @@ class Searcher:
             inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
             the candidates re-scored for any other type.
         default_effort: what is used where none is given.
+        has_lists: whether it is of inverted lists.
 
     Args:
         index: a trained FAISS index of n vectors of d dimensions, by inner product.
@@ -70,11 +77,11 @@ class Searcher:
         self._transforms, self._core = unwrap(index)
         self._oversampling = oversampling(index.d, self._transforms, self._core)
         faiss = load_faiss()
-        self._lists = isinstance(self._core, faiss.IndexIVF)
+        self.has_lists = isinstance(self._core, faiss.IndexIVF)
         self._graph = isinstance(self._core, faiss.IndexHNSW)
         self.efforts: tuple[int, ...] = _OTHER_EFFORTS
         self.default_effort = _OTHER_DEFAULT
-        if self._lists:
+        if self.has_lists:
             lists = int(self._core.nlist)
             powers = (2**exponent for exponent in range(lists.bit_length()))
             self.efforts = (*(power for power in powers if power < lists), lists)
@@ -87,9 +94,10 @@ class Searcher:
         vectors: NDArray[np.float32],
         queries: NDArray[np.float32],
         k: int,
-        allowed: NDArray[np.bool_] | None = None,
+        allowed: Allowed | None = None,
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
+        behind: Sequence[tuple[float, int]] = (),
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """About the `k` vectors of largest inner product for each query.
 
@@ -97,9 +105,11 @@ class Searcher:
             vectors: (n, d) float32, C-contiguous: the vectors that the structure was built from.
             queries: (q, d) float32.
             k: at least 1; may exceed n.
-            allowed: (n,) bool, or None for all; only these can be returned.
+            allowed: some of them, or None for all; only these can be returned.
             effort: at least 1, see `efforts`; None for `default_effort`.
             guard: checks what is read of the vectors.
+            behind: for inverted lists, the efforts behind filters that are drawn evenly: (share,
+                effort), see `indexes.list_reading.lists_behind`.
 
         Returns:
             For each query (positions int64, scores float32), exactly min(k, allowed) entries
@@ -114,15 +124,12 @@ class Searcher:
             ValueError: shapes that do not fit, or an effort below 1.
         """
         queries = self._checked(vectors, queries, effort)
-        permitted = len(vectors) if allowed is None else int(np.count_nonzero(allowed))
-        if permitted == len(vectors):
-            allowed = None
-        candidates = None
-        if permitted and len(queries):
-            wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
-            candidates = self._candidates(
-                queries, wanted, allowed, permitted, effort or self.default_effort
-            )
+        if not len(queries):
+            return []
+        wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
+        candidates = self._candidates(
+            queries, wanted, allowed, effort or self.default_effort, behind
+        )
         if candidates is None:
             return search_flat(vectors, queries, k, allowed, guard)
         for positions in candidates:
@@ -131,7 +138,8 @@ class Searcher:
             _rescored(vectors, query, positions, k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
-        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, permitted)]
+        # They may be all that are allowed, which the exact scan tells.
+        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
         if short:
             exact = search_flat(vectors, queries[short], k, allowed, guard)
             for i, answer in zip(short, exact, strict=True):
@@ -154,18 +162,18 @@ class Searcher:
         self,
         queries: NDArray[np.float32],
         wanted: int,
-        allowed: NDArray[np.bool_] | None,
-        permitted: int,
+        allowed: Allowed | None,
         effort: int,
+        behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
         """For each query, allowed positions, ascending: about the `wanted` nearest, or too few.
 
         None where the exact scan is cheaper, or the type cannot do it.
         """
         try:
-            if self._lists:
-                return self._from_lists(queries, wanted, allowed, permitted, effort)
-            return self._from_neighbours(queries, wanted, allowed, permitted, effort)
+            if self.has_lists:
+                return self._from_lists(queries, wanted, allowed, effort, behind)
+            return self._from_neighbours(queries, wanted, allowed, effort)
         except RuntimeError:  # FAISS: this type takes no such parameters
             return None
 
@@ -173,54 +181,64 @@ class Searcher:
         self,
         queries: NDArray[np.float32],
         wanted: int,
-        allowed: NDArray[np.bool_] | None,
-        permitted: int,
+        allowed: Allowed | None,
         effort: int,
+        behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
         n, lists = self._index.ntotal, self._core.nlist
         if allowed is not None and self._oversampling == COARSE:
             wanted *= _MORE_OF_COARSE
         # How many vectors a search without a filter meets.
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
-        if permitted <= max(met, 2 * wanted):
+        if n <= met:
             return None
         faiss = load_faiss()
-        turned = self._transformed(queries)
+        turned = np.ascontiguousarray(self._transformed(queries))
         probes = min(lists, max(effort, math.ceil(met * lists / n)))
         if allowed is None:
             if self._list_guard is None:
                 parameters = faiss.SearchParametersIVF(nprobe=probes)
                 rows = self._core.search(turned, wanted, params=parameters)[1]
             else:
-                turned = np.ascontiguousarray(turned)
                 nearness, order = self._core.quantizer.search(turned, probes)
                 rows = self._read_lists(faiss, turned, wanted, order, nearness)
             return [self._positions(row) for row in rows]
+        known = self._members.filtered(allowed)
+        permitted = known.share * n
+        if not permitted:
+            return None
         farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
-        mask = self._members.prepared(allowed)
-        selector = faiss.IDSelectorBitmap(mask.bitmap)
-        held, sizes = mask.held, self._members.sizes
-        # To rank them all takes longer than to read those that are needed as a rule.
-        ranked = lists
-        if not mask.uneven:
-            ranked = min(lists, 2 * math.ceil(met * lists / permitted) + probes)
+        if not known.uneven:
+            needed = lists_behind(known.share, min(effort, lists), behind)
+            met = max(math.ceil(permitted * needed / lists), 2 * wanted)
+        # How many lists hold as much, as a rule.
+        needed = met * lists / permitted
+        if permitted <= met or _IDS_PER_VECTOR * permitted <= needed * n / lists:
+            return None
         found: list[NDArray[np.int64]] = []
         for start in range(0, len(turned), _QUERY_BLOCK):
-            block = np.ascontiguousarray(turned[start : start + _QUERY_BLOCK])
-            nearness, order = self._core.quantizer.search(block, ranked)
-            if ranked < lists and (held[order].sum(axis=1) < met).any():
-                nearness, order = self._core.quantizer.search(block, lists)
-            read = lists_to_read(held, sizes, mask.uneven, order, probes, met, farther)
+            block = turned[start : start + _QUERY_BLOCK]
+            # To rank them all takes longer than to read those that are needed as a rule.
+            ranked = min(lists, math.ceil(_ENOUGH * needed) + probes)
+            while True:
+                nearness, order = self._core.quantizer.search(block, ranked)
+                known.judge(allowed, order)
+                enough = to_meet(known, self._members.sizes, order, probes, met, farther)
+                read, suffices = lists_to_read(known.held, order, enough)
+                if suffices or ranked == lists:
+                    break
+                ranked = min(lists, 2 * ranked)
             # The lists to read come first, in their order; -1 fills what is left of a row.
             first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
             chosen = np.where(
                 np.take_along_axis(read, first, 1), np.take_along_axis(order, first, 1), -1
             )
             near = np.take_along_axis(nearness, first, 1)
+            selector = faiss.IDSelectorBitmap(known.bitmap)
             rows = self._read_lists(faiss, block, wanted, chosen, near, selector)
             found.extend(self._positions(row) for row in rows)
         # A type that ignores the filter would give other positions too.
-        return found if all(allowed[positions].all() for positions in found) else None
+        return found if all(allowed.at(positions).all() for positions in found) else None
 
     def _read_lists(
         self,
@@ -255,11 +273,15 @@ class Searcher:
         self,
         queries: NDArray[np.float32],
         wanted: int,
-        allowed: NDArray[np.bool_] | None,
-        permitted: int,
+        allowed: Allowed | None,
         effort: int,
     ) -> list[NDArray[np.int64]] | None:
         n = self._index.ntotal
+        permitted = n if allowed is None else allowed.count
+        if permitted == n:
+            allowed = None
+        if not permitted:
+            return None
         if not self._graph:
             # The effort was measured without a filter.
             wanted *= effort if allowed is None else max(effort, self.default_effort)
@@ -273,7 +295,7 @@ class Searcher:
         found = [self._positions(row) for row in rows]
         if allowed is None:
             return found
-        chosen = [positions[allowed[positions]] for positions in found]
+        chosen = [positions[allowed.at(positions)] for positions in found]
         # Where they may not be the best, none are given, so that the exact scan answers.
         return [positions if len(positions) >= wanted else positions[:0] for positions in chosen]
 
@@ -291,20 +313,22 @@ class Searcher:
 
     @cached_property
     def _members(self) -> ListMembers:
-        """Which list holds each position."""
+        """Which positions each list holds."""
         faiss = load_faiss()
         if self._list_guard is not None:
             self._list_guard.check_ids()
-        held = np.full(self._index.ntotal, -1, np.int32)
         inverted = self._core.invlists
-        for number, size in enumerate(sizes_of(self._core).tolist()):
-            if size:
-                ids = self._positions(faiss.rev_swig_ptr(inverted.get_ids(number), size))
-                held[ids] = number
-        if (held < 0).any():
+        parts = [
+            self._positions(faiss.rev_swig_ptr(inverted.get_ids(number), size)).astype(np.int32)
+            if size
+            else np.empty(0, np.int32)
+            for number, size in enumerate(sizes_of(self._core).tolist())
+        ]
+        members = np.concatenate(parts)
+        if len(members) != self._index.ntotal or (np.bincount(members) != 1).any():
             # Only a type that stores equal vectors once leaves some out; it takes no filter.
-            raise RuntimeError("not every position is in a list")
-        return ListMembers(held, self._core.nlist)
+            raise RuntimeError("not every position is in one list")
+        return ListMembers(members, np.array([len(part) for part in parts], np.int64))
 
 
 def _rescored(

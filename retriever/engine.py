@@ -154,10 +154,8 @@ class Engine:
         self._settings = settings
         self._bm25 = BM25(snapshot.segments, settings.bm25, snapshot.statistics)
         self._filter = None if where is None else snapshot.allowed(where)
-        # No deleted passage is in a filter's masks.
-        self._masks: Sequence[NDArray[np.bool_] | None] = self._filter or [
-            live.alive for live in snapshot.segments
-        ]
+        # A filter allows no deleted passage.
+        self._allowed = snapshot.living if self._filter is None else self._filter
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
         """The best `k` documents of each query, fewer where fewer can be ranked.
@@ -195,11 +193,11 @@ class Engine:
                 live.segment.vectors,
                 vectors,
                 depth,
-                mask,
+                allowed,
                 self._settings.recall,
                 live.segment.vectors_guard,
             )
-            for live, mask in zip(segments, self._masks, strict=True)
+            for live, allowed in zip(segments, self._allowed, strict=True)
         ]
         nearest = []
         for row in range(len(queries)):

@@ -100,8 +100,8 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
         found["bm25 ranking"] = _latencies(asked, lambda query: bm25.search(query.terms, DEPTH))
         if len(snapshot.segments) == 1:
             live = snapshot.segments[0]
-            found["dense ranking"], answers = _dense(live, asked)
-            exact = search_flat(live.segment.vectors, vectors[:100], 10, live.alive)
+            found["dense ranking"], answers = _dense(live, snapshot.living[0], asked)
+            exact = search_flat(live.segment.vectors, vectors[:100], 10, snapshot.living[0])
             truth = np.stack([positions for positions, _ in exact])
             found["recall@10"] = _recall(answers, truth)
             np.save(folder.parent / "truth.npy", truth)
@@ -138,13 +138,11 @@ def _latencies(asked: list[Any], ask: Callable[[Any], object]) -> dict[str, floa
     return percentiles([timed(partial(ask, query))[0] for query in asked])
 
 
-def _dense(live: Any, asked: list[Any]) -> tuple[dict[str, float], list[Any]]:
+def _dense(live: Any, living: Any, asked: list[Any]) -> tuple[dict[str, float], list[Any]]:
     segment, answers = live.segment, []
 
     def ask(query: Any) -> None:
-        rows = search_vectors(
-            segment.structure, segment.vectors, query.vector[None], 10, live.alive
-        )
+        rows = search_vectors(segment.structure, segment.vectors, query.vector[None], 10, living)
         answers.append(rows[0][0])
 
     found = _latencies(asked, ask)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ def table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _rows(title: str, sizes: Iterable[str], rows: list[tuple[str, Callable[[str], str]]]) -> Any:
+def _rows(
+    title: str, sizes: Iterable[str], rows: list[tuple[str, Callable[[str], str]]]
+) -> Iterator[str]:
     sizes = list(sizes)
     yield f"| {title} | " + " | ".join(f"{int(size):,}" for size in sizes) + " |"
     yield "|---" * (len(sizes) + 1) + "|"

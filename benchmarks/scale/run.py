@@ -4,7 +4,8 @@
 
 Each step runs in a process of its own, on one thread where a query is timed unless said. DIR gets
 `results.json`, `report.md` and `latency.png`; what was measured there before, at other sizes, stays
-in the report. Peers that are not installed are left out, and said.
+in the report. Peers that are not installed are left out, and said. With `--keep` the index stays in
+`--work`, and the next run with both does no step of it again that is in `results.json`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--limit", type=int, default=1800, help="seconds for a peer")
     parser.add_argument("--work", type=Path, help="where indexes are made; needs much space")
+    parser.add_argument("--keep", action="store_true", help="leave them there and go on with them")
     arguments = parser.parse_args()
     peers = {"all": PEERS, "none": ()}.get(arguments.peers) or (
         () if arguments.peers == "none" else tuple(arguments.peers.split(";"))
@@ -53,14 +57,27 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "results.json"
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if arguments.keep and arguments.work is None:
+        parser.error("--keep needs --work")
     for size in map(int, arguments.sizes.split(",")):
-        with tempfile.TemporaryDirectory(dir=arguments.work) as work:
+        with ExitStack() as stack:
+            if arguments.keep:
+                work = arguments.work / str(size)
+                work.mkdir(parents=True, exist_ok=True)
+            else:
+                made = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.work))
+                work = Path(made)
             here = results.setdefault(str(size), {})
             here["environment"] = (
                 f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
             )
-            here["retriever"] = _ours(Path(work), size, arguments.type, arguments.queries)
-            path.write_text(json.dumps(results, indent=1))
+            if not (work / "index").exists():
+                here["retriever"] = {}
+            for name, found in _ours(work / "index", size, arguments, here["retriever"]):
+                here["retriever"][name] = found
+                path.write_text(json.dumps(results, indent=1))
+            if not arguments.keep:
+                shutil.rmtree(work / "index")
             for name in peers:
                 here[name] = _step(
                     1, arguments.limit, "peers.py", name, work, size, arguments.queries
@@ -71,17 +88,20 @@ def main() -> None:
     print(table(results))
 
 
-def _ours(work: Path, size: int, index_type: str, count: int) -> dict[str, Any]:
-    folder = work / "index"
-    found = {"build": _step(None, None, "ours.py", "build", folder, size, index_type)}
-    for threads in (1, 2):
-        found[f"{threads} threads"] = _step(
-            threads, None, "ours.py", "search", folder, threads, count
-        )
-    found["change"] = _step(None, None, "ours.py", "change", folder, size)
-    found["changed"] = _step(1, None, "ours.py", "search", folder, 1, count)
-    shutil.rmtree(folder)
-    return found
+def _ours(
+    folder: Path, size: int, asked: argparse.Namespace, done: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Each step that is not done: its name and what it found."""
+    steps: list[tuple[str, int | None, tuple[object, ...]]] = [
+        ("build", None, ("build", folder, size, asked.type)),
+        ("1 threads", 1, ("search", folder, 1, asked.queries)),
+        ("2 threads", 2, ("search", folder, 2, asked.queries)),
+        ("change", None, ("change", folder, size)),
+        ("changed", 1, ("search", folder, 1, asked.queries)),
+    ]
+    for name, threads, arguments in steps:
+        if name not in done or "failed" in done[name]:
+            yield name, _step(threads, None, "ours.py", *arguments)
 
 
 def _step(threads: int | None, limit: float | None, script: str, *arguments: object) -> Any:

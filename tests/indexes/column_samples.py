@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from index_samples import NewDocument, document
 
-import indexes.filter_masks
+import indexes.filtering
 from indexes.snapshot import Reader
 from indexes.where import compile_where
 
-CHUNK_USERS = ("columns", "column_rows", "column_check", "filter_masks")
+CHUNK_USERS = ("columns", "column_rows", "column_check", "filtering")
 
 
 def small_chunks(patch: pytest.MonkeyPatch, size: int = 4) -> None:
@@ -36,7 +37,7 @@ def rows_refused() -> Iterator[None]:
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filter_masks, "_by_rows", refuse)
+        patch.setattr(indexes.filtering, "_by_rows", refuse)
         yield
 
 
@@ -49,12 +50,16 @@ def allowed(folder: Path, text: str) -> list[int]:
 def allowed_to(reader: Reader, text: str) -> list[int]:
     """The same, for a reader that is open."""
     with reader.snapshot() as snapshot:
-        masks = snapshot.allowed(compile_where(text))
         found = []
-        for live, mask in zip(snapshot.segments, masks, strict=True):
-            assert mask.shape == live.segment.ids.shape
-            assert not mask.flags.writeable
-            found += live.segment.ids[mask].tolist()
+        for live, some in zip(
+            snapshot.segments, snapshot.allowed(compile_where(text)), strict=True
+        ):
+            ids = live.segment.ids
+            one_by_one = some.at(np.arange(len(ids))[::-1])[::-1]
+            np.testing.assert_array_equal(some.mask, one_by_one)
+            assert some.mask.shape == ids.shape
+            assert not some.mask.flags.writeable
+            found += ids[some.mask].tolist()
         return sorted(found)
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
+from indexes.allowed import Allowed
 from indexes.bm25 import BM25, BM25Settings, CorpusStatistics, SearchableSegment
 from indexes.errors import ConfigError, DamagedIndexError
 from indexes.postings import Postings
@@ -132,7 +133,7 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
     edges = [0, *cuts, n]
     masks = [allowed[low:high] for low, high in pairwise(edges)]
     engine = BM25(segments_of(passages, cuts, alive), chosen)
-    found = engine.search(query, k, masks)
+    found = engine.search(query, k, [Allowed.of(mask) for mask in masks])
     flat = [edges[s] + p for s, p in zip(found.segments, found.positions, strict=True)]
     np.testing.assert_allclose(found.scores, fresh[wanted], rtol=1e-9, atol=1e-12)
     if chosen.variant == "okapi":
@@ -258,7 +259,7 @@ def test_a_filter_does_not_change_scores():
     engine = BM25(segments_of(corpus))
     everything = engine.search(["w0", "w5"], 300)
     mask = np.arange(300) % 2 == 0
-    some = engine.search(["w0", "w5"], 300, [mask])
+    some = engine.search(["w0", "w5"], 300, [Allowed.of(mask)])
     keep = mask[everything.positions]
     assert some.positions.tolist() == everything.positions[keep].tolist()
     assert some.scores.tolist() == everything.scores[keep].tolist()
@@ -332,12 +333,10 @@ def test_k_below_one_is_refused():
         BM25([]).search(["a"], 0)
 
 
-@pytest.mark.parametrize(
-    "masks", [[], [np.ones(2, np.bool_)], [np.ones(3, np.int64)], [None, None]]
-)
-def test_masks_that_do_not_fit_are_refused(masks):
-    with pytest.raises(ConfigError, match=r"expected boolean masks of lengths \[3\]"):
-        BM25(segments_of([["a"], ["b"], ["c"]])).search(["a"], 1, masks)
+@pytest.mark.parametrize("allowed", [[], [Allowed.of(np.ones(2, np.bool_))], [None, None]])
+def test_what_is_allowed_of_other_segments_is_refused(allowed):
+    with pytest.raises(ConfigError, match=r"allowed: expected some of \[3\] passages, found of "):
+        BM25(segments_of([["a"], ["b"], ["c"]])).search(["a"], 1, allowed)
 
 
 @pytest.mark.parametrize("alive", [np.ones(3, np.bool_), np.ones(2, np.int64)])

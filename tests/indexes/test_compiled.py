@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import indexes.bm25_best
 import indexes.bm25_values
 import indexes.columns
+from indexes.allowed import Allowed
 from indexes.bm25 import BM25, BM25Settings, SearchableSegment
 from indexes.bm25_addends import Addends
 from indexes.bm25_best import best_by_numpy, best_passages
-from indexes.columns import spread
+from indexes.columns import CODES, spread
 from indexes.compiled import compiled
 from indexes.postings import Postings
 from indexes.vocabulary import find_by_python
@@ -86,14 +87,15 @@ def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, vari
         SearchableSegment(Postings.build(passages[:half])),
         SearchableSegment(Postings.build(passages[half:]), alive),
     ]
-    masks = [None, np.array([random.random() < 0.5 for _ in passages[half:]], np.bool_)]
+    drawn = np.array([random.random() < 0.5 for _ in passages[half:]], np.bool_)
+    allowed = [None, Allowed.of(drawn)]
     found = []
     for without in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if without:
                 plain(patch)
             bm25 = BM25(segments, BM25Settings(variant))
-            found.append([*bm25.search(query, k), *bm25.search(query, k, masks)])
+            found.append([*bm25.search(query, k), *bm25.search(query, k, allowed)])
     for one, other in zip(*found, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -205,47 +207,27 @@ def test_arrays_that_cannot_be_weighed_are_refused(changed):
         compiled.weigh(*given)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=300), st.data())
-def test_truth_is_spread_over_codes_as_by_numpy(truth, data):
-    codes = data.draw(st.lists(st.integers(0, len(truth) - 1), max_size=50))
-    given_ = np.array(truth), np.array(codes, np.uint16)
+@given(st.lists(st.integers(0, CODES - 1), max_size=50), st.sampled_from([0, 0.2, 1]))
+def test_truth_is_spread_over_codes_as_by_numpy(codes, share):
+    truth = np.random.default_rng(len(codes)).random(CODES) < share
+    given_ = truth, np.array([0, CODES - 1, *codes], np.uint16)
     found = spread(*given_)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexes.columns, "compiled", None)
         expected = spread(*given_)
     assert found.dtype == expected.dtype == np.bool_
-    assert found.tolist() == expected.tolist() == [truth[code] for code in codes]
+    assert found.tolist() == expected.tolist() == [truth[code] for code in given_[1]]
 
 
-@pytest.mark.parametrize("without", [False, True])
-def test_a_code_without_a_truth_is_refused(without, monkeypatch):
-    if without:
-        monkeypatch.setattr(indexes.columns, "compiled", None)
-    with pytest.raises((ValueError, IndexError)):
-        spread(np.array([True, False]), np.array([1, 2], np.uint16))
+def test_every_second_code_is_spread_too():
+    codes = np.arange(10, dtype=np.uint16)[::2]
+    assert spread(np.arange(CODES) > 4, codes).tolist() == [False] * 3 + [True] * 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60))
-def test_what_lists_hold_of_a_mask_is_counted_as_by_numpy(rows):
-    lists = np.array([number for number, _ in rows], np.int32)
-    mask = np.array([chosen for _, chosen in rows], np.bool_)
-    counts = np.zeros(6, np.int64)
-    compiled.count(lists, mask, counts)
-    assert counts.tolist() == np.bincount(lists[mask], minlength=6).tolist()
-
-
-@pytest.mark.parametrize(
-    ("lists", "mask"), [([0, 6], [1, 1]), ([0, -1], [1, 1]), ([0, 1], [1]), ([0, 1], [1, 1, 1])]
-)
-def test_lists_that_do_not_exist_are_not_counted(lists, mask):
+@pytest.mark.parametrize(("truth", "size"), [(CODES, 0), (CODES, 1), (CODES, 3), (CODES - 1, 2)])
+def test_a_truth_or_mask_of_another_size_is_refused(truth, size):
     with pytest.raises(ValueError, match="do not fit"):
-        compiled.count(np.array(lists, np.int32), np.array(mask, np.bool_), np.zeros(6, np.int64))
-
-
-@pytest.mark.parametrize("size", [0, 1, 3])
-def test_a_mask_of_another_size_is_refused(size):
-    with pytest.raises(ValueError, match="do not fit"):
-        compiled.spread(np.ones(4, np.bool_), np.zeros(2, np.uint16), np.empty(size, np.bool_))
+        compiled.spread(np.ones(truth, np.bool_), np.zeros(2, np.uint16), np.empty(size, np.bool_))
 
 
 def test_many_threads_can_search_at_once():

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed
 from indexes.dense import search_flat
 from indexes.errors import MissingExtraError
 
@@ -31,7 +32,7 @@ def check(
     k: int,
     allowed: NDArray[np.bool_] | None,
 ) -> None:
-    found = search_flat(vectors, queries, k, allowed)
+    found = search_flat(vectors, queries, k, None if allowed is None else Allowed.of(allowed))
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     assert len(found) == len(queries)
     for query, (positions, scores) in zip(queries, found, strict=True):
@@ -88,14 +89,14 @@ def test_a_k_above_the_number_of_vectors_returns_them_all() -> None:
 
 def test_a_k_above_the_number_of_allowed_vectors_returns_those_alone() -> None:
     vectors = np.eye(4, dtype=np.float32)
-    allowed = np.array([True, False, True, False])
+    allowed = Allowed.of(np.array([True, False, True, False]))
     ((positions, _),) = search_flat(vectors, np.array([[1, 9, 2, 9]], np.float32), 4, allowed)
     assert positions.tolist() == [2, 0]
 
 
 def test_nothing_allowed_gives_nothing() -> None:
     vectors = np.eye(4, dtype=np.float32)
-    found = search_flat(vectors, vectors[:2], 4, np.zeros(4, np.bool_))
+    found = search_flat(vectors, vectors[:2], 4, Allowed.of(np.zeros(4, np.bool_)))
     assert [(len(positions), len(scores)) for positions, scores in found] == [(0, 0), (0, 0)]
 
 
@@ -131,7 +132,8 @@ def test_queries_of_another_layout_are_searched_too() -> None:
 def test_vectors_that_are_not_numbers_are_never_minus_one() -> None:
     vectors = np.full((20, 4), np.nan, np.float32)
     vectors[3] = 1
-    for allowed in (None, np.ones(20, np.bool_)):
+    few = np.arange(20) == 3
+    for allowed in (None, Allowed.of(np.ones(20, np.bool_)), Allowed.of(few)):
         for positions, _ in search_flat(vectors, np.ones((2, 4), np.float32), 5, allowed):
             assert (positions >= 0).all()
 

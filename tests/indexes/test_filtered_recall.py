@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from structure_samples import best, clustered
 
+from indexes.allowed import Allowed
 from indexes.segment_structure import (
     SegmentStructure,
     StructureSettings,
@@ -75,7 +76,7 @@ def recall(structure: SegmentStructure, k: int, allowed: Mask) -> float:
     vectors = VECTORS[: len(allowed)]
     wanted = min(k, int(allowed.sum()))
     hits = 0
-    found = search_vectors(structure, vectors, QUERIES, k, allowed)
+    found = search_vectors(structure, vectors, QUERIES, k, Allowed.of(allowed))
     for query, (positions, scores) in zip(QUERIES, found, strict=True):
         assert len(set(positions.tolist())) == len(positions) == wanted
         assert allowed[positions].all()
@@ -122,7 +123,7 @@ def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(
     vectors, cluster, queries = clustered(N, 64)
     made = build_structure(tmp_path, vectors, StructureSettings(name))
     allowed = cluster >= 100 - round(50 * 2 * share)
-    found = search_vectors(made, vectors, queries, K, allowed)
+    found = search_vectors(made, vectors, queries, K, Allowed.of(allowed))
     hits = [
         len(np.intersect1d(positions, best(vectors, query, K, allowed)))
         for query, (positions, _) in zip(queries, found, strict=True)

@@ -13,6 +13,7 @@ from structure_samples import best, build, clustered
 import indexes.dense
 import indexes.faiss_library
 import indexes.structure_build
+from indexes.allowed import Allowed
 from indexes.dense import search_flat
 from indexes.faiss_library import count_gpus, gpu_resources, load_faiss
 
@@ -69,7 +70,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> GpuFaiss:
 
 
 def check_scan(queries: Any, k: int, allowed: Any = None) -> None:
-    found = search_flat(VECTORS, queries, k, allowed)
+    found = search_flat(VECTORS, queries, k, None if allowed is None else Allowed.of(allowed))
     for query, (positions, scores) in zip(queries, found, strict=True):
         assert positions.dtype == np.int64
         assert scores.dtype == np.float32

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes.list_reading import ListMembers, is_uneven, lists_to_read
+from indexes.allowed import Allowed
+from indexes.list_reading import ListMembers, is_uneven, lists_to_read, to_meet
 
 SIZES = np.random.default_rng(1).integers(5, 200, 100)
 
@@ -29,10 +35,27 @@ def test_all_none_and_nothing_are_even() -> None:
 
 
 def read(held: list[int], sizes: list[int], order: list[int], **rest: int) -> list[int]:
-    allowed, members = np.array(held), np.array(sizes)
-    uneven = is_uneven(allowed, members)
-    found = lists_to_read(allowed, members, uneven, np.array([order]), **rest)
+    """Which lists are read that hold so many, the allowed ones first."""
+    members, allowed = listed(held, sizes)
+    lists = members.filtered(allowed)
+    ranked = np.array([order])
+    lists.judge(allowed, ranked)
+    enough = to_meet(lists, members.sizes, ranked, **rest)
+    found, suffices = lists_to_read(lists.held, ranked, enough)
+    assert suffices == (sum(held[number] for number in order if number >= 0) >= enough[0])
     return [number for number, chosen in zip(order, found[0], strict=True) if chosen]
+
+
+def listed(held: Sequence[int], sizes: Sequence[int]) -> tuple[ListMembers, Allowed]:
+    chance = np.random.default_rng(0)
+    n = sum(sizes)
+    flags = np.zeros(n, np.bool_)
+    members = chance.permutation(n).astype(np.int32)
+    start = 0
+    for count, size in zip(held, sizes, strict=True):
+        flags[members[start : start + count]] = True
+        start += size
+    return ListMembers(members, np.array(sizes, np.int64), sampled=n), Allowed.of(flags)
 
 
 def test_lists_are_read_in_their_order_until_enough_are_met() -> None:
@@ -56,39 +79,70 @@ def test_more_are_read_where_an_uneven_filter_bars_what_is_near() -> None:
     st.integers(0, 500),
 )
 def test_what_is_read_suffices_or_is_all_and_holds_allowed_vectors(
-    lists: list[tuple[int, int]], probes: int, met: int, more: int
+    pairs: list[tuple[int, int]], probes: int, met: int, more: int
 ) -> None:
-    held = np.array([allowed for allowed, _ in lists])
-    sizes = held + np.array([barred for _, barred in lists])
-    order = np.random.default_rng(len(lists)).permutation(len(lists))[np.newaxis]
-    uneven = is_uneven(held, sizes)
-    (found,) = lists_to_read(held, sizes, uneven, order, min(probes, len(lists)), met, met + more)
-    counts = held[order[0]]
-    assert (counts[found] > 0).all()
-    assert counts[found].sum() >= min(met, held.sum())
+    held = [allowed for allowed, _ in pairs]
+    sizes = [allowed + barred for allowed, barred in pairs]
+    order = np.random.default_rng(len(pairs)).permutation(len(pairs)).tolist()
+    found = read(held, sizes, order, probes=min(probes, len(pairs)), met=met, farther=met + more)
+    assert all(held[number] > 0 for number in found)
+    assert sum(held[number] for number in found) >= min(met, sum(held))
     # A prefix of the lists that hold any.
-    assert (np.diff(found[counts > 0].astype(int)) <= 0).all()
+    assert found == [number for number in order if held[number]][: len(found)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=60))
-def test_allowed_vectors_are_counted_in_each_list(members: list[tuple[int, bool]]) -> None:
-    list_of = np.array([number for number, _ in members], np.int32)
-    allowed = np.array([permitted for _, permitted in members])
-    found = ListMembers(list_of, 7)
-    prepared = found.prepared(allowed)
-    for number in range(7):
-        assert found.sizes[number] == (list_of == number).sum()
-        assert prepared.held[number] == ((list_of == number) & allowed).sum()
-    unpacked = np.unpackbits(prepared.bitmap, bitorder="little")[: len(allowed)]
-    np.testing.assert_array_equal(unpacked, allowed)
-    assert prepared.uneven == is_uneven(prepared.held, found.sizes)
+SIZED = st.lists(st.integers(0, 9), min_size=1, max_size=20)
 
 
-def test_a_mask_is_remembered_only_while_nobody_can_change_it() -> None:
-    members = ListMembers(np.array([0, 0, 1], np.int32), 2)
-    mask = np.array([True, False, True])
-    assert members.prepared(mask).held.tolist() == [1, 1]
-    mask[1] = True
-    assert members.prepared(mask).held.tolist() == [2, 1]
-    mask.flags.writeable = False
-    assert members.prepared(mask) is members.prepared(mask)
+@given(SIZED, st.data())
+def test_each_list_is_judged_when_it_is_first_reached(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    held = [data.draw(st.integers(0, size)) for size in sizes]
+    members, some = listed(held, sizes)
+    judged: list[int] = []
+
+    def judge(at: Any) -> Any:
+        judged.extend(at.tolist())
+        return some.mask[at]
+
+    allowed = Allowed(len(some), judge)
+    lists = members.filtered(allowed)
+    assert members.filtered(allowed) is lists
+    assert lists.share == pytest.approx(sum(held) / max(1, sum(sizes)))
+    assert lists.uneven == is_uneven(np.array(held), np.array(sizes))
+    reached: set[int] = set()
+    for order in data.draw(st.lists(st.lists(st.integers(-1, len(sizes) - 1), max_size=5))):
+        judged.clear()
+        lists.judge(allowed, np.array([order], np.int64))
+        new = set(order) - reached - {-1}
+        reached |= new
+        assert sorted(judged) == sorted(members.of(np.array(sorted(new), np.int64)).tolist())
+        for number in range(len(sizes)):
+            assert lists.held[number] == (held[number] if number in reached else -1)
+        known = members.of(np.array(sorted(reached), np.int64))
+        unpacked = np.unpackbits(lists.bitmap, bitorder="little")[: len(allowed)]
+        assert set(np.flatnonzero(unpacked)) == {place for place in known if some.mask[place]}
+
+
+def test_what_is_known_of_a_filter_goes_with_it() -> None:
+    members, allowed = listed([1, 0], [2, 2])
+    gone = weakref.ref(members.filtered(allowed))
+    del allowed
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_large_segment_is_judged_by_a_sample() -> None:
+    sizes = np.full(100, 1000)
+    members = ListMembers(np.arange(100_000, dtype=np.int32), sizes, sampled=20)
+    positions, lists = members.sample
+    assert len(set(positions.tolist())) == len(positions) == 2000
+    np.testing.assert_array_equal(lists, positions // 1000)
+    assert np.bincount(lists, minlength=100).min() > 0
+    for share, within in ((0.5, 0.06), (0.05, 0.03)):
+        even = np.random.default_rng(1).random(100_000) < share
+        lists_of = members.filtered(Allowed.of(even))
+        assert abs(lists_of.share - share) < within
+        assert not lists_of.uneven
+    assert members.filtered(Allowed.of(np.arange(100_000) < 30_000)).uneven

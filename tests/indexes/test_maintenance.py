@@ -59,8 +59,8 @@ def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
             bm25.setdefault(names[passage][1], []).append(float(score))
         query = vector_of(" ".join(terms))[None]
         dense: list[tuple[float, str]] = []
-        for live in snapshot.segments:
-            ((positions, scores),) = search_flat(live.segment.vectors, query, 10**6, live.alive)
+        for live, living in zip(snapshot.segments, snapshot.living, strict=True):
+            ((positions, scores),) = search_flat(live.segment.vectors, query, 10**6, living)
             held = live.segment.ids[positions].tolist()
             owners = snapshot.documents_of(held)
             dense += [

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from index_samples import document, flip, make_index, manifest_of
 
+from indexes.allowed import Allowed
 from indexes.dense import search_flat
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.live import LiveSegment
@@ -58,8 +59,9 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> No
     queries = np.asarray(segment.vectors[::60])
     allowed = np.arange(len(segment.ids)) % 3 == 0
     for mask in (None, allowed):
-        exact = search_flat(segment.vectors, queries, 10, mask)
-        found = search_vectors(segment.structure, segment.vectors, queries, 10, mask, 0.99)
+        some = None if mask is None else Allowed.of(mask)
+        exact = search_flat(segment.vectors, queries, 10, some)
+        found = search_vectors(segment.structure, segment.vectors, queries, 10, some, 0.99)
         shared = [
             len(set(a.tolist()) & set(b.tolist()))
             for (a, _), (b, _) in zip(exact, found, strict=True)

@@ -53,7 +53,7 @@ def other_index(tmp_path: Path) -> Path:
 def test_a_snapshot_keeps_its_view_while_a_writer_commits(index: Path, reader: Reader) -> None:
     with reader.snapshot() as snapshot:
         before = (texts_in(snapshot), snapshot.generation, snapshot.statistics)
-        mask = snapshot.allowed(compile_where("n >= 1"))
+        allowed = snapshot.allowed(compile_where("n = 2"))
         with Writer(index) as writer:
             commit(writer, document("a", "avocado"), document("d", "dates"))
             writer.delete(["b", "c"])
@@ -62,9 +62,9 @@ def test_a_snapshot_keeps_its_view_while_a_writer_commits(index: Path, reader: R
         assert found_by(snapshot, "avocado") == set()
         assert snapshot.count_documents() == 3
         assert snapshot.count_tombstones() == 0
-        assert [m.tolist() for m in snapshot.allowed(compile_where("n >= 1"))] == [
-            m.tolist() for m in mask
-        ]
+        # Of the same commit, whether it was judged before the writer's or is now.
+        for some in (allowed, snapshot.allowed(compile_where("n = 2.0"))):
+            assert [one.mask.tolist() for one in some] == [[False, True, True], [False]]
     with reader.snapshot() as snapshot:
         assert texts_in(snapshot) == {"a": "avocado", "d": "dates"}
         assert snapshot.generation == before[1] + 2
@@ -95,13 +95,13 @@ def test_only_live_passages_count(index: Path, reader: Reader) -> None:
 
 def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> None:
     with reader.snapshot() as snapshot:
-        masks = snapshot.allowed(compile_where("n = 2"))
-        assert [mask.tolist() for mask in masks] == [[False, True, True], [False]]
-        masks = snapshot.allowed(compile_where("n > 99"))
-        assert [mask.tolist() for mask in masks] == [[False, False, False], [False]]
+        found = snapshot.allowed(compile_where("n = 2"))
+        assert [some.mask.tolist() for some in found] == [[False, True, True], [False]]
+        found = snapshot.allowed(compile_where("n > 99"))
+        assert [some.mask.tolist() for some in found] == [[False, False, False], [False]]
 
 
-def test_the_masks_of_a_filter_are_read_once_for_each_commit(
+def test_what_a_filter_allows_is_found_out_once_for_each_commit(
     index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes.snapshot, "_FILTERS", 2)
@@ -109,16 +109,16 @@ def test_the_masks_of_a_filter_are_read_once_for_each_commit(
         first = snapshot.allowed(compile_where("n = 2"))
         assert snapshot.allowed(compile_where("n = 2")) is first
         # Equal in Python, and another filter.
-        assert not any(mask.any() for mask in snapshot.allowed(compile_where("n = true")))
-        assert snapshot.allowed(compile_where("n = 1"))[0].tolist() == [True, False, False]
+        assert not any(some.mask.any() for some in snapshot.allowed(compile_where("n = true")))
+        assert snapshot.allowed(compile_where("n = 1"))[0].mask.tolist() == [True, False, False]
         # Two were asked for since.
         assert snapshot.allowed(compile_where("n = 2")) is not first
         with pytest.raises(ValueError, match="read-only"):
-            first[0][0] = True
+            first[0].mask[0] = True
     with Writer(index) as writer:
         writer.delete(["b"])
     with reader.snapshot() as snapshot:
-        assert not any(mask.any() for mask in snapshot.allowed(compile_where("n = 2")))
+        assert not any(some.mask.any() for some in snapshot.allowed(compile_where("n = 2")))
 
 
 def test_passages_know_their_document(reader: Reader) -> None:

@@ -14,6 +14,7 @@ from structure_samples import build, clustered
 
 import indexes.structure
 import indexes.structure_build
+from indexes.allowed import Allowed
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError, StorageError
 from indexes.faiss_library import load_faiss
 from indexes.structure import open_structure, write_structure
@@ -120,7 +121,7 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
         open_structure(path, N, D).search(VECTORS, QUERIES, 10)
 
 
-@pytest.mark.parametrize("allowed", [None, np.arange(N) != 5])
+@pytest.mark.parametrize("allowed", [None, Allowed.of(np.arange(N) != 5)])
 def test_a_passage_that_does_not_exist_is_not_returned(tmp_path: Path, allowed: Any) -> None:
     path = tmp_path / "structure"
     content = bytearray(write(path, "ivf"))

@@ -82,17 +82,17 @@ def test_a_reader_that_has_it_open_goes_on_with_columns(folder: Path) -> None:
     where = compile_where("year >= 2000")
     reader = Reader(folder)
     with reader.snapshot() as snapshot:
-        before = [mask.tolist() for mask in snapshot.allowed(where)]
+        before = [some.mask.tolist() for some in snapshot.allowed(where)]
         with Writer(folder):
             pass
         # Inside its transaction nothing has changed.
         assert snapshot.format_version == 1
         other = compile_where("year >= 2000.0")
-        assert [mask.tolist() for mask in snapshot.allowed(other)] == before
+        assert [some.mask.tolist() for some in snapshot.allowed(other)] == before
     with reader.snapshot() as snapshot, rows_refused():
         assert snapshot.format_version == 2
         other = compile_where("year > 1999")
-        assert [mask.tolist() for mask in snapshot.allowed(other)] == before
+        assert [some.mask.tolist() for some in snapshot.allowed(other)] == before
     reader.close()
 
 

@@ -165,8 +165,8 @@ def test_metadata_alone_changes_without_a_segment(index: Path, reader: Reader) -
     assert metadata(index)["a"] == {"kind": "dessert"}
     assert texts(index)["a"] == "apple pie"
     with reader.snapshot() as snapshot:
-        masks = snapshot.allowed(compile_where('kind = "fruit"'))
-        assert [mask.tolist() for mask in masks] == [[False, False], [True]]
+        found = snapshot.allowed(compile_where('kind = "fruit"'))
+        assert [some.mask.tolist() for some in found] == [[False, False], [True]]
 
 
 def test_heads_tell_hash_and_metadata_of_what_is_stored(index: Path) -> None:

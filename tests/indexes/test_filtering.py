@@ -285,11 +285,11 @@ def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
         with Writer(folder) as writer:
             commit(writer, metadata={"d0": {"n": 99}})
             compact(writer)
-        (mask,) = snapshot.allowed(compile_where("n = 0 or n = 99"))
-        assert mask.tolist() == [True, False, False]
-        (mask,) = snapshot.allowed(compile_where("n = 99"))
-        assert mask.tolist() == [False, False, False]
+        (some,) = snapshot.allowed(compile_where("n = 0 or n = 99"))
+        assert some.mask.tolist() == [True, False, False]
+        (some,) = snapshot.allowed(compile_where("n = 99"))
+        assert some.mask.tolist() == [False, False, False]
     with reader.snapshot() as snapshot, rows_refused():
-        (mask,) = snapshot.allowed(compile_where("n = 99"))
-        assert mask.tolist() == [True, False, False]
+        (some,) = snapshot.allowed(compile_where("n = 99"))
+        assert some.mask.tolist() == [True, False, False]
     reader.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.allowed import Allowed, Mask
 from indexes.column_rows import known_fields, read_codes
-from indexes.columns import CHUNK, spread
+from indexes.columns import CHUNK, CODES, spread
 from indexes.database import format_version
 from indexes.durable import readable
 from indexes.live import LiveSegment, contained, ends
@@ -22,10 +23,10 @@ from indexes.schema import COLUMNS_SINCE
 from indexes.where import Where
 from indexes.where_sql import Condition, Leaf
 
-Masks = list[NDArray[np.bool_]]
 # By columns a passage id costs much less than a document by rows; but not nothing where it is gone.
 _SPARSE = 64
-_HIGHEST = np.iinfo(np.uint16).max
+# Of places in columns, by number or all in a range: for which of them a filter is true.
+Verdict = Callable[[NDArray[np.int64] | slice], Mask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ def matching(
     segments: Sequence[LiveSegment],
     where: Where,
     columns: Recent[str, Column],
-) -> Masks:
-    """For each segment, (n,) bool, read-only: which live passages' documents match.
+) -> list[Allowed]:
+    """For each segment: which live passages' documents match.
 
     Args:
         connection: inside the transaction that sees these segments.
@@ -58,20 +59,17 @@ def matching(
         columns: those of the fields that the last filters on this commit looked at.
 
     Raises:
-        DamagedIndexError: what is read of the columns or segments is not as it was written.
+        DamagedIndexError: what is read of the columns or segments is not as it was written; of the
+            segments' ids also when a passage is judged.
     """
     with readable(folder):
-        masks = _by_columns(connection, segments, where.tree, columns)
-    if masks is None:
-        masks = _by_rows(connection, segments, where)
-    for mask in masks:
-        mask.flags.writeable = False
-    return masks
+        found = _by_columns(connection, segments, where.tree, columns)
+    return _by_rows(connection, segments, where) if found is None else found
 
 
 def _by_rows(
     connection: sqlite3.Connection, segments: Sequence[LiveSegment], where: Where
-) -> Masks:
+) -> list[Allowed]:
     """Evaluate the filter for every document."""
     rows = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
@@ -80,7 +78,7 @@ def _by_rows(
         where.parameters,
     )
     found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
-    return [contained(live.segment.all_ids(), found) for live in segments]
+    return [Allowed.of(contained(live.segment.all_ids(), found)) for live in segments]
 
 
 def _by_columns(
@@ -88,7 +86,7 @@ def _by_columns(
     segments: Sequence[LiveSegment],
     tree: Condition,
     columns: Recent[str, Column],
-) -> Masks | None:
+) -> list[Allowed] | None:
     """Evaluate the filter for every distinct value; None where it is to be done by rows."""
     fields = _fields(tree)
     if format_version(connection) < COLUMNS_SINCE or None in fields:
@@ -106,19 +104,23 @@ def _by_columns(
         field: columns.get(field, partial(_column, connection, field, first, last))
         for field in kept
     }
+    # What no document ever had has one code for all.
+    nowhere = np.broadcast_to(np.uint16(0), (last - first + 1) * CHUNK)
 
-    def allowed(node: Condition) -> NDArray[np.bool_]:
-        if isinstance(node, Leaf):
-            if node.field in found:
-                column = found[node.field]
-                return spread(_truth(connection, node, column.highest), column.codes)
-            return np.full((last - first + 1) * CHUNK, _is_true_of_absent(connection, node))
-        return reduce(
-            operator.and_ if node.joint == "AND" else operator.or_, map(allowed, node.parts)
-        )
+    def verdict(node: Condition) -> Verdict:
+        if not isinstance(node, Leaf):
+            joint = operator.and_ if node.joint == "AND" else operator.or_
+            parts = [verdict(part) for part in node.parts]
+            return lambda places: reduce(joint, (part(places) for part in parts))
+        if node.field in found:
+            column = found[node.field]
+            truth, codes = _truth(connection, node, column.highest), column.codes
+        else:
+            truth, codes = np.full(CODES, _is_true_of_absent(connection, node)), nowhere
+        return lambda places: spread(truth, codes[places])
 
-    by_id = allowed(tree)
-    return [_mask(live, by_id, first * CHUNK) for live in segments]
+    true_of = verdict(tree)
+    return [_allowed(live, true_of, first * CHUNK) for live in segments]
 
 
 def _fields(node: Condition) -> set[str | None]:
@@ -133,22 +135,22 @@ def _column(connection: sqlite3.Connection, field: str, first: int, last: int) -
         "SELECT max(code) FROM field_values WHERE field = ?", (field,)
     ).fetchone()
     codes = read_codes(connection, field, first, last)
-    if not codes.max(initial=0) <= highest <= _HIGHEST:
+    if not codes.max(initial=0) <= highest < CODES:
         raise ValueError(f"field {field!r}: codes without a value")
     return Column(codes, highest)
 
 
 def _truth(connection: sqlite3.Connection, leaf: Leaf, highest: int) -> NDArray[np.bool_]:
-    """(highest + 1,) bool: for which codes of its field a leaf is true."""
+    """(`CODES`,) bool: for which codes of its field a leaf is true."""
     true = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
         f"SELECT f0.code FROM field_values AS f0 WHERE f0.field = ? AND {leaf.sql}",  # noqa: S608
         (leaf.field, *leaf.parameters),
     ).fetchall()
-    codes = np.array(true, np.int64).ravel()
+    codes = np.array([row[0] for row in true], np.int64)
     if len(codes) and not 0 <= codes.min() <= codes.max() <= highest:
         raise ValueError(f"field {leaf.field!r}: expected codes from 0 to {highest}")
-    truth = np.zeros(highest + 1, np.bool_)
+    truth = np.zeros(CODES, np.bool_)
     truth[codes] = True
     return truth
 
@@ -162,11 +164,21 @@ def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
     return bool(rows.fetchone()[0])
 
 
-def _mask(live: LiveSegment, by_id: NDArray[np.bool_], base: int) -> NDArray[np.bool_]:
-    """(n,) bool: the live passages of a segment that `by_id`, from passage id `base` on, allows."""
-    first, last = ends(live.segment)
-    if last - first + 1 == len(live.segment.ids):
-        mask = by_id[first - base : last - base + 1]
-    else:
-        mask = by_id[live.segment.all_ids() - base]
-    return mask if live.alive is None else mask & live.alive
+def _allowed(live: LiveSegment, true_of: Verdict, base: int) -> Allowed:
+    """The live passages of a segment of which a verdict is true; its place 0 is passage `base`."""
+    segment, alive = live.segment, live.alive
+    first, last = ends(segment)
+    without_gaps = last - first + 1 == len(segment.ids)
+
+    def judge(at: NDArray[np.integer] | None) -> Mask:
+        if not without_gaps:
+            found = true_of((segment.all_ids() if at is None else segment.ids_at(at)) - base)
+        elif at is None:
+            found = true_of(slice(first - base, last - base + 1))
+        else:
+            found = true_of(at + np.int64(first - base))
+        if alive is not None:
+            found &= alive if at is None else alive[at]
+        return found
+
+    return Allowed(len(segment.ids), judge)

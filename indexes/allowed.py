@@ -1,0 +1,71 @@
+"""Which passages of a segment a search may return, found out as far as it asks.
+
+A search through inverted lists meets few of a million passages, one by words those that hold them.
+No others need to be judged for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import ConfigError
+
+Mask = NDArray[np.bool_]
+# Of (m,) positions, or with None of all n: which are allowed, as a new array.
+Judge = Callable[[NDArray[np.integer] | None], Mask]
+
+
+class Allowed:
+    """Some of the n passages of a segment; what is judged of all at once is remembered.
+
+    Args:
+        size: n.
+        judge: always the same judgement of the same passage.
+    """
+
+    def __init__(self, size: int, judge: Judge) -> None:
+        self._size = size
+        self._judge = judge
+
+    @classmethod
+    def of(cls, mask: Mask) -> Allowed:
+        """Those of an (n,) bool mask that does not change any more.
+
+        Raises:
+            ConfigError: it is no such mask.
+        """
+        if mask.dtype != np.bool_ or mask.ndim != 1:
+            raise ConfigError(
+                f"mask: expected one boolean a passage, found {mask.dtype} {mask.shape}"
+            )
+        return cls(len(mask), lambda at: mask.copy() if at is None else mask[at])
+
+    def __len__(self) -> int:
+        return self._size
+
+    def at(self, positions: NDArray[np.integer]) -> Mask:
+        """(m,) bool: which of (m,) positions below n are allowed."""
+        return self.mask[positions] if "mask" in vars(self) else self._judge(positions)
+
+    @cached_property
+    def mask(self) -> Mask:
+        """(n,) bool, read-only: which of all are allowed."""
+        mask = self._judge(None)
+        mask.flags.writeable = False
+        return mask
+
+    @cached_property
+    def count(self) -> int:
+        """How many are allowed."""
+        return int(np.count_nonzero(self.mask))
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """(m,) int64, ascending, read-only: those that are allowed."""
+        positions = np.flatnonzero(self.mask)
+        positions.flags.writeable = False
+        return positions
