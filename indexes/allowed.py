@@ -25,11 +25,16 @@ class Allowed:
     Args:
         size: n.
         judge: always the same judgement of the same passage.
+        at_most: how many can be allowed; None for n.
+
+    Attributes:
+        at_most: the same, as a number.
     """
 
-    def __init__(self, size: int, judge: Judge) -> None:
+    def __init__(self, size: int, judge: Judge, at_most: int | None = None) -> None:
         self._size = size
         self._judge = judge
+        self.at_most = size if at_most is None else at_most
 
     @classmethod
     def of(cls, mask: Mask) -> Allowed:

@@ -25,8 +25,6 @@ from indexes.where_sql import Condition, Leaf
 
 # By columns a passage id costs much less than a document by rows; but not nothing where it is gone.
 _SPARSE = 64
-# Of places in columns, by number or all in a range: for which of them a filter is true.
-Verdict = Callable[[NDArray[np.int64] | slice], Mask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +33,26 @@ class Column:
 
     Attributes:
         codes: (n,) uint16 over the passage ids of the chunks that hold all live segments.
+        counts: (`CODES`,) int64: how often each code comes.
         highest: the highest code that has a value; no code is above it.
     """
 
     codes: NDArray[np.uint16]
+    counts: NDArray[np.int64]
     highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a filter says of places in columns.
+
+    Attributes:
+        of: for some places by number, or those of a range: whether it is true; (m,) bool.
+        at_most: of how many places it can be true.
+    """
+
+    of: Callable[[NDArray[np.int64] | slice], Mask]
+    at_most: int
 
 
 def matching(
@@ -104,23 +117,35 @@ def _by_columns(
         field: columns.get(field, partial(_column, connection, field, first, last))
         for field in kept
     }
-    # What no document ever had has one code for all.
-    nowhere = np.broadcast_to(np.uint16(0), (last - first + 1) * CHUNK)
+    places = (last - first + 1) * CHUNK
 
     def verdict(node: Condition) -> Verdict:
         if not isinstance(node, Leaf):
-            joint = operator.and_ if node.joint == "AND" else operator.or_
-            parts = [verdict(part) for part in node.parts]
-            return lambda places: reduce(joint, (part(places) for part in parts))
+            return _joined(node.joint, [verdict(part) for part in node.parts])
         if node.field in found:
             column = found[node.field]
-            truth, codes = _truth(connection, node, column.highest), column.codes
-        else:
-            truth, codes = np.full(CODES, _is_true_of_absent(connection, node)), nowhere
-        return lambda places: spread(truth, codes[places])
+            return _of_column(column, _truth(connection, node, column.highest))
+        # What no document ever had has one code for all.
+        codes = np.broadcast_to(np.uint16(0), places)
+        counts = np.zeros(CODES, np.int64)
+        counts[0] = places
+        absent = Column(codes, counts, 0)
+        return _of_column(absent, np.full(CODES, _is_true_of_absent(connection, node)))
 
-    true_of = verdict(tree)
-    return [_allowed(live, true_of, first * CHUNK) for live in segments]
+    whole = verdict(tree)
+    return [_allowed(live, whole, first * CHUNK) for live in segments]
+
+
+def _of_column(column: Column, truth: Mask) -> Verdict:
+    """What a leaf says that is true of some codes: `truth`, (`CODES`,) bool."""
+    at_most = int(column.counts[truth].sum())
+    return Verdict(lambda places: spread(truth, column.codes[places]), at_most)
+
+
+def _joined(joint: str, parts: Sequence[Verdict]) -> Verdict:
+    each = [part.at_most for part in parts]
+    join, at_most = (operator.and_, min(each)) if joint == "AND" else (operator.or_, sum(each))
+    return Verdict(lambda places: reduce(join, (part.of(places) for part in parts)), at_most)
 
 
 def _fields(node: Condition) -> set[str | None]:
@@ -137,7 +162,7 @@ def _column(connection: sqlite3.Connection, field: str, first: int, last: int) -
     codes = read_codes(connection, field, first, last)
     if not codes.max(initial=0) <= highest < CODES:
         raise ValueError(f"field {field!r}: codes without a value")
-    return Column(codes, highest)
+    return Column(codes, np.bincount(codes, minlength=CODES), highest)
 
 
 def _truth(connection: sqlite3.Connection, leaf: Leaf, highest: int) -> NDArray[np.bool_]:
@@ -164,7 +189,7 @@ def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
     return bool(rows.fetchone()[0])
 
 
-def _allowed(live: LiveSegment, true_of: Verdict, base: int) -> Allowed:
+def _allowed(live: LiveSegment, verdict: Verdict, base: int) -> Allowed:
     """The live passages of a segment of which a verdict is true; its place 0 is passage `base`."""
     segment, alive = live.segment, live.alive
     first, last = ends(segment)
@@ -172,13 +197,13 @@ def _allowed(live: LiveSegment, true_of: Verdict, base: int) -> Allowed:
 
     def judge(at: NDArray[np.integer] | None) -> Mask:
         if not without_gaps:
-            found = true_of((segment.all_ids() if at is None else segment.ids_at(at)) - base)
+            found = verdict.of((segment.all_ids() if at is None else segment.ids_at(at)) - base)
         elif at is None:
-            found = true_of(slice(first - base, last - base + 1))
+            found = verdict.of(slice(first - base, last - base + 1))
         else:
-            found = true_of(at + np.int64(first - base))
+            found = verdict.of(at + np.int64(first - base))
         if alive is not None:
             found &= alive if at is None else alive[at]
         return found
 
-    return Allowed(len(segment.ids), judge)
+    return Allowed(len(segment.ids), judge, min(len(segment.ids), verdict.at_most))

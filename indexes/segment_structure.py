@@ -122,7 +122,7 @@ class SegmentStructure:
         Args:
             recall: see `effort`.
         """
-        target = (1 + (recall or USUAL_RECALL)) / 2
+        target = recall or USUAL_RECALL
         return [
             (one.share, cheapest(one.recall, target))
             for one in self.filtered

@@ -185,41 +185,64 @@ class Searcher:
         effort: int,
         behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
-        n, lists = self._index.ntotal, self._core.nlist
-        if allowed is not None and self._oversampling == COARSE:
-            wanted *= _MORE_OF_COARSE
-        # How many vectors a search without a filter meets.
+        n, lists = int(self._index.ntotal), int(self._core.nlist)
+        # How many vectors are met.
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         if n <= met:
             return None
-        faiss = load_faiss()
         turned = np.ascontiguousarray(self._transformed(queries))
+        if allowed is not None:
+            return self._from_lists_behind(turned, wanted, allowed, effort, behind)
+        faiss = load_faiss()
         probes = min(lists, max(effort, math.ceil(met * lists / n)))
-        if allowed is None:
-            if self._list_guard is None:
-                parameters = faiss.SearchParametersIVF(nprobe=probes)
-                rows = self._core.search(turned, wanted, params=parameters)[1]
-            else:
-                nearness, order = self._core.quantizer.search(turned, probes)
-                rows = self._read_lists(faiss, turned, wanted, order, nearness)
-            return [self._positions(row) for row in rows]
+        if self._list_guard is None:
+            parameters = faiss.SearchParametersIVF(nprobe=probes)
+            rows = self._core.search(turned, wanted, params=parameters)[1]
+        else:
+            nearness, order = self._core.quantizer.search(turned, probes)
+            rows = self._read_lists(faiss, turned, wanted, order, nearness)
+        return [self._positions(row) for row in rows]
+
+    def _from_lists_behind(
+        self,
+        queries: NDArray[np.float32],
+        wanted: int,
+        allowed: Allowed,
+        effort: int,
+        behind: Sequence[tuple[float, int]],
+    ) -> list[NDArray[np.int64]] | None:
+        """As `_from_lists`, of queries that are transformed, behind a filter."""
+        n, lists = int(self._index.ntotal), int(self._core.nlist)
+        if self._oversampling == COARSE:
+            wanted *= _MORE_OF_COARSE
+
+        def to_meet_of(permitted: float) -> int:
+            """How many of so many evenly drawn ones to meet."""
+            needed = lists_behind(permitted / n, min(effort, lists), behind)
+            return max(math.ceil(permitted * needed / lists), 2 * wanted)
+
+        def too_few(permitted: float, met: int) -> bool:
+            """Whether they are sooner scanned than that many of them found in lists."""
+            return permitted <= met or _IDS_PER_VECTOR * permitted**2 <= met * n
+
+        if not allowed.at_most or too_few(allowed.at_most, to_meet_of(allowed.at_most)):
+            return None
         known = self._members.filtered(allowed)
         permitted = known.share * n
-        if not permitted:
-            return None
+        # How many vectors a search without a filter meets.
+        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
+        probes = min(lists, max(effort, math.ceil(met * lists / n)))
         farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
-        if not known.uneven:
-            needed = lists_behind(known.share, min(effort, lists), behind)
-            met = max(math.ceil(permitted * needed / lists), 2 * wanted)
-        # How many lists hold as much, as a rule.
-        needed = met * lists / permitted
-        if permitted <= met or _IDS_PER_VECTOR * permitted <= needed * n / lists:
+        if permitted and not known.uneven:
+            met = to_meet_of(permitted)
+        if too_few(permitted, met):
             return None
+        faiss = load_faiss()
         found: list[NDArray[np.int64]] = []
-        for start in range(0, len(turned), _QUERY_BLOCK):
-            block = turned[start : start + _QUERY_BLOCK]
+        for start in range(0, len(queries), _QUERY_BLOCK):
+            block = queries[start : start + _QUERY_BLOCK]
             # To rank them all takes longer than to read those that are needed as a rule.
-            ranked = min(lists, math.ceil(_ENOUGH * needed) + probes)
+            ranked = min(lists, math.ceil(_ENOUGH * met * lists / permitted) + probes)
             while True:
                 nearness, order = self._core.quantizer.search(block, ranked)
                 known.judge(allowed, order)
