@@ -53,3 +53,6 @@ def command(folder: Path, as_json: bool) -> None:
         if segment["recall"]:
             found = ", ".join(f"{one['recall']:.4f} ({one['effort']})" for one in segment["recall"])
             click.echo(f"{'':33}recall@10 (effort): {found}")
+        for behind in segment["filtered"]:
+            found = ", ".join(f"{one['recall']:.4f} ({one['effort']})" for one in behind["recall"])
+            click.echo(f"{'':33}where a filter leaves {100 * behind['share']:.3g}%: {found}")

@@ -58,3 +58,7 @@ def command(
         click.echo(f"{folder}: {segment['passages']:,} passages, {segment['structure']}")
         for measured in segment["recall"]:
             click.echo(f"  effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")
+        for behind in segment["filtered"]:
+            click.echo(f"  where a filter leaves {100 * behind['share']:.3g}%")
+            for measured in behind["recall"]:
+                click.echo(f"    effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")

@@ -114,19 +114,15 @@ class SegmentStructure:
         return cheapest(self.recall, recall)
 
     def behind(self, recall: float | None) -> list[tuple[float, int]]:
-        """(share, effort): the least efforts behind filters, where some effort suffices.
-
-        They leave half of what an effort without a filter may miss, since a filter may be a little
-        less even than those that were measured.
+        """(share, effort): the least that reach a recall@10 behind filters, or come nearest.
 
         Args:
             recall: see `effort`.
         """
         target = recall or USUAL_RECALL
         return [
-            (one.share, cheapest(one.recall, target))
+            (one.share, cheapest(one.recall, min(target, max(each.recall for each in one.recall))))
             for one in self.filtered
-            if max(measured.recall for measured in one.recall) >= target
         ]
 
     def to_json(self) -> dict[str, Any]:

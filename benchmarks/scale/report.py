@@ -55,7 +55,10 @@ def _costs(ours: Results) -> Iterable[str]:
         ("own memory, at the end", of("1 threads", "memory_end", "anonymous", form=_bytes)),
         ("with mapped files, at the end", of("1 threads", "memory_end", "resident", form=_bytes)),
         ("first BM25 query, ms", of("1 threads", "first_bm25_ms", form=_milliseconds)),
-        ("recall@10", of("1 threads", "recall@10", form=lambda value: f"{value:.3f}")),
+        *(
+            (name, of("1 threads", name, form=lambda value: f"{value:.3f}"))
+            for name in ("recall@10", "recall@10, 50%", "recall@10, 5%", "recall@10, 0.1%")
+        ),
     ]
     for threads in ("1 threads", "2 threads"):
         label = threads.replace("1 threads", "1 thread")

@@ -1,6 +1,6 @@
 """Filtered recall@10 against brute force: every type, every share of allowed vectors, every place.
 
-Filters are drawn evenly, or leave the vectors of the clusters that lie farthest from the queries;
+Filters are drawn evenly, lean away from the queries, or leave the clusters that lie farthest;
 passages may be deleted as well. Where k allowed vectors exist, k come back.
 """
 
@@ -51,12 +51,24 @@ def drawn_evenly(n: int, count: int) -> Mask:
     return np.isin(np.arange(n), chosen)
 
 
-def farthest_clusters(n: int, count: int) -> Mask:
-    """The vectors of whole clusters, from the one whose best vector is farthest from any query."""
+def nearness_of_clusters(n: int) -> NDArray[np.float32]:
+    """For each vector how near the best of its cluster is to any query."""
     scores = (VECTORS[:n] @ QUERIES.T).max(axis=1)
     nearness = np.array([scores[CLUSTER[:n] == cluster].max() for cluster in range(100)])
-    order = np.argsort(nearness[CLUSTER[:n]], kind="stable")
+    return np.asarray(nearness[CLUSTER[:n]])
+
+
+def farthest_clusters(n: int, count: int) -> Mask:
+    """The vectors of whole clusters, from the one whose best vector is farthest from any query."""
+    order = np.argsort(nearness_of_clusters(n), kind="stable")
     return np.isin(np.arange(n), order[:count])
+
+
+def leaning(n: int, count: int) -> Mask:
+    """Drawn from all clusters, from the farthest twice as often as from the nearest."""
+    ranks = np.argsort(np.argsort(nearness_of_clusters(n), kind="stable")) / n
+    waiting = np.random.default_rng(6).exponential(1 / (1 - ranks / 2))
+    return np.isin(np.arange(n), np.argsort(waiting)[:count])
 
 
 @pytest.fixture(scope="module", params=TYPES)
@@ -86,7 +98,7 @@ def recall(structure: SegmentStructure, k: int, allowed: Mask) -> float:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["all-live", "some-deleted"])
-@pytest.mark.parametrize("where", [drawn_evenly, farthest_clusters])
+@pytest.mark.parametrize("where", [drawn_evenly, leaning, farthest_clusters])
 @pytest.mark.parametrize("share", SHARES)
 def test_recall_holds_whatever_a_filter_leaves(
     structure: SegmentStructure, share: float, where: Callable[[int, int], Mask], deleted: bool

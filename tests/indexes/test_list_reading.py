@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes.allowed import Allowed
-from indexes.list_reading import ListMembers, is_uneven, lists_to_read, to_meet
+from indexes.list_reading import (
+    ListMembers,
+    is_uneven,
+    lists_behind,
+    lists_to_read,
+    to_meet,
+)
 
 SIZES = np.random.default_rng(1).integers(5, 200, 100)
 
@@ -56,6 +62,22 @@ def listed(held: Sequence[int], sizes: Sequence[int]) -> tuple[ListMembers, Allo
         flags[members[start : start + count]] = True
         start += size
     return ListMembers(members, np.array(sizes, np.int64), sampled=n), Allowed.of(flags)
+
+
+def test_behind_a_filter_what_was_measured_is_interpolated() -> None:
+    behind = [(1 / 4, 8), (1 / 64, 128)]
+    for share, expected in (
+        (1.0, 4.0),
+        (1 / 2, np.sqrt(4 * 8)),
+        (1 / 4, 8.0),
+        (1 / 16, 32.0),
+        (1 / 64, 128.0),
+        # As many allowed vectors in twice as many lists.
+        (1 / 128, 256.0),
+    ):
+        assert lists_behind(share, 4, behind) == pytest.approx(expected)
+        # Where nothing was measured, as many as without a filter.
+        assert lists_behind(share, 4, []) == pytest.approx(4 / share)
 
 
 def test_lists_are_read_in_their_order_until_enough_are_met() -> None:

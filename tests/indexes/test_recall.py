@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
+from indexes.allowed import Allowed
 from indexes.errors import ConfigError
-from indexes.recall import Found, Measured, cheapest, measure, recall_at, sample_queries
+from indexes.recall import (
+    Found,
+    Measured,
+    cheapest,
+    measure,
+    measure_behind,
+    recall_at,
+    sample_queries,
+)
 
 VECTORS, _, _ = clustered(6000, 24)
 
@@ -88,6 +97,40 @@ def test_lists_read_whole_miss_nothing_and_one_list_does(tmp_path: Path) -> None
     assert one.recall < 0.99
     assert everything.recall == 1
     assert cheapest([one, everything], 0.999) == everything.effort
+
+
+def test_behind_filters_it_is_measured_against_brute_force(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(8).standard_normal((9000, 24)).astype(np.float32)
+    structure = build(tmp_path / "structure", vectors, "ivf")
+    sample = sample_queries(vectors, 40)
+    found = measure_behind(structure, vectors, sample, shares=(0.5, 0.2, 0.1))
+    assert [one.share for one in found] == [0.5, 0.2]
+    for one in found:
+        efforts = [measured.effort for measured in one.recall]
+        assert efforts == list(structure.efforts[: len(efforts)])
+        assert one.recall[-1].recall == 1
+        assert one.recall[0].recall < 0.9
+        chance = np.random.default_rng(1).random(len(vectors))
+        chance[sample.own] = 1
+        mask = chance < one.share
+        for measured in one.recall[:4]:
+            hits = 0
+            answers = structure.search(
+                vectors,
+                sample.queries,
+                10,
+                Allowed.of(mask),
+                measured.effort,
+                behind=[(one.share, measured.effort)],
+            )
+            for query, (positions, _) in zip(sample.queries, answers, strict=True):
+                hits += len(np.intersect1d(positions, best(vectors, query, 10, mask)))
+            assert measured.recall == pytest.approx(hits / 400)
+
+
+def test_behind_filters_only_lists_are_measured(tmp_path: Path) -> None:
+    structure = build(tmp_path / "structure", VECTORS, "hnsw")
+    assert measure_behind(structure, VECTORS, sample_queries(VECTORS, 5), shares=(0.9,)) == []
 
 
 @given(
