@@ -1,10 +1,10 @@
 """Which inverted lists a filtered search reads.
 
 A search without a filter reads the lists whose centroids are nearest to the query, and so meets a
-number of vectors. A filtered one reads on until it has met as many allowed ones. That is enough
-where the filter has nothing to do with where vectors lie. Where it has, the allowed vectors may lie
-apart from the query; the centroids say less then of which of them are the nearest, and more must be
-read.
+number of vectors. A filtered one that reads on until it has met as many allowed ones finds more
+than it does, and so fewer will do, which is measured when a structure is built. Where a filter has
+to do with where vectors lie, the allowed ones may lie apart from the query; the centroids say less
+then of which of them are the nearest, and more must be read.
 
 Of a large segment, what a filter is like is found out from a sample, and what a list holds when it
 is first reached.
@@ -24,8 +24,8 @@ from indexes.bm25_addends import counts_of
 
 # Chi-squared for each list: about 1 for a filter drawn evenly.
 _UNEVEN = 2.0
-# Vectors for each list that a filter is judged by: their shares of allowed ones differ between even
-# lists by chance as much as half of all could.
+# Vectors for each list that a filter is judged by. Of a filter that leaves a share of p, lists are
+# told from even ones whose own shares differ by 0.18 √(p (1 - p)).
 _SAMPLED = 32
 
 

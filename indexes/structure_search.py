@@ -5,9 +5,10 @@ structure: a filter acts before the choice of the best, and wherever the structu
 to have found enough, the exact scan answers.
 
 Inverted lists are read in the order of their centroids, those without an allowed vector left out,
-until as many allowed vectors were met as a search without a filter meets. That is a search of the
-allowed vectors alone. Where those lie apart from the query (see `indexes.list_reading`), four times
-as many are read, and no fewer than with the default effort.
+until enough allowed vectors were met: what was measured behind filters that leave as much, and
+where nothing was, as many as a search without a filter meets. Where they lie apart from the query
+(see `indexes.list_reading`), four times as many as that are read, and no fewer than with the
+default effort.
 
 A graph, and any other type, is asked for more neighbours than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
