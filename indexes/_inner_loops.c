@@ -373,12 +373,40 @@ spread(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+spread_at(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[4];
+    Py_buffer *truth = &given[0], *codes = &given[1], *places = &given[2], *mask = &given[3];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*w*:spread_at", truth, codes, places, mask))
+        return NULL;
+    Py_ssize_t number = places->len / (Py_ssize_t)sizeof(int64_t);
+    uint64_t size = (uint64_t)codes->len / sizeof(uint16_t);
+    const uint16_t *code = codes->buf;
+    const uint8_t *says = truth->buf;
+    const uint64_t *place = places->buf;
+    uint8_t *found = mask->buf;
+    int fits = mask->len == number && truth->len > UINT16_MAX;
+    for (Py_ssize_t i = 0; fits && i < number; i++) {
+        /* What is negative is too large as well. */
+        fits = place[i] < size;
+        if (fits)
+            found[i] = says[code[place[i]]];
+    }
+    if (!release(given, 4, fits))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, values, counts, best_positions, best_scores): how many were found."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
     {"spread", spread, METH_VARARGS,
      "spread(truth, codes, mask): set the mask to what the truth says of each code."},
+    {"spread_at", spread_at, METH_VARARGS,
+     "spread_at(truth, codes, places, mask): the same for the codes at some places."},
     {"weigh", weigh, METH_VARARGS,
      "weigh(positions, frequencies, counts, factors, lengths, slope, constant, k1, values): "
      "whether the postings are possible."},

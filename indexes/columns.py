@@ -111,12 +111,28 @@ def unpack(field: str, chunk: int, blob: bytes, checksum: int) -> NDArray[np.uin
     return np.frombuffer(blob, "<u2").astype(np.uint16, copy=False)
 
 
-def spread(truth: NDArray[np.bool_], codes: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """(n,) bool: for each of (n,) uint16 codes what `truth`, (`CODES`,) bool, says of it."""
+def spread(
+    truth: NDArray[np.bool_], codes: NDArray[np.uint16], places: NDArray[np.int64] | slice
+) -> NDArray[np.bool_]:
+    """(m,) bool: for the codes at some places what `truth`, (`CODES`,) bool, says of them.
+
+    Args:
+        truth: says of each code whether it counts.
+        codes: (n,).
+        places: (m,) from 0 to below n, or a range of them.
+
+    Raises:
+        IndexError, ValueError: a place that does not exist.
+    """
     if compiled is None:
-        return truth[codes]
-    mask = np.empty(len(codes), np.bool_)
-    compiled.spread(truth, np.ascontiguousarray(codes), mask)
+        return truth[codes[places]]
+    if isinstance(places, slice):
+        some = np.ascontiguousarray(codes[places])
+        mask = np.empty(len(some), np.bool_)
+        compiled.spread(truth, some, mask)
+    else:
+        mask = np.empty(len(places), np.bool_)
+        compiled.spread_at(truth, codes, places, mask)
     return mask
 
 

@@ -126,7 +126,7 @@ def _by_columns(
             column = found[node.field]
             return _of_column(column, _truth(connection, node, column.highest))
         # What no document ever had has one code for all.
-        codes = np.broadcast_to(np.uint16(0), places)
+        codes = np.zeros(places, np.uint16)
         counts = np.zeros(CODES, np.int64)
         counts[0] = places
         absent = Column(codes, counts, 0)
@@ -139,7 +139,7 @@ def _by_columns(
 def _of_column(column: Column, truth: Mask) -> Verdict:
     """What a leaf says that is true of some codes: `truth`, (`CODES`,) bool."""
     at_most = int(column.counts[truth].sum())
-    return Verdict(lambda places: spread(truth, column.codes[places]), at_most)
+    return Verdict(lambda places: spread(truth, column.codes, places), at_most)
 
 
 def _joined(joint: str, parts: Sequence[Verdict]) -> Verdict:

@@ -42,8 +42,8 @@ _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
 _QUERY_BLOCK = 32
 # Where allowed vectors lie apart from the query, so many times as many are read.
 _FARTHER = 4
-# Ids of a list that are passed over in the time that it takes to fetch and score a vector.
-_IDS_PER_VECTOR = 30
+# Ids of a list that are judged in the time that it takes to fetch and score a vector from anywhere.
+_IDS_PER_VECTOR = 100
 # So many times as many lists are ranked as would hold enough if all were equal.
 _ENOUGH = 1.25
 # Behind a filter, codes that keep little of a vector give so many times as many candidates.

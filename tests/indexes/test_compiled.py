@@ -207,27 +207,36 @@ def test_arrays_that_cannot_be_weighed_are_refused(changed):
         compiled.weigh(*given)
 
 
-@given(st.lists(st.integers(0, CODES - 1), max_size=50), st.sampled_from([0, 0.2, 1]))
-def test_truth_is_spread_over_codes_as_by_numpy(codes, share):
+@given(st.lists(st.integers(0, CODES - 1), max_size=50), st.sampled_from([0, 0.2, 1]), st.data())
+def test_truth_is_spread_over_codes_as_by_numpy(codes, share, data):
     truth = np.random.default_rng(len(codes)).random(CODES) < share
-    given_ = truth, np.array([0, CODES - 1, *codes], np.uint16)
-    found = spread(*given_)
+    codes = np.array([0, CODES - 1, *codes], np.uint16)
+    places = data.draw(
+        st.slices(len(codes))
+        | st.lists(st.integers(0, len(codes) - 1)).map(lambda some: np.array(some, np.int64))
+    )
+    found = spread(truth, codes, places)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexes.columns, "compiled", None)
-        expected = spread(*given_)
+        expected = spread(truth, codes, places)
     assert found.dtype == expected.dtype == np.bool_
-    assert found.tolist() == expected.tolist() == [truth[code] for code in given_[1]]
-
-
-def test_every_second_code_is_spread_too():
-    codes = np.arange(10, dtype=np.uint16)[::2]
-    assert spread(np.arange(CODES) > 4, codes).tolist() == [False] * 3 + [True] * 2
+    assert found.tolist() == expected.tolist() == [truth[code] for code in codes[places]]
 
 
 @pytest.mark.parametrize(("truth", "size"), [(CODES, 0), (CODES, 1), (CODES, 3), (CODES - 1, 2)])
 def test_a_truth_or_mask_of_another_size_is_refused(truth, size):
+    given_ = np.ones(truth, np.bool_), np.zeros(2, np.uint16)
     with pytest.raises(ValueError, match="do not fit"):
-        compiled.spread(np.ones(truth, np.bool_), np.zeros(2, np.uint16), np.empty(size, np.bool_))
+        compiled.spread(*given_, np.empty(size, np.bool_))
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.spread_at(*given_, np.zeros(2, np.int64), np.empty(size, np.bool_))
+
+
+@pytest.mark.parametrize("place", [-1, 3, 2**62])
+def test_a_place_without_a_code_is_refused(place):
+    places = np.array([0, place], np.int64)
+    with pytest.raises(ValueError, match="do not fit"):
+        spread(np.ones(CODES, np.bool_), np.zeros(3, np.uint16), places)
 
 
 def test_many_threads_can_search_at_once():
