@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,8 @@ from indexes.writer import Writer
 
 COMMITTED = 6 * BLOCK
 DEPTH = 100
+TOP = 10
+RECALLED = 100
 FILTERS = {"50%": 500, "5%": 50, "0.1%": 1}
 NEW_FILTERS = 50
 
@@ -72,7 +73,6 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
     import faiss
 
     from indexes.bm25 import BM25
-    from indexes.where import compile_where
     from retriever import Index
     from retriever.engine import Query
 
@@ -97,56 +97,68 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
         found["passages"] = snapshot.statistics.passages
         found["structure"] = [live.segment.structure.name for live in snapshot.segments]
         bm25 = BM25(snapshot.segments, None, snapshot.statistics)
-        found["bm25 ranking"] = _latencies(asked, lambda query: bm25.search(query.terms, DEPTH))
-        if len(snapshot.segments) == 1:
-            live = snapshot.segments[0]
-            found["dense ranking"], answers = _dense(live, snapshot.living[0], asked)
-            truth = _exact(live, vectors[:100], snapshot.living[0])
-            found["recall@10"] = _recall(answers, truth)
-            np.save(folder.parent / "truth.npy", truth)
-            for share, width in FILTERS.items():
-                (allowed,) = snapshot.allowed(compile_where(_filter(0, width)))
-                _, answers = _dense(live, allowed, asked[:100])
-                truth = _exact(live, vectors[:100], allowed)
-                found[f"recall@10, {share}"] = _recall(answers, truth)
-    found |= _with_filters(reader, asked)
+        found |= _rankings("bm25", asked, lambda query: bm25.search(query.terms, DEPTH))
+        whole = len(snapshot.segments) == 1
+        if whole:
+            live, living = snapshot.segments[0], snapshot.living[0]
+            found |= _rankings("dense", asked, lambda query: _nearest(live, query, living))
+    whole = whole and threads == 1
+    found |= _modes(reader, asked, FILTERS if whole else {})
     found["memory_end"] = memory()
+    # Last, since exact searches read all vectors.
+    if whole:
+        with reader.snapshot() as snapshot:
+            found |= _recall(snapshot, asked[:RECALLED], folder.parent / "truth.npy")
     index.close()
     return found
 
 
-def _with_filters(reader: Any, asked: list[Any]) -> dict[str, Any]:
+def _rankings(name: str, asked: list[Any], ask: Callable[[Any], object]) -> dict[str, Any]:
+    """Latencies of queries that were not asked before, and of the same again."""
+    return {
+        f"{name} ranking{again}": percentiles([timed(partial(ask, query))[0] for query in asked])
+        for again in ("", " again")
+    }
+
+
+def _nearest(live: Any, query: Any, allowed: Any) -> Any:
+    segment = live.segment
+    vector = query.vector[None]
+    return search_vectors(segment.structure, segment.vectors, vector, TOP, allowed)[0][0]
+
+
+def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, Any]:
     """Latencies of every mode without a filter, behind known ones and behind new ones.
 
-    In turns, query by query, so that what the machine does meanwhile meets all alike.
+    In turns, query by query, so that what the machine does meanwhile meets all alike. Everything is
+    asked once before, so that what is measured is not the disk; a new filter has been forgotten by
+    then (see `indexes.snapshot`).
     """
+    found: dict[str, Any] = {}
+    for mode in ("bm25", "dense", "hybrid"):
+        for _ in range(2):
+            seconds: dict[str, list[float]] = defaultdict(list)
+            for number, query in enumerate(asked):
+                wheres = {mode: ""}
+                for share, width in filters.items():
+                    wheres[f"{mode}, {share}"] = _filter(0, width)
+                    if number < NEW_FILTERS:
+                        wheres[f"{mode}, new, {share}"] = _filter(number + 1, width)
+                for name, where in wheres.items():
+                    took = timed(partial(_ask, reader, mode, query, where))[0]
+                    seconds[name].append(took)
+        found |= {name: percentiles(each) for name, each in seconds.items()}
+    return found
+
+
+def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
     from indexes.where import compile_where
     from retriever import SearchSettings
     from retriever.engine import Engine
 
-    found: dict[str, Any] = {}
-    numbers = count_from(1)
-    for mode in ("bm25", "dense", "hybrid"):
-        settings = SearchSettings(mode=mode, k=10)
-
-        def ask(query: Any, where: str = "", settings: Any = settings) -> None:
-            with reader.snapshot() as snapshot:
-                Engine(snapshot, settings, compile_where(where) if where else None).search([query])
-
-        seconds: dict[str, list[float]] = defaultdict(list)
-        for number, query in enumerate([*asked[:5], *asked]):
-            asks = {mode: ask}
-            for share, width in FILTERS.items():
-                asks[f"{mode}, {share}"] = partial(ask, where=_filter(0, width))
-                if number < 5 + NEW_FILTERS:
-                    new = _filter(next(numbers), width)
-                    asks[f"{mode}, new, {share}"] = partial(ask, where=new)
-            for name, one in asks.items():
-                took = timed(partial(one, query))[0]
-                if number >= 5:
-                    seconds[name].append(took)
-        found |= {name: percentiles(each) for name, each in seconds.items()}
-    return found
+    with reader.snapshot() as snapshot:
+        settings = SearchSettings(mode=mode, k=TOP)
+        Engine(snapshot, settings, compile_where(where) if where else None).search([query])
 
 
 def _filter(first: int, width: int) -> str:
@@ -154,34 +166,27 @@ def _filter(first: int, width: int) -> str:
     return f"n >= {first} and n < {first + width}" if width > 1 else f"n = {first}"
 
 
-def _latencies(asked: list[Any], ask: Callable[[Any], object]) -> dict[str, float]:
-    for query in asked[:5]:
-        ask(query)
-    return percentiles([timed(partial(ask, query))[0] for query in asked])
-
-
-def _dense(live: Any, allowed: Any, asked: list[Any]) -> tuple[dict[str, float], list[Any]]:
-    segment, answers = live.segment, []
-
-    def ask(query: Any) -> None:
-        rows = search_vectors(segment.structure, segment.vectors, query.vector[None], 10, allowed)
-        answers.append(rows[0][0])
-
-    found = _latencies(asked, ask)
-    return found, answers[5:]
-
-
-def _exact(live: Any, vectors: Any, allowed: Any) -> Any:
-    """(q, 10) the positions that an exact search finds."""
+def _recall(snapshot: Any, asked: list[Any], path: Path) -> dict[str, float]:
+    """recall@10 against an exact search, with and without filters; writes the exact positions."""
     from indexes.dense import search_flat
+    from indexes.where import compile_where
 
-    found = search_flat(live.segment.vectors, vectors, 10, allowed)
-    return np.stack([positions for positions, _ in found])
-
-
-def _recall(found: list[Any], exact: Any) -> float:
-    shares = [len(np.intersect1d(a, b)) / len(b) for a, b in zip(found, exact, strict=False)]
-    return float(np.mean(shares))
+    found = {}
+    (live,) = snapshot.segments
+    vectors = np.stack([query.vector for query in asked])
+    for share, width in {"": 1000, **FILTERS}.items():
+        (allowed,) = snapshot.living
+        if share:
+            (allowed,) = snapshot.allowed(compile_where(_filter(0, width)))
+        exact = [row[0] for row in search_flat(live.segment.vectors, vectors, TOP, allowed)]
+        if not share:
+            np.save(path, np.stack(exact))
+        shares = [
+            len(np.intersect1d(best, _nearest(live, query, allowed))) / len(best)
+            for best, query in zip(exact, asked, strict=True)
+        ]
+        found[f"recall@10, {share}" if share else "recall@10"] = float(np.mean(shares))
+    return found
 
 
 def change(folder: Path, passages: int) -> dict[str, Any]:
