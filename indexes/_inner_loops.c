@@ -399,10 +399,39 @@ spread_at(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+pick(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[3];
+    Py_buffer *truth = &given[0], *codes = &given[1], *places = &given[2];
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:pick", truth, codes, places))
+        return NULL;
+    Py_ssize_t number = codes->len / (Py_ssize_t)sizeof(uint16_t);
+    Py_ssize_t room = places->len / (Py_ssize_t)sizeof(int64_t), found = 0;
+    const uint16_t *code = codes->buf;
+    const uint8_t *says = truth->buf;
+    int64_t *place = places->buf;
+    int fits = truth->len > UINT16_MAX;
+    for (Py_ssize_t i = 0; fits && i < number; i++) {
+        if (says[code[i]]) {
+            fits = found < room;
+            if (fits)
+                place[found++] = i;
+        }
+    }
+    if (!release(given, 3, fits))
+        return NULL;
+    return PyLong_FromSsize_t(found);
+}
+
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, values, counts, best_positions, best_scores): how many were found."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
+    {"pick", pick, METH_VARARGS,
+     "pick(truth, codes, places): set the first places to those of the codes that the truth says "
+     "so of; how many they are."},
     {"spread", spread, METH_VARARGS,
      "spread(truth, codes, mask): set the mask to what the truth says of each code."},
     {"spread_at", spread_at, METH_VARARGS,

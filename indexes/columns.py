@@ -136,5 +136,22 @@ def spread(
     return mask
 
 
+def pick(truth: NDArray[np.bool_], codes: NDArray[np.uint16], at_most: int) -> NDArray[np.int64]:
+    """(m,) int64, ascending: the places of those of (n,) codes that `truth` says so of.
+
+    Args:
+        truth: (`CODES`,) bool.
+        codes: C-contiguous.
+        at_most: no less than m.
+
+    Raises:
+        ValueError: there are more.
+    """
+    if compiled is None:
+        return np.flatnonzero(truth[codes])
+    places = np.empty(at_most, np.int64)
+    return places[: compiled.pick(truth, codes, places)]
+
+
 def _checksum(field: str, chunk: int, blob: bytes) -> int:
     return zlib.crc32(blob, zlib.crc32(f"{field} {chunk}".encode()))

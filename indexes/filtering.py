@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from indexes.allowed import Allowed, Mask
 from indexes.column_rows import known_fields, read_codes
-from indexes.columns import CHUNK, CODES, spread
+from indexes.columns import CHUNK, CODES, pick, spread
 from indexes.database import format_version
 from indexes.durable import readable
 from indexes.live import LiveSegment, contained, ends
@@ -48,10 +48,12 @@ class Verdict:
 
     Attributes:
         of: for some places by number, or those of a range: whether it is true; (m,) bool.
+        within: the places of a range of which it is true, ascending.
         at_most: of how many places it can be true.
     """
 
     of: Callable[[NDArray[np.int64] | slice], Mask]
+    within: Callable[[slice], NDArray[np.int64]]
     at_most: int
 
 
@@ -139,13 +141,32 @@ def _by_columns(
 def _of_column(column: Column, truth: Mask) -> Verdict:
     """What a leaf says that is true of some codes: `truth`, (`CODES`,) bool."""
     at_most = int(column.counts[truth].sum())
-    return Verdict(lambda places: spread(truth, column.codes, places), at_most)
+    return Verdict(
+        lambda places: spread(truth, column.codes, places),
+        lambda some: some.start + pick(truth, column.codes[some], at_most),
+        at_most,
+    )
 
 
 def _joined(joint: str, parts: Sequence[Verdict]) -> Verdict:
+    parts = sorted(parts, key=lambda part: part.at_most)
     each = [part.at_most for part in parts]
-    join, at_most = (operator.and_, min(each)) if joint == "AND" else (operator.or_, sum(each))
-    return Verdict(lambda places: reduce(join, (part.of(places) for part in parts)), at_most)
+
+    def of(join: Callable[[Mask, Mask], Mask], places: NDArray[np.int64] | slice) -> Mask:
+        return reduce(join, (part.of(places) for part in parts))
+
+    def within_all(some: slice) -> NDArray[np.int64]:
+        places = parts[0].within(some)
+        for part in parts[1:]:
+            places = places[part.of(places)]
+        return places
+
+    if joint == "AND":
+        return Verdict(partial(of, operator.and_), within_all, each[0])
+    true_of_any = partial(of, operator.or_)
+    return Verdict(
+        true_of_any, lambda some: some.start + np.flatnonzero(true_of_any(some)), sum(each)
+    )
 
 
 def _fields(node: Condition) -> set[str | None]:
@@ -206,4 +227,9 @@ def _allowed(live: LiveSegment, verdict: Verdict, base: int) -> Allowed:
             found &= alive if at is None else alive[at]
         return found
 
-    return Allowed(len(segment.ids), judge, min(len(segment.ids), verdict.at_most))
+    def find() -> NDArray[np.int64]:
+        positions = verdict.within(slice(first - base, last - base + 1)) - (first - base)
+        return positions if alive is None else positions[alive[positions]]
+
+    at_most = min(len(segment.ids), verdict.at_most)
+    return Allowed(len(segment.ids), judge, at_most, find if without_gaps else None)

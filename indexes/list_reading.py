@@ -23,10 +23,10 @@ from indexes.allowed import Allowed
 from indexes.bm25_addends import counts_of
 
 # Chi-squared for each list: about 1 for a filter drawn evenly.
-_UNEVEN = 2.0
+_UNEVEN = 1.5
 # Vectors for each list that a filter is judged by. Of a filter that leaves a share of p, lists are
 # told from even ones whose own shares differ by 0.18 √(p (1 - p)).
-_SAMPLED = 32
+_SAMPLED = 16
 
 
 class ListMembers:
@@ -61,6 +61,13 @@ class ListMembers:
         return np.concatenate([self._members[:0], *parts])
 
     @cached_property
+    def list_of(self) -> NDArray[np.int32]:
+        """(n,) int32: the list of each position."""
+        found = np.empty(len(self._members), np.int32)
+        found[self._members] = np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
+        return found
+
+    @cached_property
     def sample(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Positions drawn evenly, or all, each once, and for each its list."""
         n = len(self._members)
@@ -87,24 +94,31 @@ class ListMembers:
 
 
 class ListFilter:
-    """The lists behind a filter, each judged once, when it is first reached.
+    """The lists behind a filter: all known where it leaves few, else each when it is first reached.
 
     Attributes:
         held: (lists,) int64: how many allowed vectors each list holds; -1 where it is not known.
         bitmap: (n / 8,) uint8: FAISS's form of what is allowed in the lists judged so far.
-        share: of allowed vectors in all, of those sampled.
-        uneven: see `is_uneven`, of those sampled.
+        share: of allowed vectors in all; of those sampled where they are not few.
+        uneven: see `is_uneven`; likewise.
     """
 
     def __init__(self, members: ListMembers, allowed: Allowed) -> None:
         self._members = members
-        self.held = np.full(len(members.sizes), -1, np.int64)
         self.bitmap = np.zeros(-(-len(allowed) // 8), np.uint8)
-        positions, lists = members.sample
-        chosen = allowed.at(positions)
-        self.share = float(np.count_nonzero(chosen)) / max(1, len(chosen))
-        held = np.bincount(lists[chosen], minlength=len(self.held))
-        self.uneven = is_uneven(held, members.sample_sizes)
+        number = len(members.sizes)
+        if allowed.is_few:
+            self.held = np.bincount(members.list_of[allowed.positions], minlength=number)
+            self.share = allowed.count / max(1, len(allowed))
+            self.uneven = is_uneven(self.held, members.sizes)
+            self._mark(allowed.positions)
+        else:
+            self.held = np.full(number, -1, np.int64)
+            positions, lists = members.sample
+            chosen = allowed.at(positions)
+            self.share = np.count_nonzero(chosen) / max(1, len(chosen))
+            held = np.bincount(lists[chosen], minlength=number)
+            self.uneven = is_uneven(held, members.sample_sizes)
 
     def judge(self, allowed: Allowed, lists: NDArray[np.int64]) -> None:
         """Find out what some lists hold, of any shape; -1 is passed over.
@@ -120,8 +134,11 @@ class ListFilter:
         positions = self._members.of(new)
         chosen = allowed.at(positions)
         self.held[new] = counts_of(chosen, self._members.sizes[new])
-        found = positions[chosen]
-        np.bitwise_or.at(self.bitmap, found >> 3, np.left_shift(1, found & 7).astype(np.uint8))
+        self._mark(positions[chosen])
+
+    def _mark(self, positions: NDArray[np.integer]) -> None:
+        bits = np.left_shift(1, positions & 7).astype(np.uint8)
+        np.bitwise_or.at(self.bitmap, positions >> 3, bits)
 
 
 def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:

@@ -57,6 +57,8 @@ def allowed_to(reader: Reader, text: str) -> list[int]:
             ids = live.segment.ids
             one_by_one = some.at(np.arange(len(ids))[::-1])[::-1]
             np.testing.assert_array_equal(some.mask, one_by_one)
+            np.testing.assert_array_equal(some.positions, np.flatnonzero(some.mask))
+            assert some.count == len(some.positions) <= some.at_most <= len(ids)
             assert some.mask.shape == ids.shape
             assert not some.mask.flags.writeable
             found += ids[some.mask].tolist()

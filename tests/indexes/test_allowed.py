@@ -38,3 +38,17 @@ def test_all_are_judged_at_once_and_no_more_than_once() -> None:
 def test_other_arrays_are_refused(mask: np.ndarray) -> None:
     with pytest.raises(ConfigError, match="expected one boolean a passage, found "):
         Allowed.of(mask)
+
+
+def test_few_are_found_and_not_looked_for() -> None:
+    def judge(at: object) -> np.ndarray:
+        raise AssertionError("judged")
+
+    some = Allowed(320, judge, 10, lambda: np.array([3, 7, 300]))
+    assert some.is_few
+    assert some.count == 3
+    assert some.positions.tolist() == [3, 7, 300]
+    with pytest.raises(ValueError, match="read-only"):
+        some.positions[0] = 1
+    assert not Allowed(319, judge, 10).is_few
+    assert Allowed.of(np.arange(64) == 5).is_few

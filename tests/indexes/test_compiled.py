@@ -17,7 +17,7 @@ from indexes.allowed import Allowed
 from indexes.bm25 import BM25, BM25Settings, SearchableSegment
 from indexes.bm25_addends import Addends
 from indexes.bm25_best import best_by_numpy, best_passages
-from indexes.columns import CODES, spread
+from indexes.columns import CODES, pick, spread
 from indexes.compiled import compiled
 from indexes.postings import Postings
 from indexes.vocabulary import find_by_python
@@ -230,6 +230,26 @@ def test_a_truth_or_mask_of_another_size_is_refused(truth, size):
         compiled.spread(*given_, np.empty(size, np.bool_))
     with pytest.raises(ValueError, match="do not fit"):
         compiled.spread_at(*given_, np.zeros(2, np.int64), np.empty(size, np.bool_))
+    if truth < CODES:
+        with pytest.raises(ValueError, match="do not fit"):
+            compiled.pick(*given_, np.empty(2, np.int64))
+
+
+@given(st.lists(st.integers(0, CODES - 1), max_size=50), st.sampled_from([0, 0.2, 1]))
+def test_places_are_picked_as_by_numpy(codes, share):
+    truth = np.random.default_rng(len(codes)).random(CODES) < share
+    codes = np.array([0, CODES - 1, *codes], np.uint16)
+    room = int(truth[codes].sum())
+    found = pick(truth, codes, room)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexes.columns, "compiled", None)
+        expected = pick(truth, codes, room)
+    assert found.dtype == expected.dtype == np.int64
+    assert found.tolist() == expected.tolist()
+    assert pick(truth, codes, room + 7).tolist() == found.tolist()
+    if room:
+        with pytest.raises(ValueError, match="do not fit"):
+            pick(truth, codes, room - 1)
 
 
 @pytest.mark.parametrize("place", [-1, 3, 2**62])

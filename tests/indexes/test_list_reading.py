@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from indexes.allowed import Allowed
@@ -120,6 +120,7 @@ SIZED = st.lists(st.integers(0, 9), min_size=1, max_size=20)
 def test_each_list_is_judged_when_it_is_first_reached(
     sizes: list[int], data: st.DataObject
 ) -> None:
+    assume(sum(sizes))
     held = [data.draw(st.integers(0, size)) for size in sizes]
     members, some = listed(held, sizes)
     judged: list[int] = []
@@ -145,6 +146,26 @@ def test_each_list_is_judged_when_it_is_first_reached(
         known = members.of(np.array(sorted(reached), np.int64))
         unpacked = np.unpackbits(lists.bitmap, bitorder="little")[: len(allowed)]
         assert set(np.flatnonzero(unpacked)) == {place for place in known if some.mask[place]}
+
+
+@given(st.lists(st.integers(30, 60), min_size=2, max_size=20), st.data())
+def test_all_lists_are_known_of_a_filter_that_leaves_few(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    held = [0] * len(sizes)
+    for number in data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=sum(sizes) // 32)):
+        held[number] += 1
+    members, some = listed(held, sizes)
+    assert some.is_few
+    lists = members.filtered(some)
+    assert lists.held.tolist() == held
+    assert lists.share == sum(held) / sum(sizes)
+    assert lists.uneven == is_uneven(np.array(held), np.array(sizes))
+    unpacked = np.unpackbits(lists.bitmap, bitorder="little")[: len(some)]
+    np.testing.assert_array_equal(unpacked, some.mask)
+    before = lists.bitmap.copy()
+    lists.judge(some, np.arange(len(sizes)))
+    np.testing.assert_array_equal(lists.bitmap, before)
 
 
 def test_what_is_known_of_a_filter_goes_with_it() -> None:
