@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define WINDOW 16384
+/* Codes of which it is found out at once whether any counts. */
+#define STRIDE 16
 
 typedef struct {
     double score;
@@ -413,11 +415,22 @@ pick(PyObject *module, PyObject *arguments)
     const uint8_t *says = truth->buf;
     int64_t *place = places->buf;
     int fits = truth->len > UINT16_MAX;
-    for (Py_ssize_t i = 0; fits && i < number; i++) {
-        if (says[code[i]]) {
-            fits = found < room;
-            if (fits)
-                place[found++] = i;
+    for (Py_ssize_t start = 0; fits && start < number; start += STRIDE) {
+        Py_ssize_t stop = number;
+        if (number - start >= STRIDE) {
+            uint8_t any = 0;
+            for (Py_ssize_t i = 0; i < STRIDE; i++)
+                any |= says[code[start + i]];
+            if (!any)
+                continue;
+            stop = start + STRIDE;
+        }
+        for (Py_ssize_t i = start; fits && i < stop; i++) {
+            if (says[code[i]]) {
+                fits = found < room;
+                if (fits)
+                    place[found++] = i;
+            }
         }
     }
     if (!release(given, 3, fits))
