@@ -35,8 +35,9 @@ _CLUSTERING_ROUNDS, _PRODUCT_ROUNDS = 10, 25
 _PRODUCT_SAMPLE = 256  # vectors for each centroid
 _CONSTRUCTION = 40
 _SMALL_GRAPH = 300
-# How often all vectors are read to measure the recall: exactly, and then with efforts that double.
-_SCANS_OF_LISTS, _SCANS_OF_OTHERS = 2, 6
+# How often all vectors are read to measure the recall: exactly, and then with efforts that double;
+# of lists behind filters, too.
+_SCANS_OF_LISTS, _SCANS_OF_OTHERS = 3, 6
 
 
 @dataclass(frozen=True, slots=True)
