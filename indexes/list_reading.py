@@ -13,6 +13,7 @@ is first reached.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -22,11 +23,26 @@ from numpy.typing import NDArray
 from indexes.allowed import Allowed
 from indexes.bm25_addends import counts_of
 
-# Chi-squared for each list: about 1 for a filter drawn evenly.
+# Beyond so many standard deviations it is not chance.
+_CHANCE = 5
+# What chi-squared for each list is from which on the allowed vectors may lie apart.
 _UNEVEN = 1.5
-# Vectors for each list that a filter is judged by. Of a filter that leaves a share of p, lists are
-# told from even ones whose own shares differ by 0.18 √(p (1 - p)).
-_SAMPLED = 16
+# Vectors for each list that a filter is judged by.
+_SAMPLED = 32
+
+
+class Evenness(Enum):
+    """What the shares of allowed vectors in lists say of a filter.
+
+    Attributes:
+        EVEN: they differ as by chance.
+        UNEVEN: they differ more.
+        APART: so much that the allowed vectors may lie apart from a query.
+    """
+
+    EVEN = auto()
+    UNEVEN = auto()
+    APART = auto()
 
 
 class ListMembers:
@@ -100,7 +116,7 @@ class ListFilter:
         held: (lists,) int64: how many allowed vectors each list holds; -1 where it is not known.
         bitmap: (n / 8,) uint8: FAISS's form of what is allowed in the lists judged so far.
         share: of allowed vectors in all; of those sampled where they are not few.
-        uneven: see `is_uneven`; likewise.
+        evenness: see `evenness_of`; likewise.
     """
 
     def __init__(self, members: ListMembers, allowed: Allowed) -> None:
@@ -110,7 +126,7 @@ class ListFilter:
         if allowed.is_few:
             self.held = np.bincount(members.list_of[allowed.positions], minlength=number)
             self.share = allowed.count / max(1, len(allowed))
-            self.uneven = is_uneven(self.held, members.sizes)
+            self.evenness = evenness_of(self.held, members.sizes)
             self._mark(allowed.positions)
         else:
             self.held = np.full(number, -1, np.int64)
@@ -118,7 +134,7 @@ class ListFilter:
             chosen = allowed.at(positions)
             self.share = np.count_nonzero(chosen) / max(1, len(chosen))
             held = np.bincount(lists[chosen], minlength=number)
-            self.uneven = is_uneven(held, members.sample_sizes)
+            self.evenness = evenness_of(held, members.sample_sizes)
 
     def judge(self, allowed: Allowed, lists: NDArray[np.int64]) -> None:
         """Find out what some lists hold, of any shape; -1 is passed over.
@@ -141,16 +157,28 @@ class ListFilter:
         np.bitwise_or.at(self.bitmap, positions >> 3, bits)
 
 
-def is_uneven(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
-    """Whether the lists differ more in their shares of allowed vectors than by chance.
+def evenness_of(held: NDArray[np.int64], sizes: NDArray[np.int64]) -> Evenness:
+    """How much lists differ in their shares of allowed vectors, by chi-squared for each list.
+
+    Of a filter that is drawn evenly it is about 1, with the standard deviation that binomial
+    numbers of allowed vectors give.
 
     Args:
         held: (lists,) allowed vectors in each list.
-        sizes: (lists,) all vectors in each.
+        sizes: (lists,) all vectors in each, or those sampled.
     """
+    held, sizes = held[sizes > 0], sizes[sizes > 0]
     share = held.sum() / max(1, sizes.sum())
-    spread = ((held - share * sizes) ** 2 / np.maximum(sizes, 1)).sum()
-    return bool(spread > _UNEVEN * len(held) * share * (1 - share))
+    variance = share * (1 - share)
+    if not variance:
+        return Evenness.EVEN
+    found = ((held - share * sizes) ** 2 / sizes).mean() / variance
+    # The fourth moment of a binomial number gives the variance of its square.
+    single = 2 + (1 - 6 * variance) / (sizes * variance)
+    chance = 1 + _CHANCE * np.sqrt(np.maximum(single, 0).mean() / len(sizes))
+    if found <= chance:
+        return Evenness.EVEN
+    return Evenness.APART if found > _UNEVEN else Evenness.UNEVEN
 
 
 def lists_behind(share: float, effort: int, behind: Sequence[tuple[float, int]]) -> float:
@@ -186,14 +214,14 @@ def to_meet(
         order: (q, p) int64: list numbers, the nearest centroid first; -1 for none.
         probes: how many of them a search without a filter reads, at most p.
         met: how many, as a rule.
-        farther: the same where they lie apart from the query: where the filter is uneven, and the
-            first `probes` lists do not hold more of them than half-way from their share to all.
+        farther: the same where they lie apart from the query: where lists are, and the first
+            `probes` of them do not hold more than half-way from the share to all.
 
     Returns:
         (q,) int64.
     """
     enough = np.full(len(order), met)
-    if lists.uneven:
+    if lists.evenness is Evenness.APART:
         first = order[:, :probes]
         near = np.where(first >= 0, sizes[first], 0).sum(axis=1)
         held = np.where(first >= 0, lists.held[first], 0).sum(axis=1)

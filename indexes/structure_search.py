@@ -6,9 +6,9 @@ to have found enough, the exact scan answers.
 
 Inverted lists are read in the order of their centroids, those without an allowed vector left out,
 until enough allowed vectors were met: what was measured behind filters that leave as much, and
-where nothing was, as many as a search without a filter meets. Where they lie apart from the query
-(see `indexes.list_reading`), four times as many as that are read, and no fewer than with the
-default effort.
+where nothing was, or the filter is uneven, as many as a search without a filter meets. Where they
+lie apart from the query (see `indexes.list_reading`), four times as many as that are read, and no
+fewer than with the default effort.
 
 A graph, and any other type, is asked for more neighbours than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
@@ -32,7 +32,7 @@ from indexes.block_sums import UNGUARDED, BlockGuard
 from indexes.dense import search_flat
 from indexes.faiss_library import load_faiss
 from indexes.list_guard import ListGuard, sizes_of
-from indexes.list_reading import ListMembers, lists_behind, lists_to_read, to_meet
+from indexes.list_reading import Evenness, ListMembers, lists_behind, lists_to_read, to_meet
 from indexes.mapping import damaged
 from indexes.structure_core import COARSE, WHOLE, oversampling, unwrap
 
@@ -234,7 +234,7 @@ class Searcher:
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         probes = min(lists, max(effort, math.ceil(met * lists / n)))
         farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
-        if permitted and not known.uneven:
+        if permitted and known.evenness is Evenness.EVEN:
             met = to_meet_of(permitted)
         if too_few(permitted, met):
             return None

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from indexes.allowed import Allowed
 from indexes.list_reading import (
+    Evenness,
     ListMembers,
-    is_uneven,
+    evenness_of,
     lists_behind,
     lists_to_read,
     to_meet,
@@ -27,17 +28,28 @@ SIZES = np.random.default_rng(1).integers(5, 200, 100)
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5, 0.95])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_filter_drawn_evenly_is_even(share: float, seed: int) -> None:
-    assert not is_uneven(np.random.default_rng(seed).binomial(SIZES, share), SIZES)
+    assert evenness_of(np.random.default_rng(seed).binomial(SIZES, share), SIZES) is Evenness.EVEN
 
 
 @pytest.mark.parametrize("lists", [1, 5, 50, 99])
 def test_a_filter_of_whole_lists_is_uneven(lists: int) -> None:
-    assert is_uneven(np.where(np.arange(100) < lists, SIZES, 0), SIZES)
+    assert evenness_of(np.where(np.arange(100) < lists, SIZES, 0), SIZES) is Evenness.APART
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
+def test_a_filter_that_leans_a_little_is_uneven_where_there_are_many_lists(share: float) -> None:
+    chance = np.random.default_rng(3)
+    sizes = np.full(4000, 250)
+    assert evenness_of(chance.binomial(sizes, share), sizes) is Evenness.EVEN
+    # Chi-squared is 1.3 then.
+    spread = np.sqrt(0.3 * share * (1 - share) / 250)
+    shares = np.clip(chance.normal(share, spread, 4000), 0, 1)
+    assert evenness_of(chance.binomial(sizes, shares), sizes) is Evenness.UNEVEN
 
 
 def test_all_none_and_nothing_are_even() -> None:
     for held, sizes in ((SIZES, SIZES), (0 * SIZES, SIZES), (0 * SIZES, 0 * SIZES)):
-        assert not is_uneven(held, sizes)
+        assert evenness_of(held, sizes) is Evenness.EVEN
 
 
 def read(held: list[int], sizes: list[int], order: list[int], **rest: int) -> list[int]:
@@ -133,7 +145,7 @@ def test_each_list_is_judged_when_it_is_first_reached(
     lists = members.filtered(allowed)
     assert members.filtered(allowed) is lists
     assert lists.share == pytest.approx(sum(held) / max(1, sum(sizes)))
-    assert lists.uneven == is_uneven(np.array(held), np.array(sizes))
+    assert lists.evenness is evenness_of(np.array(held), np.array(sizes))
     reached: set[int] = set()
     for order in data.draw(st.lists(st.lists(st.integers(-1, len(sizes) - 1), max_size=5))):
         judged.clear()
@@ -160,7 +172,7 @@ def test_all_lists_are_known_of_a_filter_that_leaves_few(
     lists = members.filtered(some)
     assert lists.held.tolist() == held
     assert lists.share == sum(held) / sum(sizes)
-    assert lists.uneven == is_uneven(np.array(held), np.array(sizes))
+    assert lists.evenness is evenness_of(np.array(held), np.array(sizes))
     unpacked = np.unpackbits(lists.bitmap, bitorder="little")[: len(some)]
     np.testing.assert_array_equal(unpacked, some.mask)
     before = lists.bitmap.copy()
@@ -187,5 +199,6 @@ def test_a_large_segment_is_judged_by_a_sample() -> None:
         even = np.random.default_rng(1).random(100_000) < share
         lists_of = members.filtered(Allowed.of(even))
         assert abs(lists_of.share - share) < within
-        assert not lists_of.uneven
-    assert members.filtered(Allowed.of(np.arange(100_000) < 30_000)).uneven
+        assert lists_of.evenness is Evenness.EVEN
+    apart = members.filtered(Allowed.of(np.arange(100_000) < 30_000))
+    assert apart.evenness is Evenness.APART

@@ -170,7 +170,7 @@ def test_behind_filters_what_comes_nearest_to_a_recall_is_taken() -> None:
     structure = SegmentStructure("ivf", (), (Measured(1, 0.97),), None, (quarter, few))
     assert structure.behind(None) == [(0.25, 2), (0.01, 16)]
     assert structure.behind(0.99) == [(0.25, 4), (0.01, 16)]
-    assert structure.behind(0.3) == [(0.25, 1), (0.01, 8)]
+    assert structure.behind(0.2) == [(0.25, 1), (0.01, 8)]
     assert SegmentStructure("flat").behind(None) == []
 
 
