@@ -67,12 +67,23 @@ def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
     low, high = np.searchsorted(tombstones, [first, last + 1])
     alive = None
     if low < high:
-        alive = ~contained(segment.all_ids(), tombstones[low:high])
+        dead = _positions(segment, tombstones[low:high])
+        alive = np.ones(len(segment.ids), np.bool_)
+        alive[dead] = False
         # So that it can be remembered by whoever searches with it.
         alive.flags.writeable = False
         # The statistics of the corpus leave out these lengths.
-        segment.postings.check_lengths(np.flatnonzero(~alive))
+        segment.postings.check_lengths(dead)
     return LiveSegment(postings=segment.postings, alive=alive, segment=segment)
+
+
+def _positions(segment: Segment, passages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The positions of those of some ascending passages that a segment holds, ascending."""
+    first, last = ends(segment)
+    if last - first + 1 == len(segment.ids):
+        # Without gaps no id needs to be read, and opening takes the same time at any size.
+        return passages - first
+    return np.flatnonzero(contained(segment.all_ids(), passages))
 
 
 def ends(segment: Segment) -> tuple[int, int]:

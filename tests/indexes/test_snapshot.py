@@ -24,7 +24,7 @@ import indexes.live
 import indexes.snapshot
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.replacement import replace_folder
-from indexes.segment import open_segment
+from indexes.segment import Segment, open_segment
 from indexes.snapshot import Reader
 from indexes.where import compile_where
 from indexes.writer import Writer
@@ -91,6 +91,24 @@ def test_only_live_passages_count(index: Path, reader: Reader) -> None:
         assert first.alive.tolist() == [True, False, False]
         assert second.alive is None
         assert (snapshot.statistics.passages, snapshot.statistics.total_length) == (2, 2)
+
+
+def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Writer(index) as writer:
+        writer.delete(["b"])
+
+    def refuse(_: Segment) -> None:
+        raise AssertionError("ids are read")
+
+    monkeypatch.setattr(Segment, "all_ids", refuse)
+    fresh = Reader(index)
+    with fresh.snapshot() as snapshot:
+        alive = snapshot.segments[0].alive
+        assert alive is not None
+        assert alive.tolist() == [True, False, False]
+    fresh.close()
 
 
 def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> None:
