@@ -17,7 +17,7 @@ from indexes.column_rows import known_fields, read_codes
 from indexes.columns import CHUNK, CODES, pick, spread
 from indexes.database import format_version
 from indexes.durable import readable
-from indexes.live import LiveSegment, contained, ends
+from indexes.live import LiveSegment, contained, ends, has_no_gaps
 from indexes.recent import Recent
 from indexes.schema import COLUMNS_SINCE
 from indexes.where import Where
@@ -47,8 +47,8 @@ class Verdict:
     """What a filter says of places in columns.
 
     Attributes:
-        of: for some places by number, or those of a range: whether it is true; (m,) bool.
-        within: the places of a range of which it is true, ascending.
+        of: for (m,) places by number, or the m of a range: whether it is true; (m,) bool.
+        within: (m,) int64, the places of a range of which it is true, ascending.
         at_most: of how many places it can be true.
     """
 
@@ -78,7 +78,7 @@ def matching(
             segments' ids also when a passage is judged.
     """
     with readable(folder):
-        found = _by_columns(connection, segments, where.tree, columns)
+        found = _by_columns(connection, folder, segments, where.tree, columns)
     return _by_rows(connection, segments, where) if found is None else found
 
 
@@ -98,6 +98,7 @@ def _by_rows(
 
 def _by_columns(
     connection: sqlite3.Connection,
+    folder: Path,
     segments: Sequence[LiveSegment],
     tree: Condition,
     columns: Recent[str, Column],
@@ -135,7 +136,7 @@ def _by_columns(
         return _of_column(absent, np.full(CODES, _is_true_of_absent(connection, node)))
 
     whole = verdict(tree)
-    return [_allowed(live, whole, first * CHUNK) for live in segments]
+    return [_allowed(folder, live, whole, first * CHUNK) for live in segments]
 
 
 def _of_column(column: Column, truth: Mask) -> Verdict:
@@ -210,15 +211,17 @@ def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
     return bool(rows.fetchone()[0])
 
 
-def _allowed(live: LiveSegment, verdict: Verdict, base: int) -> Allowed:
+def _allowed(folder: Path, live: LiveSegment, verdict: Verdict, base: int) -> Allowed:
     """The live passages of a segment of which a verdict is true; its place 0 is passage `base`."""
     segment, alive = live.segment, live.alive
     first, last = ends(segment)
-    without_gaps = last - first + 1 == len(segment.ids)
+    without_gaps = has_no_gaps(segment)
 
     def judge(at: NDArray[np.integer] | None) -> Mask:
         if not without_gaps:
-            found = verdict.of((segment.all_ids() if at is None else segment.ids_at(at)) - base)
+            ids = segment.all_ids() if at is None else segment.ids_at(at)
+            with readable(folder):
+                found = verdict.of(ids - base)
         elif at is None:
             found = verdict.of(slice(first - base, last - base + 1))
         else:

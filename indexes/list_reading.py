@@ -67,7 +67,7 @@ class ListMembers:
         self._filters: WeakKeyDictionary[Allowed, ListFilter] = WeakKeyDictionary()
 
     def of(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The positions in some lists, one after the other."""
+        """(m,) int32: the positions in (l,) lists, one list after the other."""
         stops = self._ends[lists]
         starts = stops - self.sizes[lists]
         parts = [
@@ -85,7 +85,7 @@ class ListMembers:
 
     @cached_property
     def sample(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Positions drawn evenly, or all, each once, and for each its list."""
+        """(m,) int32 positions drawn evenly, or all, ascending, and (m,) int64 the list of each."""
         n = len(self._members)
         places = np.arange(n)
         if self._sampled < n:
@@ -115,7 +115,7 @@ class ListFilter:
     Attributes:
         held: (lists,) int64: how many allowed vectors each list holds; -1 where it is not known.
         bitmap: (n / 8,) uint8: FAISS's form of what is allowed in the lists judged so far.
-        share: of allowed vectors in all; of those sampled where they are not few.
+        share: of allowed vectors in all, from 0 to 1; of those sampled where they are not few.
         evenness: see `evenness_of`; likewise.
     """
 

@@ -79,11 +79,16 @@ def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
 
 def _positions(segment: Segment, passages: NDArray[np.int64]) -> NDArray[np.int64]:
     """The positions of those of some ascending passages that a segment holds, ascending."""
-    first, last = ends(segment)
-    if last - first + 1 == len(segment.ids):
-        # Without gaps no id needs to be read, and opening takes the same time at any size.
-        return passages - first
+    if has_no_gaps(segment):
+        # No id needs to be read, and opening takes the same time at any size.
+        return passages - ends(segment)[0]
     return np.flatnonzero(contained(segment.all_ids(), passages))
+
+
+def has_no_gaps(segment: Segment) -> bool:
+    """Whether the ids of a segment follow each other, so that positions are told from them."""
+    first, last = ends(segment)
+    return last - first + 1 == len(segment.ids)
 
 
 def ends(segment: Segment) -> tuple[int, int]:

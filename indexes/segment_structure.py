@@ -34,6 +34,8 @@ from indexes.structure_choice import AUTO, FLAT, Choice, resolve
 STRUCTURE_FILE = "structure.faiss"
 # What is aimed at where nothing is asked for.
 USUAL_RECALL = 0.95
+# Of what a recall lets a search leave out, so much may be left out behind filters.
+_LEFT_OUT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,9 @@ class SegmentStructure:
         those that were measured by so little that it cannot be told from chance.
 
         Args:
-            recall: see `effort`.
+            recall: see `effort`, which refuses one that is out of range.
         """
-        target = 1 - 0.8 * (1 - (recall or USUAL_RECALL))
+        target = 1 - _LEFT_OUT * (1 - (recall or USUAL_RECALL))
         return [
             (one.share, cheapest(one.recall, min(target, max(each.recall for each in one.recall))))
             for one in self.filtered

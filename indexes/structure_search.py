@@ -186,16 +186,14 @@ class Searcher:
         effort: int,
         behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
-        n, lists = int(self._index.ntotal), int(self._core.nlist)
-        # How many vectors are met.
-        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
+        n = int(self._index.ntotal)
+        met, probes = self._met(wanted, effort)
         if n <= met:
             return None
         turned = np.ascontiguousarray(self._transformed(queries))
         if allowed is not None:
             return self._from_lists_behind(turned, wanted, allowed, effort, behind)
         faiss = load_faiss()
-        probes = min(lists, max(effort, math.ceil(met * lists / n)))
         if self._list_guard is None:
             parameters = faiss.SearchParametersIVF(nprobe=probes)
             rows = self._core.search(turned, wanted, params=parameters)[1]
@@ -203,6 +201,12 @@ class Searcher:
             nearness, order = self._core.quantizer.search(turned, probes)
             rows = self._read_lists(faiss, turned, wanted, order, nearness)
         return [self._positions(row) for row in rows]
+
+    def _met(self, wanted: int, effort: int) -> tuple[int, int]:
+        """How many vectors a search without a filter meets, and in how many lists."""
+        n, lists = int(self._index.ntotal), int(self._core.nlist)
+        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
+        return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
     def _from_lists_behind(
         self,
@@ -230,9 +234,7 @@ class Searcher:
             return None
         known = self._members.filtered(allowed)
         permitted = known.share * n
-        # How many vectors a search without a filter meets.
-        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
-        probes = min(lists, max(effort, math.ceil(met * lists / n)))
+        met, probes = self._met(wanted, effort)
         farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
         if permitted and known.evenness is Evenness.EVEN:
             met = to_meet_of(permitted)

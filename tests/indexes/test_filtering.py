@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from column_samples import (
     allowed,
@@ -26,6 +27,7 @@ from indexes.columns import Limits
 from indexes.document_rows import NewDocument
 from indexes.errors import DamagedIndexError
 from indexes.maintenance import compact, merge
+from indexes.segment import Segment
 from indexes.snapshot import Reader
 from indexes.verify import verify
 from indexes.where import compile_where
@@ -266,6 +268,21 @@ def test_a_filter_names_the_database_where_a_column_was_altered(
             allowed(folder, text)
         assert "\n" not in str(caught.value)
     assert verify(folder) != []
+
+
+def test_an_id_without_a_code_is_named_when_it_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_index(tmp_path / "index", numbered(4))
+    with Writer(folder) as writer:
+        writer.delete(["d1"])
+        compact(writer)
+    with closing(Reader(folder)) as reader, reader.snapshot() as snapshot:
+        (some,) = snapshot.allowed(compile_where("n >= 2"))
+        assert some.at(np.array([0, 1, 2])).tolist() == [False, True, True]
+        monkeypatch.setattr(Segment, "ids_at", lambda _, at: at + 10**9)
+        with pytest.raises(DamagedIndexError, match=r"index\.sqlite: "):
+            some.at(np.array([0]))
 
 
 def test_an_altered_column_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:
