@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 EXTRAS := offline,cpu,parquet,plot,sentences,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
+BASETEMP := $(shell test -w /dev/shm && echo --basetemp=/dev/shm/retriever-tests)
 
 .PHONY: env demo test lint bench clean
 
 env: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt indexes/_inner_loops.c
+$(STAMP): pyproject.toml setup.py constraints.txt indexes/bm25/_inner_loops.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch first and by its exact version: a range would bring the build with CUDA.
@@ -33,8 +34,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Neither a killed process nor a patched fsync needs a disk: temporary files lie in memory if they can.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope $(BASETEMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/index_and_query.py

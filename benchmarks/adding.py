@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.document_rows import NewDocument
-from indexes.live import LiveSegment
-from indexes.maintenance import compact, merge_once
+from indexes.segments.live import LiveSegment
+from indexes.segments.maintenance import compact, merge_once
+from indexes.store.documents import NewDocument
 from indexes.writer import Writer
 
 WORDS_OF_A_PASSAGE = 30

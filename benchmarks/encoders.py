@@ -137,7 +137,7 @@ def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
 
 
 def _spearman(encoder: Any, data: Path) -> float:
-    from eval.subset_correlation import Correlation
+    from eval.layers.correlation import Correlation
 
     left, right, gold = _sts(data)
     cosines = np.sum(encoder.encode(left) * encoder.encode(right), axis=1, dtype=np.float64)
@@ -146,14 +146,14 @@ def _spearman(encoder: Any, data: Path) -> float:
 
 
 def _sts(data: Path) -> tuple[list[str], list[str], Any]:
-    from eval.sts import read_pairs
+    from eval.datasets.sentences.pairs import read_pairs
 
     pairs = read_pairs([data / "stsb/test.tsv"])
     return pairs.left, pairs.right, pairs.gold
 
 
 def _scifact(data: Path) -> tuple[list[str], list[str], dict[str, str], Any]:
-    from eval.trec import read_qrels
+    from eval.metrics.trec import read_qrels
     from retriever import CorpusReader
 
     documents = list(CorpusReader([str(data / "scifact/corpus.jsonl")]))
@@ -164,7 +164,7 @@ def _scifact(data: Path) -> tuple[list[str], list[str], dict[str, str], Any]:
 
 
 def _ndcg(scores: Any, queries: Sequence[str], ids: Sequence[str], qrels: Any) -> float:
-    from eval.metrics import evaluate
+    from eval.metrics.ranking import evaluate
 
     run = {}
     for query, row in zip(queries, np.round(scores.astype(np.float64), 6), strict=True):

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from retriever.encoders.backbone import Backbone
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
-from retriever.encoders.sbert_wk import SBERTWKSettings, first_state, sbert_wk
+from retriever.encoders.transformer.backbone import Backbone
 
 TEXTS = 32
 LENGTHS = (20, 64, 128)

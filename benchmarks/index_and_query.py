@@ -200,8 +200,8 @@ def _warm(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
                 "raw BM25 search",
             )
         }
-        from indexes.bm25 import BM25
-        from indexes.snapshot import Reader
+        from indexes.bm25.scoring import BM25
+        from indexes.reader import Reader
 
         reader = Reader(work / "index")
         with reader.snapshot() as snapshot:

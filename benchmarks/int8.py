@@ -28,11 +28,11 @@ import torch
 from encoding_rate import joined
 from transformers import AutoModel
 
-from eval.sts import ScoredPairs, read_pairs
-from eval.subset_correlation import Correlation
+from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.layers.correlation import Correlation
 from retriever import Encoder
-from retriever.encoders.batching import BATCH_PIECES, token_batches
 from retriever.encoders.models import DEFAULT_MODEL, find_model
+from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 BESIDE = "retriever bfloat16"

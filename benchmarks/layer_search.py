@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from eval.layer_grams import pair_grams
-from eval.layer_search import COSINE_DECIMALS, Task, search_layers
-from eval.layer_subsets import LayerSubsets, layer_subsets
-from eval.subset_correlation import Correlation
+from eval.layers.correlation import Correlation
+from eval.layers.grams import pair_grams
+from eval.layers.search import COSINE_DECIMALS, Task, search_layers
+from eval.layers.subsets import LayerSubsets, layer_subsets
 
 Vectors = NDArray[np.float32]
 _DEEP = (350, 25, 1024)

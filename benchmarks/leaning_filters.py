@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.allowed import Allowed
-from indexes.dense import search_flat
-from indexes.segment_structure import (
+from indexes.filters.allowed import Allowed
+from indexes.vectors.flat import search_flat
+from indexes.vectors.segment_structure import (
     SegmentStructure,
     StructureSettings,
     build_structure,

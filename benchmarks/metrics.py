@@ -18,9 +18,9 @@ from collections.abc import Callable
 import numpy as np
 import pytrec_eval
 
-from eval.metrics import evaluate
-from eval.pool_measures import PoolMeasures
-from eval.qa_sets.question_set import Question
+from eval.datasets.qa.question_set import Question
+from eval.metrics.pools import PoolMeasures
+from eval.metrics.ranking import evaluate
 
 # Ours, trec_eval's, ranx's.
 MEASURES = {

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from retriever.encoders.backbone import Backbone
 from retriever.encoders.models import DEFAULT_MODEL, find_model
 from retriever.encoders.settings import Dtype
-from retriever.rerankers.cross_encoder import CrossEncoder
-from retriever.rerankers.cross_head import CrossHead
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.rerankers.cross.head import CrossHead
+from retriever.rerankers.cross.model import CrossEncoder
 
 BESIDE = "sentence-transformers float32"
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
@@ -126,7 +126,7 @@ def compare(ways: dict[str, Score], turns: Sequence[Pairs]) -> list[tuple[str, .
 
 def pools(folder: Path, wanted: int) -> Pairs:
     """Questions, each with the passages of its pool; from the start again where they run out."""
-    from eval.qa_sets.forms import read_question_set
+    from eval.datasets.qa.forms import read_question_set
 
     questions = read_question_set(folder, "test")
     pairs = [

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from retriever.rerankers.head_training import HeadTrainingSettings, train_head
-from retriever.rerankers.heads import HeadSettings
-from retriever.rerankers.sampling import JudgedPools, SamplingSettings, epoch_batches
+from retriever.rerankers.head.model import HeadSettings
+from retriever.rerankers.head.training import HeadTrainingSettings, train_head
+from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings, epoch_batches
 
 POOL, ANSWERS, DIMENSIONS = 46, 5, 384
 Vectors = NDArray[np.float32]

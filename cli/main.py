@@ -14,7 +14,7 @@ import warnings
 import click
 
 from cli.lazy import LazyGroup
-from cli.progress import long_builds_told
+from cli.output.progress import long_builds_told
 from indexes.errors import RetrieverError
 
 _INTERRUPTED = 130
@@ -24,25 +24,25 @@ _REFUSED = 2
 @click.group(
     cls=LazyGroup,
     modules={
-        "index": "cli.index",
-        "add": "cli.add",
-        "query": "cli.query",
-        "delete": "cli.delete",
-        "compact": "cli.compact",
-        "rebuild": "cli.rebuild",
-        "info": "cli.info",
-        "verify": "cli.verify",
-        "encode": "cli.encode",
-        "export": "cli.export",
-        "import": "cli.import_index",
-        "snapshot": "cli.snapshot",
-        "reindex": "cli.reindex",
-        "eval": "cli.evaluate",
-        "train": "cli.train",
-        "fit": "cli.fit",
-        "tune": "cli.tune",
-        "inspect": "cli.inspect",
-        "make": "cli.make",
+        "index": "cli.commands.index",
+        "add": "cli.commands.add",
+        "query": "cli.commands.query",
+        "delete": "cli.commands.delete",
+        "compact": "cli.commands.maintain.compact",
+        "rebuild": "cli.commands.maintain.rebuild",
+        "info": "cli.commands.info",
+        "verify": "cli.commands.verify",
+        "encode": "cli.commands.encode",
+        "export": "cli.commands.move.export",
+        "import": "cli.commands.move.imports",
+        "snapshot": "cli.commands.move.snapshot",
+        "reindex": "cli.commands.maintain.reindex",
+        "eval": "cli.commands.eval.group",
+        "train": "cli.commands.train.group",
+        "fit": "cli.commands.train.fit",
+        "tune": "cli.commands.tune.group",
+        "inspect": "cli.commands.inspect.group",
+        "make": "cli.commands.make.group",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

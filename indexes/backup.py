@@ -10,17 +10,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from indexes.database import (
+from indexes.errors import ConfigError, DamagedIndexError
+from indexes.files.atomic import fsync_path, fsync_tree, readable, storage_errors
+from indexes.reader import identity
+from indexes.segments.segment import MANIFEST_FILE, read_manifest, segment_folder
+from indexes.store.connection import (
     DATABASE_FILE,
     SEGMENTS_FOLDER,
     open_reader,
     transaction,
 )
-from indexes.durable import fsync_path, fsync_tree, readable, storage_errors
-from indexes.errors import ConfigError, DamagedIndexError
-from indexes.segment import MANIFEST_FILE, read_manifest, segment_folder
-from indexes.settings import read_setting
-from indexes.snapshot import identity
+from indexes.store.settings import read_setting
 from indexes.verify import verify
 
 # Told what comes and of how many steps; what it returns is told how many more are done.

@@ -9,23 +9,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.checksum import document_checksum
-from indexes.column_check import column_problems
-from indexes.database import DATABASE_FILE, open_reader, transaction
-from indexes.durable import readable, storage_errors
 from indexes.errors import DamagedIndexError, StorageError
-from indexes.live import contained
-from indexes.mapping import file_facts
-from indexes.segment import (
+from indexes.files.arrays import file_facts
+from indexes.files.atomic import readable, storage_errors
+from indexes.files.segment_sums import SegmentSums
+from indexes.filters.check import column_problems
+from indexes.reader import identity
+from indexes.segments.live import contained
+from indexes.segments.segment import (
     MANIFEST_FILE,
     Segment,
     open_segment,
     read_manifest,
     segment_folder,
 )
-from indexes.segment_sums import SegmentSums
-from indexes.settings import check_settings, read_setting
-from indexes.snapshot import identity
+from indexes.store.connection import DATABASE_FILE, open_reader, transaction
+from indexes.store.documents import document_checksum
+from indexes.store.settings import check_settings, read_setting
 
 
 def verify(folder: Path) -> list[str]:

@@ -18,31 +18,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.column_rows import ColumnRows
-from indexes.columns import LIMITS, Limits
-from indexes.database import (
+from indexes.files.atomic import storage_errors
+from indexes.filters.column_rows import ColumnRows
+from indexes.filters.columns import LIMITS, Limits
+from indexes.filters.grammar import Where
+from indexes.segments.live import LiveSegment, live_segments
+from indexes.segments.merge import merge_segments
+from indexes.segments.segment import remove_unnamed_segments, segment_folder, write_segment
+from indexes.store.connection import (
     create_database,
     is_index,
     open_writer,
     transaction,
 )
-from indexes.document_rows import (
+from indexes.store.documents import (
     NewDocument,
     bury,
     insert_document,
     metadata_json,
     replace_metadata,
 )
-from indexes.durable import storage_errors
-from indexes.live import LiveSegment, live_segments
-from indexes.lock import WriterLock
-from indexes.merging import merge_segments
-from indexes.replacement import recover_replacement
-from indexes.segment import remove_unnamed_segments, segment_folder, write_segment
-from indexes.segment_structure import StructureSettings
-from indexes.settings import read_setting, write_setting
-from indexes.upgrade import upgrade
-from indexes.where import Where
+from indexes.store.lock import WriterLock
+from indexes.store.migrations import upgrade
+from indexes.store.replacement import recover_replacement
+from indexes.store.settings import read_setting, write_setting
+from indexes.vectors.segment_structure import StructureSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Writer:
             the index must exist.
         columns: which metadata is kept as columns.
 
-    An index of an earlier format is brought up to this one (`indexes.upgrade`).
+    An index of an earlier format is brought up to this one (`indexes.store.migrations`).
 
     Raises on entry:
         IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
@@ -244,7 +244,7 @@ class Writer:
         Raises:
             DamagedIndexError: a file of a segment is not as it was written.
             StorageError: the disk is full or cannot be written; the index is as before.
-            ConfigError, MissingExtraError: see `indexes.segment_structure.build_structure`.
+            ConfigError, MissingExtraError: see `indexes.vectors.segment_structure.build_structure`.
         """
         number = int(self.setting("next_segment"))
         gone = [one.segment.ids[~one.alive] for one in live if one.alive is not None]

@@ -16,55 +16,55 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from indexes.backup import snapshot_index
-    from indexes.bm25 import BM25Settings
-    from indexes.segment_structure import StructureSettings
-    from retriever.analysis import Analyzer, AnalyzerSettings
+    from indexes.bm25.scoring import BM25Settings
+    from indexes.vectors.segment_structure import StructureSettings
+    from retriever.analyzer import Analyzer, AnalyzerSettings
     from retriever.corpus import CorpusReader, Document, Fields
     from retriever.encoders.choice import ModelChoice
     from retriever.encoders.encoder import Encoder
     from retriever.encoders.settings import EncoderSettings, parse_encoder
     from retriever.encoders.spec import EncoderSpec
-    from retriever.engine import Hit, SearchSettings
     from retriever.errors import RetrieverError
-    from retriever.fusion import FusionSettings
     from retriever.index import Index
-    from retriever.index_export import export_jsonl, export_npy
-    from retriever.index_import import ImportReport, import_documents
-    from retriever.indexing import CommitSettings
-    from retriever.passages import PassageSettings
-    from retriever.progress import IndexingReport
-    from retriever.recreation import recreated
-    from retriever.reindexing import reindexed
-    from retriever.reranking import load_reranker
+    from retriever.indexing.add import CommitSettings
+    from retriever.indexing.export import export_jsonl, export_npy
+    from retriever.indexing.imports import ImportReport, import_documents
+    from retriever.indexing.passages import PassageSettings
+    from retriever.indexing.recreation import recreated
+    from retriever.indexing.reindex import reindexed
+    from retriever.indexing.report import IndexingReport
+    from retriever.search.engine import Hit, SearchSettings
+    from retriever.search.fusion import FusionSettings
+    from retriever.search.reranking import load_reranker
 
 _HOMES = {
-    "Analyzer": "retriever.analysis",
-    "AnalyzerSettings": "retriever.analysis",
-    "BM25Settings": "indexes.bm25",
-    "CommitSettings": "retriever.indexing",
+    "Analyzer": "retriever.analyzer",
+    "AnalyzerSettings": "retriever.analyzer",
+    "BM25Settings": "indexes.bm25.scoring",
+    "CommitSettings": "retriever.indexing.add",
     "CorpusReader": "retriever.corpus",
     "Document": "retriever.corpus",
     "Encoder": "retriever.encoders.encoder",
     "EncoderSettings": "retriever.encoders.settings",
     "EncoderSpec": "retriever.encoders.spec",
     "Fields": "retriever.corpus",
-    "FusionSettings": "retriever.fusion",
-    "Hit": "retriever.engine",
-    "ImportReport": "retriever.index_import",
+    "FusionSettings": "retriever.search.fusion",
+    "Hit": "retriever.search.engine",
+    "ImportReport": "retriever.indexing.imports",
     "Index": "retriever.index",
-    "IndexingReport": "retriever.progress",
+    "IndexingReport": "retriever.indexing.report",
     "ModelChoice": "retriever.encoders.choice",
-    "PassageSettings": "retriever.passages",
+    "PassageSettings": "retriever.indexing.passages",
     "RetrieverError": "retriever.errors",
-    "SearchSettings": "retriever.engine",
-    "StructureSettings": "indexes.segment_structure",
-    "export_jsonl": "retriever.index_export",
-    "export_npy": "retriever.index_export",
-    "import_documents": "retriever.index_import",
-    "load_reranker": "retriever.reranking",
+    "SearchSettings": "retriever.search.engine",
+    "StructureSettings": "indexes.vectors.segment_structure",
+    "export_jsonl": "retriever.indexing.export",
+    "export_npy": "retriever.indexing.export",
+    "import_documents": "retriever.indexing.imports",
+    "load_reranker": "retriever.search.reranking",
     "parse_encoder": "retriever.encoders.settings",
-    "recreated": "retriever.recreation",
-    "reindexed": "retriever.reindexing",
+    "recreated": "retriever.indexing.recreation",
+    "reindexed": "retriever.indexing.reindex",
     "snapshot_index": "indexes.backup",
 }
 

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from indexes.segment import Segment
-from indexes.segment_structure import StructureSettings
-from indexes.snapshot import Snapshot
-from retriever.analysis import AnalyzerSettings
+from indexes.reader import Snapshot
+from indexes.segments.segment import Segment
+from indexes.vectors.segment_structure import StructureSettings
+from retriever.analyzer import AnalyzerSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.passages import PassageSettings
+from retriever.indexing.passages import PassageSettings
 
 
 def describe(

@@ -8,35 +8,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from indexes.database import (
+from indexes.filters.grammar import Where, compile_where
+from indexes.reader import Reader, Snapshot
+from indexes.segments.maintenance import compact, estimate_build, merge, rebuild
+from indexes.store.connection import (
     DATABASE_FILE,
     is_index,
     refuse_remains,
     require_vacant,
 )
-from indexes.maintenance import compact, estimate_build, merge, rebuild
-from indexes.replacement import recover_replacement
-from indexes.segment_structure import StructureSettings
-from indexes.snapshot import Reader, Snapshot
-from indexes.structure_choice import Choice
-from indexes.structure_estimate import Estimate
+from indexes.store.replacement import recover_replacement
+from indexes.vectors.choice import Choice
+from indexes.vectors.estimate import Estimate
+from indexes.vectors.segment_structure import StructureSettings
 from indexes.verify import verify
-from indexes.where import Where, compile_where
 from indexes.writer import Writer
-from retriever.analysis import Analyzer, AnalyzerSettings
+from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.corpus import Document
 from retriever.corpus.metadata import string_fault
-from retriever.creation import initial_settings, own_name, require_same
 from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
-from retriever.engine import Engine, Hit, Query, SearchSettings
 from retriever.errors import BadInputError, ConfigError, DamagedIndexError
-from retriever.indexing import CommitSettings, Indexer
-from retriever.passages import OnLong, PassageSettings, check_on_long
-from retriever.progress import IndexingReport, NoProgress, Progress
-from retriever.reranking import Reranker, rerank
+from retriever.indexing.add import CommitSettings, Indexer
+from retriever.indexing.creation import initial_settings, own_name, require_same
+from retriever.indexing.passages import OnLong, PassageSettings, check_on_long
+from retriever.indexing.report import IndexingReport, NoProgress, Progress
+from retriever.search.engine import Engine, Hit, Query, SearchSettings
+from retriever.search.reranking import Reranker, rerank
 
 _QUERY_BATCH = 256
 
@@ -321,9 +321,9 @@ class Index:
         Args:
             texts: queries; encoded in batches.
             settings: how to rank.
-            where: rank only the documents that match this filter, see `indexes.where`.
+            where: rank only the documents that match this filter, see `indexes.filters.grammar`.
             reranker: ranks the best `settings.depth` hits anew, and the best of those are given
-                (see `retriever.reranking.load_reranker`).
+                (see `retriever.search.reranking.load_reranker`).
 
         Raises:
             BadInputError: a query is blank, or no Unicode text.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from indexes.durable import fsync_tree, storage_errors
-from indexes.replacement import replace_folder
+from indexes.files.atomic import fsync_tree, storage_errors
+from indexes.store.replacement import replace_folder
 from retriever.errors import ConfigError
 
 

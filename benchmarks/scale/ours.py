@@ -20,9 +20,9 @@ import numpy as np
 from measures import PeakMemory, memory, percentiles, size_of, timed
 from synthetic import BLOCK, blocks, queries
 
-from indexes.document_rows import NewDocument
-from indexes.maintenance import compact, merge, rebuild
-from indexes.segment_structure import StructureSettings, search_vectors
+from indexes.segments.maintenance import compact, merge, rebuild
+from indexes.store.documents import NewDocument
+from indexes.vectors.segment_structure import StructureSettings, search_vectors
 from indexes.writer import Writer
 
 COMMITTED = 6 * BLOCK
@@ -72,9 +72,9 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
     """Open and search; encoding and the imports of Python are left out."""
     import faiss
 
-    from indexes.bm25 import BM25
+    from indexes.bm25.scoring import BM25
     from retriever import Index
-    from retriever.engine import Query
+    from retriever.search.engine import Query
 
     faiss.omp_set_num_threads(threads)
     texts, vectors = queries(count)
@@ -132,7 +132,7 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 
     In turns, query by query, so that what the machine does meanwhile meets all alike. Everything is
     asked once before, so that what is measured is not the disk; a new filter has been forgotten by
-    then (see `indexes.snapshot`).
+    then (see `indexes.reader`).
     """
     found: dict[str, Any] = {}
     for mode in ("bm25", "dense", "hybrid"):
@@ -152,9 +152,9 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 
 
 def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
-    from indexes.where import compile_where
+    from indexes.filters.grammar import compile_where
     from retriever import SearchSettings
-    from retriever.engine import Engine
+    from retriever.search.engine import Engine
 
     with reader.snapshot() as snapshot:
         settings = SearchSettings(mode=mode, k=TOP)
@@ -168,8 +168,8 @@ def _filter(first: int, width: int) -> str:
 
 def _recall(snapshot: Any, asked: list[Any], path: Path) -> dict[str, float]:
     """recall@10 against an exact search, with and without filters; writes the exact positions."""
-    from indexes.dense import search_flat
-    from indexes.where import compile_where
+    from indexes.filters.grammar import compile_where
+    from indexes.vectors.flat import search_flat
 
     found = {}
     (live,) = snapshot.segments

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.batching import BATCH_PIECES, token_batches
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.states import TextStates, text_states
-from retriever.encoders.transformer import TransformerModel
+from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.encoders.transformer.model import TransformerModel
+from retriever.encoders.transformer.states import TextStates, text_states
 from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError
 
 Done = Callable[[int, int], None]

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from retriever.encoders.backbone import Backbone
 from retriever.encoders.encoder import PieceEncoder
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.static import StaticModel, is_static_folder
-from retriever.encoders.transformer import TransformerModel
+from retriever.encoders.static.model import StaticModel, is_static_folder
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.encoders.transformer.model import TransformerModel
 from retriever.errors import ConfigError
 
 # Of a model that has positions without end.

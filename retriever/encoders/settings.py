@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 from urllib.parse import quote, unquote
 
-from retriever.encoders.layers import check_layers
+from retriever.encoders.fusion.layers import check_layers
 from retriever.errors import ConfigError
 
 Fusion = Literal["mean", "concat", "sbert-wk"]
@@ -47,7 +47,7 @@ class EncoderSettings:
         model: a model folder, a bundled model's name, a hub id, or a file of word vectors.
         static: how word vectors become one vector; the model is then not run, its input
             embeddings are the word vectors.
-        layers: the hidden states that are read, see `retriever.encoders.layers`; default ``last``.
+        layers: the hidden states that are read, see `layers`; default ``last``.
         fusion: over the layers: their ``mean`` (default), their ``concat``enation in the order of
             `layers`, or ``sbert-wk``, which weights layers and words itself.
         pooling: over the word pieces of a layer; default: the model's own, else ``mean``.

@@ -8,20 +8,20 @@ import json
 import numpy as np
 import pytest
 
-from eval.batched_mlp import MLPs
-from eval.classification_data import LayerData, classification_data, task_texts
-from eval.layer_transfer import LayerTransferSettings, search_transfer
-from eval.logistic_regression import LogisticRegressions
-from eval.sentence_encoders import LISTS
-from eval.sentence_features import TextVectors
-from eval.sentence_sets.classification_forms import read_classification
-from eval.sentence_sets.probing_forms import read_probing
-from eval.sentence_sets.sts_forms import read_sts
-from eval.significance import randomisation_test
-from eval.sts_evaluation import score_sts, sts_texts
-from eval.supervised_sts import RelatednessSettings, score_relatedness
-from eval.transfer_evaluation import score_classification
-from eval.transfer_protocols import Protocol
+from eval.datasets.probing.forms import read_probing
+from eval.datasets.sentences.classification import read_classification
+from eval.datasets.sentences.sts import read_sts
+from eval.metrics.correlation import score_sts, sts_texts
+from eval.metrics.significance import randomisation_test
+from eval.sentences.encoders import LISTS
+from eval.sentences.features import TextVectors
+from eval.sentences.supervised import RelatednessSettings, score_relatedness
+from eval.transfer.batched_mlp import MLPs
+from eval.transfer.data import LayerData, classification_data, task_texts
+from eval.transfer.evaluation import score_classification
+from eval.transfer.layer_transfer import LayerTransferSettings, search_transfer
+from eval.transfer.logistic_regression import LogisticRegressions
+from eval.transfer.protocols import Protocol
 from retriever.encoders.encoder import Encoder
 from tests.encoders.architectures import save
 from tests.eval.sentence_samples import write_probe, write_sts, write_task
@@ -287,7 +287,7 @@ def test_the_table_names_aggregation_encoders_and_cut_texts(retriever, sts, tiny
 
 def test_a_second_run_encodes_nothing(retriever, sts, model, cache, monkeypatch):
     assert retriever("eval", "sts", sts, "-e", model, *FEW).code == 0
-    from retriever.encoders.transformer import TransformerModel
+    from retriever.encoders.transformer.model import TransformerModel
 
     monkeypatch.setattr(TransformerModel, "embed", lambda *_: pytest.fail("encoded again"))
     assert retriever("eval", "sts", sts, "-e", model, *FEW).code == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from retriever.encoders.static import StaticModel
+from retriever.encoders.static.model import StaticModel
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 import scipy.stats
 
 from cli.main import run
-from eval.layer_similarity import layer_similarity
-from eval.sts import read_pairs
+from eval.datasets.sentences.pairs import read_pairs
+from eval.inspect.layer_similarity import layer_similarity
 from retriever.encoders.encoder import Encoder
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from eval.metrics import evaluate
-from eval.trec import read_qrels, read_run
+from eval.metrics.ranking import evaluate
+from eval.metrics.trec import read_qrels, read_run
 from tests.eval.qa_samples import made_set, write_set
 
 WINDOW = ("--max-length", "32")
@@ -60,7 +60,7 @@ def test_the_table_names_every_system_and_says_what_was_left_out(retriever, data
 
 def test_a_second_run_encodes_nothing(retriever, dataset, model, cache, monkeypatch):
     assert retriever("eval", "qa", dataset, *model, "-s", "cosine").code == 0
-    from retriever.encoders.transformer import TransformerModel
+    from retriever.encoders.transformer.model import TransformerModel
 
     monkeypatch.setattr(TransformerModel, "embed", lambda *_: pytest.fail("encoded again"))
     assert retriever("eval", "qa", dataset, *model, "-s", "cosine").code == 0

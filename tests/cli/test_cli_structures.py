@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from indexes.structure_estimate import Estimate
+from indexes.vectors.estimate import Estimate
 from tests.cli.error_cases import refused
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -99,7 +99,7 @@ def test_info_shows_each_segment_with_what_was_measured(retriever, indexed, writ
 
 
 def test_info_has_a_line_for_each_of_many_segments(retriever, write_jsonl, monkeypatch):
-    monkeypatch.setattr("indexes.maintenance.next_merge", lambda *_: None)
+    monkeypatch.setattr("indexes.segments.maintenance.next_merge", lambda *_: None)
     for number in range(20):
         retriever("index", write_jsonl(*records(2, seed=number)), "--memory", "1GB")
     text = retriever("info").out
@@ -114,7 +114,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
     retriever, write_jsonl, monkeypatch
 ):
     # A code of half a byte cannot tell 16 dimensions apart; more effort would scan all vectors.
-    monkeypatch.setattr("indexes.structure_search._OTHER_EFFORTS", (1,))
+    monkeypatch.setattr("indexes.vectors.search._OTHER_EFFORTS", (1,))
     retriever("index", write_jsonl(*records(2000)))
     retriever("rebuild", "--index-type", "PQ1x4")
     (segment,) = segments(retriever)
@@ -138,7 +138,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
 def long_builds(monkeypatch):
     """Every build is expected to take a minute."""
     monkeypatch.setattr(
-        "indexes.maintenance.estimate_build",
+        "indexes.segments.maintenance.estimate_build",
         lambda *_, **__: Estimate(60.0, False, 2 * 10**9, 10**9),
     )
 
@@ -174,7 +174,7 @@ def test_a_quiet_command_tells_nothing_of_a_long_build(
 
 
 def test_the_command_line_leaves_logging_as_it_was(retriever, indexed):
-    logger = logging.getLogger("indexes.maintenance")
+    logger = logging.getLogger("indexes.segments.maintenance")
     before = logger.level, list(logger.handlers)
     retriever("info")
     retriever("info", "-i", "nowhere")

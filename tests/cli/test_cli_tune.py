@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.metrics import evaluate
-from eval.qa_sets.forms import read_question_set
-from eval.sts import read_pairs
+from eval.datasets.qa.forms import read_question_set
+from eval.datasets.sentences.pairs import read_pairs
+from eval.metrics.ranking import evaluate
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import parse_encoder
 

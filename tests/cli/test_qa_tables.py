@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cli.qa_tables import report_lines
-from eval.metrics import evaluate
-from eval.qa_result import SystemResult
+from cli.output.qa import report_lines
+from eval.metrics.ranking import evaluate
+from eval.qa.result import SystemResult
 from tests.eval.qa_samples import made_set
 from tests.eval.test_qa_report import MEASURES, noise, qrels_of, result
 

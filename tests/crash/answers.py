@@ -10,8 +10,8 @@ import pytest
 import workload
 from workload import Contents
 
-from retriever.engine import SearchSettings
 from retriever.index import Index
+from retriever.search.engine import SearchSettings
 
 EVERYTHING = SearchSettings(mode="dense", k=1000)
 

@@ -11,9 +11,9 @@ import workload
 from forked import in_child
 
 from cli.main import run
-from retriever.engine import SearchSettings
 from retriever.errors import DamagedIndexError, RetrieverError
 from retriever.index import Index
+from retriever.search.engine import SearchSettings
 
 QUERIES = [
     *("onlyd5v1 word14", "onlyd125v1 word23", "word3 word7", "word20 word21 word22"),

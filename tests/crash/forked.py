@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from indexes.faiss_library import load_faiss
+from indexes.vectors.library import load_faiss
 
 
 def in_child(action: Callable[[], Any], kill_after: float | None = None) -> tuple[int, Any]:

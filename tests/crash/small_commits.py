@@ -6,11 +6,11 @@ from functools import partial
 
 import cli.main
 import retriever.index
-import retriever.indexing
-from retriever.indexing import CommitSettings
+import retriever.indexing.add
+from retriever.indexing.add import CommitSettings
 
 if __name__ == "__main__":
-    retriever.indexing._CHUNK = 32
+    retriever.indexing.add._CHUNK = 32
     retriever.index.CommitSettings = partial(  # type: ignore[misc,assignment]
         CommitSettings, passages=32, window_passages=32
     )

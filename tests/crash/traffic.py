@@ -19,11 +19,11 @@ from pathlib import Path
 
 import workload
 
-from indexes.segment_structure import StructureSettings
+from indexes.vectors.segment_structure import StructureSettings
 from retriever.corpus import Document
-from retriever.engine import Hit, SearchSettings
 from retriever.index import Index
-from retriever.recreation import recreated
+from retriever.indexing.recreation import recreated
+from retriever.search.engine import Hit, SearchSettings
 
 GROUPS = 40
 SIZE = 5

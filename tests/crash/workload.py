@@ -20,15 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import retriever.encoders.choice
-import retriever.indexing
-from indexes.segment_structure import StructureSettings
+import retriever.indexing.add
+from indexes.vectors.segment_structure import StructureSettings
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
-from retriever.indexing import CommitSettings
-from retriever.recreation import recreated
+from retriever.indexing.add import CommitSettings
+from retriever.indexing.recreation import recreated
 
 Contents = dict[str, tuple[str, int]]
 """Id to text and version, which is the metadata."""
@@ -89,7 +89,7 @@ def install(replace: Callable[[object, str, object], None] = setattr) -> None:
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
     weights = encoder.spec.weights
     replace(retriever.encoders.choice, "find_weights", lambda *_, **__: weights)
-    replace(retriever.indexing, "_CHUNK", GROUP)
+    replace(retriever.indexing.add, "_CHUNK", GROUP)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from cli.main import cli
-from cli.options import model_options
+from cli.options.shared import model_options
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

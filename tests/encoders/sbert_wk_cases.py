@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from retriever.encoders.sbert_wk import (
+from retriever.encoders.fusion.sbert_wk import (
     SBERTWKSettings,
     first_state,
     sbert_wk,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.attention import _attention
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.packing import pack_linear
+from retriever.encoders.transformer.attention import _attention
+from retriever.encoders.transformer.packing import pack_linear
 
 SENTENCES = [
     "cat",

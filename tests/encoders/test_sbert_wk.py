@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from retriever.encoders import window_geometry
-from retriever.encoders.sbert_wk import (
+from retriever.encoders.fusion import window_geometry
+from retriever.encoders.fusion.sbert_wk import (
     SBERTWKSettings,
     first_state,
     sbert_wk,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from retriever.encoders.sbert_wk import (
+from retriever.encoders.fusion.sbert_wk import (
     first_state,
     sbert_wk_weights,
 )

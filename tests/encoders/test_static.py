@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.encoders.models import find_model
-from retriever.encoders.static import StaticModel, fit_static
-from retriever.encoders.static_fitting import FitSettings
-from retriever.encoders.static_words import FileTokenizer
+from retriever.encoders.static.fitting import FitSettings
+from retriever.encoders.static.model import StaticModel, fit_static
+from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.encoders.architectures import TEXTS as TEXTS_OF_ALL
 from tests.encoders.architectures import save
@@ -276,9 +276,9 @@ def test_components_are_of_a_sample_that_only_the_seed_decides(file):
 
 
 def test_every_text_has_the_same_chance_to_be_in_the_sample(file):
-    from retriever.encoders import static_fitting
-    from retriever.encoders.static_words import file_lexicon
-    from retriever.encoders.word_vectors import read_word_vectors
+    from retriever.encoders.static import fitting as static_fitting
+    from retriever.encoders.static.files import read_word_vectors
+    from retriever.encoders.static.words import file_lexicon
 
     lexicon = file_lexicon("words", read_word_vectors(file))
     texts, drawn = [" ".join([word] * 2) for word in WORDS], Counter()

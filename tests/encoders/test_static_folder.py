@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from retriever.encoders.static import StaticModel, check_target, fit_static, is_static_folder
-from retriever.encoders.static_fitting import FitSettings
+from retriever.encoders.static.fitting import FitSettings
+from retriever.encoders.static.model import StaticModel, check_target, fit_static, is_static_folder
 from retriever.errors import ConfigError, ModelError
 from tests.encoders.static_samples import TEXTS, write_vectors
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retriever.encoders.word_vectors import read_word_counts, read_word_vectors
+from retriever.encoders.static.files import read_word_counts, read_word_vectors
 from retriever.errors import SourceError
 
 WORDS = ["the", "Naïve", "new-york", "3.5", "日本"]

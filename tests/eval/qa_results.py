@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from eval.qa_result import QAResult, SystemResult
-from eval.qa_sets.statistics import statistics
+from eval.datasets.qa.statistics import statistics
+from eval.qa.result import QAResult, SystemResult
 from tests.eval.qa_samples import made_set
 
 MEASURES = ("AP", "P@1", "nDCG@10")

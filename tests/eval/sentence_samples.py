@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eval.sentence_result import (
+from eval.sentences.result import (
     Difference,
     EncoderScore,
     LayerGrid,

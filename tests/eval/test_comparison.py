@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eval.comparison import compare, compare_seeds
-from eval.metrics import evaluate
-from eval.significance import holm
+from eval.metrics.comparison import compare, compare_seeds
+from eval.metrics.ranking import evaluate
+from eval.metrics.significance import holm
 from indexes.errors import BadInputError, ConfigError
 
 QRELS = {

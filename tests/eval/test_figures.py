@@ -8,12 +8,17 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from eval.figure_files import check_figure
-from eval.figures import draw_sensitivity, draw_similarity, draw_variances, draw_weights
-from eval.layer_similarity import LayerSimilarity
-from eval.sensitivity import Sensitivity
-from eval.word_variance import VarianceGroups, WordVariance
-from eval.word_weights import WeightedWord
+from eval.inspect.layer_similarity import LayerSimilarity
+from eval.inspect.sensitivity import Sensitivity
+from eval.inspect.word_variance import VarianceGroups, WordVariance
+from eval.inspect.word_weights import WeightedWord
+from eval.reports.figure_files import check_figure
+from eval.reports.inspect_figures import (
+    draw_sensitivity,
+    draw_similarity,
+    draw_variances,
+    draw_weights,
+)
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 
 pytest.importorskip("matplotlib")

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from eval.inspection import Inspection, all_states
+from eval.inspect.states import Inspection, all_states
 from retriever.errors import ConfigError
 from tests.eval.fake_states import FakeStates
 

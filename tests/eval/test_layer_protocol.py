@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.figure_files import check_figure
-from eval.layer_bootstrap import bootstrap_gain
-from eval.layer_grams import pair_grams
-from eval.layer_protocol import Settings, search_given, search_shuffled
-from eval.layer_search import Task, search_layers
-from eval.layer_subsets import layer_subsets
-from eval.plots_layers import draw_effects
-from eval.qa_sets.question_set import Question
-from eval.subset_correlation import Correlation
-from eval.subset_ranking import PoolRanking
+from eval.datasets.qa.question_set import Question
+from eval.layers.bootstrap import bootstrap_gain
+from eval.layers.correlation import Correlation
+from eval.layers.grams import pair_grams
+from eval.layers.protocol import Settings, search_given, search_shuffled
+from eval.layers.ranking import PoolRanking
+from eval.layers.search import Task, search_layers
+from eval.layers.subsets import layer_subsets
+from eval.reports.figure_files import check_figure
+from eval.reports.layer_figures import draw_effects
 from indexes.errors import BadInputError, ConfigError, MissingExtraError, StorageError
 
 LAYERS = 5
@@ -63,7 +63,7 @@ def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data():
 def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(monkeypatch):
     search, held_out = made_task(seed=0), made_task(seed=1)
     whole = search_given(search, held_out, SUBSETS, QUICK)
-    monkeypatch.setattr("eval.layer_protocol._RANKED_COSINES", 0)
+    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 0)
     part = search_given(search, held_out, SUBSETS, QUICK)
     assert part.best.held_out_rank is None
     assert part.best.held_out == pytest.approx(whole.best.held_out, abs=1e-12)
@@ -195,7 +195,7 @@ def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
         for row in drawn
     ]
     assert expected == pytest.approx(np.quantile(gains, [0.025, 0.975]), abs=1e-12)
-    monkeypatch.setattr("eval.layer_bootstrap._RESAMPLED_AT_ONCE", 40 * 7)
+    monkeypatch.setattr("eval.layers.bootstrap._RESAMPLED_AT_ONCE", 40 * 7)
     assert bootstrap_gain(task, 0b00010, 0b10000, 150, 7) == pytest.approx(expected, abs=1e-12)
 
 

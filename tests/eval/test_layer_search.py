@@ -10,15 +10,15 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.layer_grams import join_grams, pair_grams
-from eval.layer_search import Task, best_first, search_layers
-from eval.layer_subsets import layer_subsets
-from eval.metrics import evaluate
-from eval.pair_encoding import encode_pairs
-from eval.qa_sets.question_set import Question
-from eval.subset_correlation import Correlation
-from eval.subset_cosines import SubsetCosines
-from eval.subset_ranking import PoolRanking
+from eval.datasets.qa.question_set import Question
+from eval.layers.correlation import Correlation
+from eval.layers.cosines import SubsetCosines
+from eval.layers.grams import join_grams, pair_grams
+from eval.layers.pair_encoding import encode_pairs
+from eval.layers.ranking import PoolRanking
+from eval.layers.search import Task, best_first, search_layers
+from eval.layers.subsets import layer_subsets
+from eval.metrics.ranking import evaluate
 from indexes.errors import BadInputError, ConfigError
 
 
@@ -310,7 +310,7 @@ class CountingEncoder:
 
 
 def test_a_text_is_encoded_once_however_many_pairs_have_it(monkeypatch):
-    monkeypatch.setattr("eval.pair_encoding._PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr("eval.layers.pair_encoding._PAIRS_AT_ONCE", 7)
     random = np.random.default_rng(0)
     left = [f"text {number}" for number in random.integers(0, 20, 50)]
     right = [f"text {number}" for number in random.integers(0, 20, 50)]
@@ -332,8 +332,8 @@ def test_the_first_texts_are_encoded_as_queries_where_they_are_queries():
 
 
 def test_texts_are_encoded_again_rather_than_kept_beyond_a_limit(monkeypatch):
-    monkeypatch.setattr("eval.pair_encoding._PAIRS_AT_ONCE", 2)
-    monkeypatch.setattr("eval.pair_encoding._KEPT_BYTES", 0)
+    monkeypatch.setattr("eval.layers.pair_encoding._PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr("eval.layers.pair_encoding._KEPT_BYTES", 0)
     encoder = CountingEncoder()
     left, right = ["a", "b", "a", "c"], ["x", "x", "x", "y"]
     grams = encode_pairs(encoder, left, right)

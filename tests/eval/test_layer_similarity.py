@@ -6,7 +6,12 @@ import scipy.spatial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.layer_similarity import LayerSimilarity, cosine_maps, layer_similarity, unit_vectors
+from eval.inspect.layer_similarity import (
+    LayerSimilarity,
+    cosine_maps,
+    layer_similarity,
+    unit_vectors,
+)
 from retriever.errors import BadInputError
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from eval.batched_mlp import MLPs
-from eval.classification_data import LayerData
-from eval.layer_subsets import layer_subsets
-from eval.layer_transfer import LayerTransferSettings, search_transfer
-from eval.subset_ridge import inner_accuracies
-from eval.transfer_protocols import outer_divisions
+from eval.layers.subsets import layer_subsets
+from eval.transfer.batched_mlp import MLPs
+from eval.transfer.data import LayerData
+from eval.transfer.layer_transfer import LayerTransferSettings, search_transfer
+from eval.transfer.protocols import outer_divisions
+from eval.transfer.subset_ridge import inner_accuracies
 from indexes.errors import BadInputError, ConfigError
 from tests.eval.classification_samples import clouds, layered
 

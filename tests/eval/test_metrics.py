@@ -8,7 +8,7 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.metrics import evaluate
+from eval.metrics.ranking import evaluate
 from indexes.errors import BadInputError, ConfigError
 
 # Our name → trec_eval's family with cutoffs, and the key of its result.

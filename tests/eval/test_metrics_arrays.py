@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from eval import metrics
-from eval.metrics import check_measures, evaluate
-from eval.ranked_gains import dcg, descending_keys, precision_sums, rank_columns, reciprocal_ranks
+from eval.metrics import ranking as metrics
+from eval.metrics.ranked_gains import (
+    dcg,
+    descending_keys,
+    precision_sums,
+    rank_columns,
+    reciprocal_ranks,
+)
+from eval.metrics.ranking import check_measures, evaluate
 from indexes.errors import BadInputError, ConfigError
 
 # Our name → trec_eval's family with cutoffs, and the key of its result.

@@ -6,10 +6,10 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval import pool_measures
-from eval.metrics import evaluate
-from eval.pool_measures import PoolMeasures
-from eval.qa_sets.question_set import Question
+from eval.datasets.qa.question_set import Question
+from eval.metrics import pools as pool_measures
+from eval.metrics.pools import PoolMeasures
+from eval.metrics.ranking import evaluate
 from indexes.errors import BadInputError, ConfigError
 
 MEASURES = ["AP", "AP@3", "RR", "RR@2", "P@1", "P@5", "R@2", "Success@2", "nDCG", "nDCG@10"]

@@ -3,16 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eval.metrics import evaluate
-from eval.qa_evaluation import rank
-from eval.qa_heads import HeadPlan
-from eval.qa_pairs import embed_pairs
-from eval.qa_resources import EvaluationSettings, Resources
-from eval.qa_systems import parse_system
-from eval.trec import write_run
+from eval.metrics.ranking import evaluate
+from eval.metrics.trec import write_run
+from eval.qa.evaluation import rank
+from eval.qa.heads import HeadPlan
+from eval.qa.pairs import embed_pairs
+from eval.qa.resources import EvaluationSettings, Resources
+from eval.qa.systems import parse_system
 from indexes.errors import BadInputError, EncoderMismatchError
-from retriever.rerankers.head_folder import HeadReranker
-from retriever.rerankers.head_training import HeadTrainingSettings
+from retriever.rerankers.head.folder import HeadReranker
+from retriever.rerankers.head.training import HeadTrainingSettings
 from tests.eval.qa_samples import made_set
 
 QUICK = HeadPlan(training=HeadTrainingSettings(epochs=3))
@@ -145,12 +145,12 @@ def test_a_saved_head_ranks_as_it_did_and_refuses_another_encoder(
     original = HeadReranker.of
 
     def fit(*arguments):
-        from eval.qa_heads import fit_head
+        from eval.qa.heads import fit_head
 
         saved.append(fit_head(*arguments))
         return saved[-1]
 
-    monkeypatch.setattr("eval.qa_evaluation.fit_head", fit)
+    monkeypatch.setattr("eval.qa.evaluation.fit_head", fit)
     (run,) = rank(parse_system("uv"), made).runs
     original(fake_encoder.spec, saved[0]).save(tmp_path / "uv")
     (again,) = rank(parse_system(str(tmp_path / "uv")), made).runs

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from eval.qa_figures import draw_learning, draw_recall, draw_scores, recall_curve
-from eval.qa_report import write_report
-from eval.qa_result import SystemResult
+from eval.qa.result import SystemResult
+from eval.reports.qa_figures import draw_learning, draw_recall, draw_scores, recall_curve
+from eval.reports.qa_report import write_report
 from tests.eval.qa_results import ODD, noise, qrels_of, result
 from tests.eval.qa_samples import made_set
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from eval.qa_hybrid import WEIGHTS, Components, best_weight, fixed_weight
-from retriever.fusion import FusionSettings, fuse
+from eval.qa.hybrid import WEIGHTS, Components, best_weight, fixed_weight
+from retriever.search.fusion import FusionSettings, fuse
 from tests.eval.qa_samples import made_set
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 from rank_bm25 import BM25Okapi
 
-from eval.qa_lexical import PoolBM25
-from indexes.bm25 import BM25Settings
-from retriever.analysis import Analyzer, AnalyzerSettings
+from eval.qa.lexical import PoolBM25
+from indexes.bm25.scoring import BM25Settings
+from retriever.analyzer import Analyzer, AnalyzerSettings
 from tests.eval.qa_samples import made_set
 
 PLAIN = Analyzer(AnalyzerSettings(language="none"))

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.metrics import evaluate
-from eval.qa_report import check_report_folder, result_json, write_report
-from eval.qa_result import QAResult, SystemResult
-from eval.qa_sets.question_set import Question, QuestionSet
-from eval.trec import read_run
+from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.metrics.ranking import evaluate
+from eval.metrics.trec import read_run
+from eval.qa.result import QAResult, SystemResult
+from eval.reports.qa_report import check_report_folder, result_json, write_report
 from retriever.errors import StorageError
 from tests.eval.qa_results import MEASURES, ODD, noise, qrels_of, result
 from tests.eval.qa_samples import made_set
@@ -36,7 +36,7 @@ def report(found, tmp_path_factory):
 
 
 def means_of(found):
-    """Measure to system to a mean for each seed, by `eval.metrics`."""
+    """Measure to system to a mean for each seed, by `eval.metrics.ranking`."""
     return {
         measure: {
             system.name: [

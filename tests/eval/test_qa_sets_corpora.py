@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.qa_sets.forms import read_question_set
+from eval.datasets.qa.forms import read_question_set
 from indexes.errors import SourceError
 from tests.eval.qa_set_samples import BEIR, MSMARCO, TREC, records, tabs, write
 

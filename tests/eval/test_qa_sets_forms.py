@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eval.qa_sets.forms import FORMS, detect_form, read_question_set
+from eval.datasets.qa.forms import FORMS, detect_form, read_question_set
 from indexes.errors import ConfigError, SourceError
 from tests.eval.qa_set_samples import OWN, SAMPLES, SPLITS, write
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eval.qa_sets.forms import read_question_set
+from eval.datasets.qa.forms import read_question_set
 from indexes.errors import SourceError
 from tests.eval.qa_set_samples import SAMPLES, SPLITS, WIKIQA, records, tabs, trec_pairs, write
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.qa_sets.forms import read_question_set
+from eval.datasets.qa.forms import read_question_set
 from indexes.errors import ConfigError, SourceError
 from tests.eval.qa_set_samples import OWN, write
 

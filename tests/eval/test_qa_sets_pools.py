@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from eval.qa_sets.forms import read_question_set
-from eval.qa_sets.openqa import contains
+from eval.datasets.qa.forms import read_question_set
+from eval.datasets.qa.openqa import contains
 from indexes.errors import ConfigError, SourceError
 from tests.eval.qa_set_samples import (
     INSURANCE_1,

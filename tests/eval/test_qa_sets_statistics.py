@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from eval.qa_sets.forms import read_question_set
-from eval.qa_sets.question_set import Question, QuestionSet
-from eval.qa_sets.statistics import Spread, statistics
+from eval.datasets.qa.forms import read_question_set
+from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.qa.statistics import Spread, statistics
 from tests.eval.qa_set_samples import BEIR, OWN, write
 
 

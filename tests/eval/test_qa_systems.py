@@ -1,6 +1,6 @@
 import pytest
 
-from eval.qa_systems import ALL, System, parse_system, parse_systems
+from eval.qa.systems import ALL, System, parse_system, parse_systems
 from indexes.errors import ConfigError
 
 

@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eval.metrics import evaluate
-from eval.qa_lexical import PoolBM25
-from eval.qa_pairs import as_run
-from eval.qa_training import DevScore, hold_out, training_set
+from eval.metrics.ranking import evaluate
+from eval.qa.lexical import PoolBM25
+from eval.qa.pairs import as_run
+from eval.qa.training import DevScore, hold_out, training_set
 from indexes.errors import BadInputError, ConfigError
-from retriever.analysis import Analyzer
+from retriever.analyzer import Analyzer
 from tests.eval.qa_samples import made_set
 
 

@@ -7,10 +7,10 @@ import pytest
 import scipy.spatial
 import scipy.stats
 
-from eval.sensitivity import pair_cosines, sensitivity, settings_grid
-from eval.sts import ScoredPairs
-from eval.subset_correlation import Correlation
-from retriever.encoders.sbert_wk import SBERTWKSettings
+from eval.datasets.sentences.pairs import ScoredPairs
+from eval.inspect.sensitivity import pair_cosines, sensitivity, settings_grid
+from eval.layers.correlation import Correlation
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
 from tests.encoders.sbert_wk_reference import reference
 from tests.eval.fake_states import FakeStates

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.sentence_comparison import (
+from eval.sentences.comparison import (
     Part,
     Resampling,
     compare_accuracies,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eval.sentence_encoders import (
+from eval.sentences.encoders import (
     LISTS,
     LayerEncoders,
     Loading,
@@ -14,7 +14,7 @@ from eval.sentence_encoders import (
 )
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import parse_encoder
-from retriever.encoders.static import fit_static
+from retriever.encoders.static.model import fit_static
 from retriever.errors import ConfigError
 from tests.eval.sentence_samples import sentence
 

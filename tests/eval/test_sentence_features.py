@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from transformers.utils import logging
 
-from eval.embedding_cache import embed
-from eval.layer_features import layer_form, split_layers
-from eval.sentence_features import TextVectors, embed_all
-from eval.shared_backbone import load_encoders
+from eval.layers.features import layer_form, split_layers
+from eval.sentences.cache import embed
+from eval.sentences.features import TextVectors, embed_all
+from eval.sentences.shared_backbone import load_encoders
 from indexes.errors import StorageError
-from retriever.encoders.backbone import Backbone
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from tests.encoders.architectures import TEXTS, save
 

@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 
-from eval.latex import latex_escaped, latex_table
-from eval.sentence_report import sentence_json, write_sentence_report
-from eval.sentence_tables import grid_tables, overview, remarks_on, set_tables
+from eval.reports.latex import latex_escaped, latex_table
+from eval.reports.sentence_report import sentence_json, write_sentence_report
+from eval.reports.sentence_tables import grid_tables, overview, remarks_on, set_tables
 from tests.eval.sentence_samples import ODD, result
 
 _MEANT = {

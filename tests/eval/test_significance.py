@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from eval.significance import bootstrap_interval, holm, randomisation_test
+from eval.metrics.significance import bootstrap_interval, holm, randomisation_test
 
 
 def by_enumeration(differences):
@@ -55,7 +55,7 @@ def test_a_sampled_p_value_is_never_zero_and_depends_on_the_seed_alone():
 def test_sampling_in_blocks_changes_nothing(monkeypatch):
     differences = np.random.default_rng(3).normal(0.2, 1, 30)
     whole = randomisation_test(differences, 4_000, 0)
-    monkeypatch.setattr("eval.significance._CELLS_AT_ONCE", 30 * 64)
+    monkeypatch.setattr("eval.metrics.significance._CELLS_AT_ONCE", 30 * 64)
     assert randomisation_test(differences, 4_000, 0) == pytest.approx(whole, abs=0.02)
 
 

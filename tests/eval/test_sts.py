@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.sts import read_pairs
+from eval.datasets.sentences.pairs import read_pairs
 from indexes.errors import SourceError
 
 HEADER = "score\tsentence1\tsentence2\n"

@@ -11,15 +11,15 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.sentence_features import TextVectors, embed_all
-from eval.sentence_sets.tasks import PairSubset, STSTask
-from eval.sts import ScoredPairs, read_pairs
-from eval.sts_evaluation import (
+from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.metrics.correlation import (
     correlations,
     pair_cosines,
     score_sts,
     sts_texts,
 )
+from eval.sentences.features import TextVectors, embed_all
 from indexes.errors import BadInputError, MissingExtraError
 
 
@@ -156,7 +156,7 @@ def test_a_part_that_nothing_correlates_with_is_named(gold, message):
 
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(monkeypatch):
     task, texts, table = sample()
-    monkeypatch.setattr("eval.sentence_extra.find_spec", lambda name: None)
+    monkeypatch.setattr("eval.sentences.extra.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"needs scipy.*\[sentences\]"):
         score_sts(task, TextVectors(texts, table))
 

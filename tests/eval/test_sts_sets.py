@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.sentence_comparison import Resampling
-from eval.sentence_encoders import SentenceVectors
-from eval.sentence_features import TextVectors
-from eval.sentence_sets.tasks import PairSubset, STSTask
-from eval.sts import ScoredPairs
-from eval.sts_evaluation import score_sts
-from eval.sts_sets import STSSettings, check_sts, score_sts_set
-from eval.supervised_sts import RelatednessSettings
+from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.metrics.correlation import score_sts
+from eval.sentences.comparison import Resampling
+from eval.sentences.encoders import SentenceVectors
+from eval.sentences.features import TextVectors
+from eval.sentences.sts import STSSettings, check_sts, score_sts_set
+from eval.sentences.supervised import RelatednessSettings
 from indexes.errors import BadInputError
 
 RESAMPLES = 50

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.sentence_features import TextVectors
-from eval.sentence_sets.tasks import PairSubset, STSTask
-from eval.sts import ScoredPairs
-from eval.sts_evaluation import sts_texts
-from eval.supervised_sts import RelatednessSettings, score_relatedness, soft_targets
+from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.metrics.correlation import sts_texts
+from eval.sentences.features import TextVectors
+from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
 from indexes.errors import BadInputError, ConfigError
 
 QUICK = RelatednessSettings(seeds=2, look=5, epochs=40)

@@ -10,13 +10,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
-from eval.batched_mlp import MLPs
-from eval.classification_data import classification_data, layer_data, task_texts
-from eval.logistic_regression import LogisticRegressions
-from eval.sentence_features import TextVectors
-from eval.sentence_sets.tasks import ClassificationTask, LabelledTexts
-from eval.transfer_evaluation import score_classification
-from eval.transfer_protocols import Protocol, outer_divisions, run_protocol, trainings
+from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from eval.sentences.features import TextVectors
+from eval.transfer.batched_mlp import MLPs
+from eval.transfer.data import classification_data, layer_data, task_texts
+from eval.transfer.evaluation import score_classification
+from eval.transfer.logistic_regression import LogisticRegressions
+from eval.transfer.protocols import Protocol, outer_divisions, run_protocol, trainings
 from indexes.errors import BadInputError, ConfigError
 from tests.eval.classification_samples import clouds
 

@@ -9,8 +9,8 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.metrics import evaluate
-from eval.trec import read_qrels, read_run, write_run
+from eval.metrics.ranking import evaluate
+from eval.metrics.trec import read_qrels, read_run, write_run
 from indexes.errors import BadInputError, SourceError, StorageError
 
 WORDS = st.text(

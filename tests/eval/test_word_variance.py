@@ -8,8 +8,8 @@ import scipy.spatial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.inspection import Inspection
-from eval.word_variance import (
+from eval.inspect.states import Inspection
+from eval.inspect.word_variance import (
     WordVariance,
     adjacent_variance,
     text_variances,

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eval.inspection import InspectedText, Inspection
-from eval.word_weights import word_weights
-from retriever.encoders.sbert_wk import SBERTWKSettings
-from retriever.encoders.states import TextStates
+from eval.inspect.states import InspectedText, Inspection
+from eval.inspect.word_weights import word_weights
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
+from retriever.encoders.transformer.states import TextStates
 from retriever.errors import BadInputError
 from tests.encoders.sbert_wk_reference import reference
 from tests.eval.fake_states import FakeStates

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from index_samples import NewDocument, document
 
-import indexes.filtering
-from indexes.snapshot import Reader
-from indexes.where import compile_where
+import indexes.filters.applying
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
 
-CHUNK_USERS = ("columns", "column_rows", "column_check", "filtering")
+CHUNK_USERS = ("columns", "column_rows", "check", "applying")
 
 
 def small_chunks(patch: pytest.MonkeyPatch, size: int = 4) -> None:
     """Let chunks hold a few passages."""
     for module in CHUNK_USERS:
-        patch.setattr(f"indexes.{module}.CHUNK", size)
+        patch.setattr(f"indexes.filters.{module}.CHUNK", size)
 
 
 def numbered(count: int, first: int = 0) -> list[NewDocument]:
@@ -37,7 +37,7 @@ def rows_refused() -> Iterator[None]:
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filtering, "_by_rows", refuse)
+        patch.setattr(indexes.filters.applying, "_by_rows", refuse)
         yield
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25 import BM25
-from indexes.snapshot import Reader, Snapshot
+from indexes.bm25.scoring import BM25
+from indexes.reader import Reader, Snapshot
 from indexes.writer import NewDocument, Writer
 
 DIMENSIONS = 6

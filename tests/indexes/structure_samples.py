@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.structure import Structure, open_structure, write_structure
-from indexes.structure_choice import resolve
+from indexes.vectors.choice import resolve
+from indexes.vectors.structure import Structure, open_structure, write_structure
 
 Vectors = NDArray[np.float32]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from indexes.allowed import Allowed
 from indexes.errors import ConfigError
+from indexes.filters.allowed import Allowed
 
 
 def test_a_mask_says_what_is_allowed() -> None:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from indexes import block_sums
-from indexes.block_sums import BLOCK, UNGUARDED, BlockGuard, count_blocks, file_sums
-from indexes.durable import save_array
 from indexes.errors import DamagedIndexError
+from indexes.files import checksums as block_sums
+from indexes.files.atomic import save_array
+from indexes.files.checksums import BLOCK, UNGUARDED, BlockGuard, count_blocks, file_sums
 
 FILE = Path("folder") / "array.npy"
 SIZES = [0, 1, 7, 8, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 13, 40 * BLOCK + 1]

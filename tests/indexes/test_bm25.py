@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from indexes.allowed import Allowed
-from indexes.bm25 import BM25, BM25Settings, CorpusStatistics, SearchableSegment
+from indexes.bm25.postings import Postings
+from indexes.bm25.scoring import BM25, BM25Settings, CorpusStatistics, SearchableSegment
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.postings import Postings
+from indexes.filters.allowed import Allowed
 
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 WORDS = list("abcdefgh")

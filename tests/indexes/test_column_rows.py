@@ -18,8 +18,8 @@ from column_samples import (
 )
 from index_samples import SETTINGS, commit, document, make_index
 
-from indexes.columns import Limits
-from indexes.maintenance import compact
+from indexes.filters.columns import Limits
+from indexes.segments.maintenance import compact
 from indexes.verify import verify
 from indexes.writer import Writer
 

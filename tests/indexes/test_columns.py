@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from where_reference import NAMES, VALUES
 
-from indexes.columns import ABSENT, CHUNK, cells_of, fields_of, pack, unpack
-from indexes.document_rows import MetadataChange, metadata_json
+from indexes.filters.columns import ABSENT, CHUNK, cells_of, fields_of, pack, unpack
+from indexes.store.documents import MetadataChange, metadata_json
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))

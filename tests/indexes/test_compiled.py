@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import indexes.bm25_best
-import indexes.bm25_values
-import indexes.columns
-from indexes.allowed import Allowed
-from indexes.bm25 import BM25, BM25Settings, SearchableSegment
-from indexes.bm25_addends import Addends
-from indexes.bm25_best import best_by_numpy, best_passages
-from indexes.columns import CODES, pick, spread
-from indexes.compiled import compiled
-from indexes.postings import Postings
-from indexes.vocabulary import find_by_python
+import indexes.bm25.formulas
+import indexes.bm25.top_k
+import indexes.filters.columns
+from indexes.bm25.compiled import compiled
+from indexes.bm25.contributions import Addends
+from indexes.bm25.postings import Postings
+from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment
+from indexes.bm25.top_k import best_by_numpy, best_passages
+from indexes.bm25.vocabulary import find_by_python
+from indexes.filters.allowed import Allowed
+from indexes.filters.columns import CODES, pick, spread
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="built without a compiler")
 
@@ -31,8 +31,8 @@ VALUES = st.sampled_from([0.0, 0.25, 0.5, 1.0, -0.5])
 
 
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes.bm25_best, "compiled", None)
-    monkeypatch.setattr(indexes.bm25_values, "compiled", None)
+    monkeypatch.setattr(indexes.bm25.top_k, "compiled", None)
+    monkeypatch.setattr(indexes.bm25.formulas, "compiled", None)
 
 
 def addends_of(rows: list[list[int]], values: list[float]) -> Addends:
@@ -217,7 +217,7 @@ def test_truth_is_spread_over_codes_as_by_numpy(codes, share, data):
     )
     found = spread(truth, codes, places)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.columns, "compiled", None)
+        patch.setattr(indexes.filters.columns, "compiled", None)
         expected = spread(truth, codes, places)
     assert found.dtype == expected.dtype == np.bool_
     assert found.tolist() == expected.tolist() == [truth[code] for code in codes[places]]
@@ -242,7 +242,7 @@ def test_places_are_picked_as_by_numpy(codes, share):
     room = int(truth[codes].sum())
     found = pick(truth, codes, room)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.columns, "compiled", None)
+        patch.setattr(indexes.filters.columns, "compiled", None)
         expected = pick(truth, codes, room)
     assert found.dtype == expected.dtype == np.int64
     assert found.tolist() == expected.tolist()

@@ -22,8 +22,10 @@ from index_samples import (
     texts,
 )
 
-import indexes.database
-from indexes.database import (
+import indexes.store.connection
+from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
+from indexes.reader import Reader
+from indexes.store.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
     create_database,
@@ -32,9 +34,7 @@ from indexes.database import (
     open_writer,
     transaction,
 )
-from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
-from indexes.settings import read_setting, write_setting
-from indexes.snapshot import Reader
+from indexes.store.settings import read_setting, write_setting
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -179,7 +179,7 @@ def test_a_creation_cut_short_at_any_statement_is_done_again(
 
         def create(at: int = statement, place: Path = folder) -> None:
             DyingConnection.dies_at = at
-            monkeypatch.setattr(indexes.database.sqlite3, "connect", dying)
+            monkeypatch.setattr(indexes.store.connection.sqlite3, "connect", dying)
             create_database(place, SETTINGS)
 
         status = in_fork(create)
@@ -204,15 +204,15 @@ def test_an_index_whose_header_is_in_the_log_alone_is_found(tmp_path: Path) -> N
         """
 import os, sqlite3, sys
 from pathlib import Path
-import indexes.database
+import indexes.store.connection
 
 class Dying(sqlite3.Connection):
     def close(self):
         os._exit(9)
 
 connect = sqlite3.connect
-indexes.database.sqlite3.connect = lambda *a, **o: connect(*a, **o, factory=Dying)
-indexes.database.create_database(Path(sys.argv[1]), {"key": 5})
+indexes.store.connection.sqlite3.connect = lambda *a, **o: connect(*a, **o, factory=Dying)
+indexes.store.connection.create_database(Path(sys.argv[1]), {"key": 5})
 """,
         tmp_path,
     )
@@ -229,10 +229,10 @@ import os, sys
 from pathlib import Path
 from index_samples import texts, commit, document
 from indexes.errors import RetrieverError
-from indexes.lock import WriterLock
+from indexes.store.lock import WriterLock
 from indexes.verify import verify
 from indexes.writer import Writer
-import indexes.bm25, indexes.snapshot, json
+import indexes.bm25.scoring, indexes.reader, json
 
 folder = Path(sys.argv[1])
 if os.geteuid() == 0:

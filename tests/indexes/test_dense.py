@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from indexes.allowed import Allowed
-from indexes.dense import search_flat
 from indexes.errors import MissingExtraError
+from indexes.filters.allowed import Allowed
+from indexes.vectors.flat import search_flat
 
 
 def brute_force(

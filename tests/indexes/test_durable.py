@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexes.durable import (
+from indexes.errors import DamagedIndexError, StorageError
+from indexes.files.atomic import (
     fsync_path,
     fsync_tree,
     save_array,
     storage_errors,
 )
-from indexes.errors import DamagedIndexError, StorageError
 
 
 @pytest.mark.parametrize(

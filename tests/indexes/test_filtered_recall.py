@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from structure_samples import best, clustered
 
-from indexes.allowed import Allowed
-from indexes.segment_structure import (
+from indexes.filters.allowed import Allowed
+from indexes.vectors.segment_structure import (
     SegmentStructure,
     StructureSettings,
     build_structure,

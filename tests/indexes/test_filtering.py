@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 from index_samples import SETTINGS, commit, document, make_index
 from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
 
-from indexes.columns import Limits
-from indexes.document_rows import NewDocument
 from indexes.errors import DamagedIndexError
-from indexes.maintenance import compact, merge
-from indexes.segment import Segment
-from indexes.snapshot import Reader
+from indexes.filters.columns import Limits
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
+from indexes.segments.maintenance import compact, merge
+from indexes.segments.segment import Segment
+from indexes.store.documents import NewDocument
 from indexes.verify import verify
-from indexes.where import compile_where
 from indexes.writer import Writer
 
 IDS = st.sampled_from([f"i{letter}" for letter in "abcdef"])

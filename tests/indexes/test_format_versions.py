@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from indexes.backup import snapshot_index
-from indexes.database import FORMAT_VERSION
-from indexes.segment_structure import StructureSettings
+from indexes.store.connection import FORMAT_VERSION
+from indexes.vectors.segment_structure import StructureSettings
 from indexes.verify import verify
 from retriever import Document, Index, SearchSettings
 

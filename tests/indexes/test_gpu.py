@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from structure_samples import best, build, clustered
 
-import indexes.dense
-import indexes.faiss_library
-import indexes.structure_build
-from indexes.allowed import Allowed
-from indexes.dense import search_flat
-from indexes.faiss_library import count_gpus, gpu_resources, load_faiss
+import indexes.vectors.build
+import indexes.vectors.flat
+import indexes.vectors.library
+from indexes.filters.allowed import Allowed
+from indexes.vectors.flat import search_flat
+from indexes.vectors.library import count_gpus, gpu_resources, load_faiss
 
 N, D = 3000, 16
 VECTORS, _, QUERIES = clustered(N, D)
@@ -62,10 +62,10 @@ class GpuFaiss(SimpleNamespace):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> GpuFaiss:
     stand_in = GpuFaiss()
-    monkeypatch.setattr(indexes.structure_build, "load_faiss", lambda: stand_in)
-    monkeypatch.setattr(indexes.dense, "load_faiss", lambda: stand_in)
-    monkeypatch.setattr(indexes.dense, "_GPU_LEAST", 20 * VECTORS.size)
-    monkeypatch.setattr(indexes.faiss_library, "_OF_THREAD", SimpleNamespace())
+    monkeypatch.setattr(indexes.vectors.build, "load_faiss", lambda: stand_in)
+    monkeypatch.setattr(indexes.vectors.flat, "load_faiss", lambda: stand_in)
+    monkeypatch.setattr(indexes.vectors.flat, "_GPU_LEAST", 20 * VECTORS.size)
+    monkeypatch.setattr(indexes.vectors.library, "_OF_THREAD", SimpleNamespace())
     return stand_in
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from index_samples import commit, document, make_index, texts
 
-from indexes.database import DATABASE_FILE
 from indexes.errors import DamagedIndexError, RetrieverError
+from indexes.store.connection import DATABASE_FILE
 from indexes.verify import verify
 from indexes.writer import Writer
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from indexes.allowed import Allowed
-from indexes.list_reading import (
+from indexes.filters.allowed import Allowed
+from indexes.vectors.lists import (
     Evenness,
     ListMembers,
     evenness_of,

@@ -15,13 +15,13 @@ import pytest
 from index_samples import SETTINGS, commit, document, make_index, texts
 
 from indexes.errors import IndexLockedError
-from indexes.lock import LOCK_FILE, WriterLock
+from indexes.store.lock import LOCK_FILE, WriterLock
 from indexes.writer import Writer
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from indexes.lock import WriterLock
+from indexes.store.lock import WriterLock
 with WriterLock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -22,13 +22,13 @@ from index_samples import (
     vector_of,
 )
 
-import indexes.merge_policy
-import indexes.snapshot
-from indexes.bm25 import BM25
-from indexes.dense import search_flat
-from indexes.document_rows import NewDocument
-from indexes.maintenance import compact, merge
-from indexes.snapshot import Reader, Snapshot
+import indexes.reader
+import indexes.segments.policy
+from indexes.bm25.scoring import BM25
+from indexes.reader import Reader, Snapshot
+from indexes.segments.maintenance import compact, merge
+from indexes.store.documents import NewDocument
+from indexes.vectors.flat import search_flat
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -102,7 +102,7 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
                 del held[id_]
             changes += len(batch) + len(gone)
             merge(writer)
-            assert len(writer.segments()) < indexes.merge_policy.FACTOR * 2
+            assert len(writer.segments()) < indexes.segments.policy.FACTOR * 2
     assert verify(tmp_path / "lived") == []
     make_index(tmp_path / "fresh", list(held.values()))
     assert texts(tmp_path / "lived") == texts(tmp_path / "fresh")
@@ -156,7 +156,7 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
             commit(writer, document(f"d{i}", f"word{i}"))
             merge(writer)
             segments = writer.segments()
-            assert len(segments) < indexes.merge_policy.FACTOR
+            assert len(segments) < indexes.segments.policy.FACTOR
             ids = np.concatenate([one.segment.ids for one in segments])
             assert (np.diff(ids) > 0).all()
     assert len(texts(tmp_path)) == 50
@@ -179,7 +179,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
-    real, calls = indexes.snapshot.live_segments, []
+    real, calls = indexes.reader.live_segments, []
 
     def slow(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -188,7 +188,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
                 compact(writer)
         return real(*arguments)
 
-    monkeypatch.setattr(indexes.snapshot, "live_segments", slow)
+    monkeypatch.setattr(indexes.reader, "live_segments", slow)
     with reading(folder) as snapshot:
         assert texts_in(snapshot) == {"a": "one", "b": "two"}
     assert len(calls) == 2
@@ -197,10 +197,10 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
 def test_a_segment_that_is_really_gone_is_damage(tmp_path: Path) -> None:
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     shutil.rmtree(folder / "segments" / "000001")
-    with pytest.raises(indexes.snapshot.DamagedIndexError, match="000001"), reading(folder):
+    with pytest.raises(indexes.reader.DamagedIndexError, match="000001"), reading(folder):
         pass
     with (
-        pytest.raises(indexes.snapshot.DamagedIndexError, match="000001"),
+        pytest.raises(indexes.reader.DamagedIndexError, match="000001"),
         Writer(folder) as writer,
     ):
         compact(writer)

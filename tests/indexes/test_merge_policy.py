@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes.merge_policy import FACTOR, FLOOR, next_merge, tier
+from indexes.segments.policy import FACTOR, FLOOR, next_merge, tier
 
 SIZES = st.lists(st.integers(1, 40 * FLOOR), max_size=60)
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexes.errors import DamagedIndexError
-from indexes.postings import (
+from indexes.bm25.postings import (
     COUNTS,
     FREQUENCIES,
     LENGTHS,
@@ -20,7 +19,8 @@ from indexes.postings import (
     Postings,
     PostingsBuilder,
 )
-from indexes.vocabulary import OFFSETS, TERMS
+from indexes.bm25.vocabulary import OFFSETS, TERMS
+from indexes.errors import DamagedIndexError
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
 PASSAGES = [["a", "b", "a"], [], ["b", "é", "日本"], ["a"]]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import indexes.postings_merge
+import indexes.bm25.merge
+from indexes.bm25.merge import merge_postings
+from indexes.bm25.postings import POSITIONS, Postings
+from indexes.bm25.vocabulary import OFFSETS
 from indexes.errors import DamagedIndexError
-from indexes.postings import POSITIONS, Postings
-from indexes.postings_merge import merge_postings
-from indexes.vocabulary import OFFSETS
 
 TERMS = st.one_of(
     st.sampled_from(["a", "ab", "b", "é"]), st.text(st.characters(codec=None), max_size=3)
@@ -28,7 +28,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("block", [1, 3, 10**6])
 def test_merged_is_as_built_anew(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes.postings_merge, "_BLOCK", block)
+    monkeypatch.setattr(indexes.bm25.merge, "_BLOCK", block)
 
     @settings(max_examples=80, deadline=None)
     @given(SEGMENTS, st.randoms(use_true_random=False))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
-from indexes.allowed import Allowed
 from indexes.errors import ConfigError
-from indexes.recall import (
+from indexes.filters.allowed import Allowed
+from indexes.vectors.recall import (
     Found,
     Measured,
     cheapest,

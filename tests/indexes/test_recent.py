@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexes.recent import Recent
+from indexes.files.recent import Recent
 
 
 def test_a_value_is_made_once_and_forgotten_when_it_was_not_asked_for_the_longest() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from index_samples import in_fork
 
-import indexes.replacement
+import indexes.store.replacement
 from indexes.errors import IndexLockedError
-from indexes.lock import WriterLock
-from indexes.replacement import old_folder, recover_replacement, replace_folder
+from indexes.store.lock import WriterLock
+from indexes.store.replacement import old_folder, recover_replacement, replace_folder
 
 
 def index_like(folder: Path, content: str) -> Path:
@@ -30,7 +30,7 @@ def content(folder: Path) -> str:
 @pytest.fixture
 def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that cannot exchange two names in one step."""
-    monkeypatch.setattr(indexes.replacement, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(indexes.store.replacement, "_exchange", lambda first, second: False)
 
 
 def test_a_replaced_folder_holds_the_new_content_and_leaves_nothing(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_replacement_cut_short_is_undone_or_finished(
 
     def crash() -> None:
         monkeypatch.setattr(os, "rename", dies_after(renames))
-        monkeypatch.setattr(indexes.replacement.shutil, "rmtree", removal_that_dies(renames))
+        monkeypatch.setattr(indexes.store.replacement.shutil, "rmtree", removal_that_dies(renames))
         replace_folder(new, current)
 
     assert in_fork(crash) == 9
@@ -103,7 +103,7 @@ def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-    if not indexes.replacement._exchange(new, current):
+    if not indexes.store.replacement._exchange(new, current):
         pytest.skip("the file system cannot exchange two names")
     assert (content(current), content(new)) == ("new", "old")
 
@@ -135,8 +135,10 @@ def test_recovery_leaves_a_folder_alone_that_is_no_index(tmp_path: Path) -> None
 def test_a_file_system_that_cannot_exchange_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(indexes.replacement.ctypes, "CDLL", lambda *_, **__: refusing_library())
-    monkeypatch.setattr(indexes.replacement.ctypes, "get_errno", lambda: code)
+    monkeypatch.setattr(
+        indexes.store.replacement.ctypes, "CDLL", lambda *_, **__: refusing_library()
+    )
+    monkeypatch.setattr(indexes.store.replacement.ctypes, "get_errno", lambda: code)
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
     replace_folder(new, current)
     assert content(current) == "new"
@@ -145,8 +147,10 @@ def test_a_file_system_that_cannot_exchange_is_no_error(
 def test_an_exchange_refused_for_another_reason_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes.replacement.ctypes, "CDLL", lambda *_, **__: refusing_library())
-    monkeypatch.setattr(indexes.replacement.ctypes, "get_errno", lambda: errno.EACCES)
+    monkeypatch.setattr(
+        indexes.store.replacement.ctypes, "CDLL", lambda *_, **__: refusing_library()
+    )
+    monkeypatch.setattr(indexes.store.replacement.ctypes, "get_errno", lambda: errno.EACCES)
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
     with pytest.raises(PermissionError):
         replace_folder(new, current)

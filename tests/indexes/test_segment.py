@@ -13,10 +13,10 @@ import pytest
 from index_samples import LISTED_FILES, SEGMENT_FILES, flip, in_child, manifest_of
 from numpy.typing import NDArray
 
-import indexes.segment
+import indexes.segments.segment
 from indexes.errors import DamagedIndexError, StorageError
-from indexes.mapping import file_facts
-from indexes.segment import (
+from indexes.files.arrays import file_facts
+from indexes.segments.segment import (
     open_segment,
     read_manifest,
     segment_folder,
@@ -186,7 +186,7 @@ def test_a_failed_write_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mon
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(indexes.segment, "save_array", refuse)
+    monkeypatch.setattr(indexes.segments.segment, "save_array", refuse)
     folder = segment_folder(tmp_path, 7)
     with pytest.raises(StorageError, match=r"ids\.npy: the disk is full"):
         write_segment(folder, IDS, VECTORS, TOKENS)

@@ -12,13 +12,14 @@ import pytest
 from index_samples import document, flip, make_index, manifest_of
 from structure_samples import clustered
 
-from indexes.allowed import Allowed
-from indexes.dense import search_flat
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
-from indexes.live import LiveSegment
-from indexes.maintenance import compact, rebuild
-from indexes.recall import Behind, Measured
-from indexes.segment_structure import (
+from indexes.filters.allowed import Allowed
+from indexes.reader import Reader
+from indexes.segments.live import LiveSegment
+from indexes.segments.maintenance import compact, rebuild
+from indexes.vectors.flat import search_flat
+from indexes.vectors.recall import Behind, Measured
+from indexes.vectors.segment_structure import (
     STRUCTURE_FILE,
     SegmentStructure,
     StructureSettings,
@@ -26,7 +27,6 @@ from indexes.segment_structure import (
     open_segment_structure,
     search_vectors,
 )
-from indexes.snapshot import Reader
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -115,8 +115,8 @@ def test_without_faiss_what_auto_wants_is_left_out(
     def missing() -> None:
         raise MissingExtraError("no FAISS")
 
-    monkeypatch.setattr("indexes.segment_structure.load_faiss", missing)
-    monkeypatch.setattr("indexes.structure_choice.FLAT_LIMIT", 100)
+    monkeypatch.setattr("indexes.vectors.segment_structure.load_faiss", missing)
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with Writer(folder) as writer:
         compact(writer)
         structure = writer.segments()[0].segment.structure
@@ -128,7 +128,7 @@ def test_without_faiss_what_auto_wants_is_left_out(
 
 
 def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexes.structure_choice.FLAT_LIMIT", 100)
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with Writer(folder) as writer:
         compact(writer)
     assert only_segment(folder).segment.structure.name == "ivf"

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from index_samples import document, flip, make_index, manifest_of
 
-from indexes.allowed import Allowed
-from indexes.block_sums import file_sums
-from indexes.dense import search_flat
 from indexes.errors import DamagedIndexError
-from indexes.maintenance import compact, rebuild
-from indexes.mapping import file_facts
-from indexes.segment import Segment, open_segment, segment_folder, write_segment
-from indexes.segment_structure import STRUCTURE_FILE, StructureSettings
-from indexes.segment_sums import SUMS_FILE
-from indexes.snapshot import Reader
+from indexes.files.arrays import file_facts
+from indexes.files.checksums import file_sums
+from indexes.files.segment_sums import SUMS_FILE
+from indexes.filters.allowed import Allowed
+from indexes.reader import Reader
+from indexes.segments.maintenance import compact, rebuild
+from indexes.segments.segment import Segment, open_segment, segment_folder, write_segment
+from indexes.vectors.flat import search_flat
+from indexes.vectors.segment_structure import STRUCTURE_FILE, StructureSettings
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -135,8 +135,8 @@ def test_as_many_sums_as_blocks_are_asked_for(tmp_path: Path, written: str) -> N
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two segments of which nearly every file counts as large, in many small blocks."""
-    monkeypatch.setattr("indexes.mapping.SMALL", 200)
-    monkeypatch.setattr("indexes.block_sums.BLOCK", 64)
+    monkeypatch.setattr("indexes.files.arrays.SMALL", 200)
+    monkeypatch.setattr("indexes.files.checksums.BLOCK", 64)
     documents = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(300)]
     return make_index(tmp_path / "index", documents[:100], documents[100:])
 
@@ -155,7 +155,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index: Path, structure
 
 def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, Writer(index) as writer:
-        patch.setattr("indexes.segment_sums.file_sums", lambda path: file_sums(path) + 1)
+        patch.setattr("indexes.files.segment_sums.file_sums", lambda path: file_sums(path) + 1)
         compact(writer)
     problems = verify(index)
     assert any("vectors.npy: the sums of its blocks" in problem for problem in problems)

@@ -11,7 +11,7 @@ import pytest
 from index_samples import commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError
-from indexes.settings import check_settings, read_setting, write_setting
+from indexes.store.settings import check_settings, read_setting, write_setting
 from indexes.verify import verify
 from indexes.writer import Writer
 

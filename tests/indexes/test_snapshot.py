@@ -20,13 +20,13 @@ from index_samples import (
     texts_in,
 )
 
-import indexes.live
-import indexes.snapshot
+import indexes.reader
+import indexes.segments.live
 from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.replacement import replace_folder
-from indexes.segment import Segment, open_segment
-from indexes.snapshot import Reader
-from indexes.where import compile_where
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
+from indexes.segments.segment import Segment, open_segment
+from indexes.store.replacement import replace_folder
 from indexes.writer import Writer
 
 
@@ -122,7 +122,7 @@ def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> No
 def test_what_a_filter_allows_is_found_out_once_for_each_commit(
     index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes.snapshot, "_FILTERS", 2)
+    monkeypatch.setattr(indexes.reader, "_FILTERS", 2)
     with reader.snapshot() as snapshot:
         first = snapshot.allowed(compile_where("n = 2"))
         assert snapshot.allowed(compile_where("n = 2")) is first
@@ -224,7 +224,7 @@ def test_a_document_is_checked_once(index: Path, reader: Reader) -> None:
     with reader.snapshot() as snapshot, pytest.MonkeyPatch.context() as patch:
         everything = live_passages(snapshot)
         shown = snapshot.passages(everything)
-        patch.setattr(indexes.snapshot, "document_checksum", lambda *_: b"another")
+        patch.setattr(indexes.reader, "document_checksum", lambda *_: b"another")
         assert snapshot.passages(everything) == shown
 
 
@@ -311,7 +311,7 @@ def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
             replace_folder(new, index)
         return open_segment(folder, *key)
 
-    monkeypatch.setattr(indexes.live, "open_segment", replace_then_open)
+    monkeypatch.setattr(indexes.segments.live, "open_segment", replace_then_open)
     assert texts(index) == {"z": "zest"}
 
 

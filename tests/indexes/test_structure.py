@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from structure_samples import build, clustered
 
-import indexes.structure
-import indexes.structure_build
-from indexes.allowed import Allowed
+import indexes.vectors.build
+import indexes.vectors.structure
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError, StorageError
-from indexes.faiss_library import load_faiss
-from indexes.structure import open_structure, write_structure
-from indexes.structure_choice import StructureSpec, resolve
+from indexes.filters.allowed import Allowed
+from indexes.vectors.choice import StructureSpec, resolve
+from indexes.vectors.library import load_faiss
+from indexes.vectors.structure import open_structure, write_structure
 
 N, D = 3000, 16
 VECTORS, _, QUERIES = clustered(N, D)
@@ -60,7 +60,7 @@ def test_another_seed_gives_another_file(tmp_path: Path) -> None:
 def test_opening_loads_no_faiss_and_reads_no_vectors(tmp_path: Path) -> None:
     write(tmp_path / "structure", "ivf")
     code = (
-        "import pathlib, sys; from indexes.structure import open_structure; "
+        "import pathlib, sys; from indexes.vectors.structure import open_structure; "
         f"open_structure(pathlib.Path({str(tmp_path / 'structure')!r}), {N}, {D}); "
         "sys.exit('faiss' in sys.modules)"
     )
@@ -207,7 +207,7 @@ def test_training_on_a_sample_is_repeatable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = write(tmp_path / "everything", "ivf")
-    monkeypatch.setattr(indexes.structure_build, "training_size", lambda n, lists: n // 2)
+    monkeypatch.setattr(indexes.vectors.build, "training_size", lambda n, lists: n // 2)
     sampled = write(tmp_path / "first", "ivf")
     assert sampled == write(tmp_path / "second", "ivf")
     assert sampled != everything

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from structure_samples import best
 
 from indexes.errors import ConfigError
-from indexes.faiss_library import load_faiss
-from indexes.structure import open_structure, write_structure
-from indexes.structure_choice import (
+from indexes.vectors.choice import (
     FLAT_LIMIT,
     NAMES,
     choose,
@@ -22,6 +20,8 @@ from indexes.structure_choice import (
     resolve,
     training_size,
 )
+from indexes.vectors.library import load_faiss
+from indexes.vectors.structure import open_structure, write_structure
 
 KINDS = [name for name in NAMES if name != "auto"]
 ENOUGH = st.integers(10_000, 10**8)  # passages, for every kind

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from index_samples import document, make_index
 from structure_samples import clustered
 
-import indexes.structure_estimate
+import indexes.vectors.estimate
 from indexes.errors import MissingExtraError
-from indexes.live import LiveSegment
-from indexes.maintenance import compact, estimate_build, merge, rebuild
-from indexes.segment_structure import StructureSettings
-from indexes.structure_choice import resolve
-from indexes.structure_estimate import (
+from indexes.segments.live import LiveSegment
+from indexes.segments.maintenance import compact, estimate_build, merge, rebuild
+from indexes.vectors.choice import resolve
+from indexes.vectors.estimate import (
     Estimate,
     Rates,
     Work,
@@ -29,6 +28,7 @@ from indexes.structure_estimate import (
     seconds,
     time_rates,
 )
+from indexes.vectors.segment_structure import StructureSettings
 from indexes.writer import Writer
 
 VECTORS, _, _ = clustered(3000, 24)
@@ -54,7 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
             action()
             return length
 
-        monkeypatch.setattr(indexes.structure_estimate, "_timed", timed)
+        monkeypatch.setattr(indexes.vectors.estimate, "_timed", timed)
 
     return every_trial_takes
 
@@ -164,7 +164,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """The lines that were said until now."""
-    caplog.set_level(logging.INFO, logger="indexes.maintenance")
+    caplog.set_level(logging.INFO, logger="indexes.segments.maintenance")
     return lambda: caplog.messages
 
 
@@ -174,7 +174,7 @@ def test_before_a_long_build_it_is_said_what_it_takes(
     clock: Callable[[float], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("indexes.maintenance._QUICK", 0)
+    monkeypatch.setattr("indexes.segments.maintenance._QUICK", 0)
     clock(20.0)
     with Writer(folder) as writer:
         compact(writer)
@@ -196,7 +196,7 @@ def test_nothing_is_tried_or_said_where_a_build_is_quick(
 
     with Writer(folder) as writer:
         writer.set("structures", StructureSettings("hnsw").to_json())
-        monkeypatch.setattr("indexes.maintenance.time_rates", never)
+        monkeypatch.setattr("indexes.segments.maintenance.time_rates", never)
         assert compact(writer) == 2
         writer.delete([f"d{i}" for i in range(300)])
         assert merge(writer) == 1
@@ -227,7 +227,7 @@ def test_without_faiss_there_is_no_estimate(folder: Path, monkeypatch: pytest.Mo
     def missing() -> None:
         raise MissingExtraError("no FAISS")
 
-    monkeypatch.setattr("indexes.dense.load_faiss", missing)
+    monkeypatch.setattr("indexes.vectors.flat.load_faiss", missing)
     assert estimate_build(live(folder), StructureSettings("ivf")) is None
 
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from structure_samples import Vectors, best, build, clustered
 
-import indexes.structure_search
-from indexes.allowed import Allowed
-from indexes.dense import search_flat
-from indexes.structure import Structure
+import indexes.vectors.search
+from indexes.filters.allowed import Allowed
+from indexes.vectors.flat import search_flat
+from indexes.vectors.structure import Structure
 
 N, D = 20_000, 32
 NAMED = ["hnsw", "ivf", "ivf-sq8", "ivf-pq"]
@@ -41,7 +41,7 @@ def exact_scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         scans.append(len(queries))
         return search_flat(vectors, queries, *rest)
 
-    monkeypatch.setattr(indexes.structure_search, "search_flat", counted)
+    monkeypatch.setattr(indexes.vectors.search, "search_flat", counted)
     return scans
 
 

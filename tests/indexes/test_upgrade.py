@@ -13,12 +13,12 @@ import pytest
 from column_samples import allowed, allowed_by_rows, column, rows_refused
 from index_samples import DyingConnection, in_fork
 
-import indexes.database
-from indexes.columns import Limits
+import indexes.store.connection
 from indexes.errors import DamagedIndexError
-from indexes.snapshot import Reader
+from indexes.filters.columns import Limits
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
 from indexes.verify import verify
-from indexes.where import compile_where
 from indexes.writer import Writer
 
 SAMPLE = Path(__file__).parent / "data" / "format-1" / "index.zip"
@@ -112,7 +112,7 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_format_1(
 
         def write(at: int = statement, place: Path = copy) -> None:
             DyingConnection.dies_at = at
-            monkeypatch.setattr(indexes.database.sqlite3, "connect", dying)
+            monkeypatch.setattr(indexes.store.connection.sqlite3, "connect", dying)
             with Writer(place):
                 pass
 

@@ -30,10 +30,10 @@ from index_samples import (
 
 import indexes.writer
 from indexes.errors import NotAnIndexError, StorageError
-from indexes.segment import write_segment
-from indexes.snapshot import Reader
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
+from indexes.segments.segment import write_segment
 from indexes.verify import verify
-from indexes.where import compile_where
 from indexes.writer import NewDocument, Writer
 
 

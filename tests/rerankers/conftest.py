@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from retriever.rerankers.cross_settings import CrossEpoch
+from retriever.rerankers.cross.settings import CrossEpoch
 from tests.encoders.architectures import save
 from tests.rerankers.cross_samples import Training
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from retriever.encoders.batching import BATCH_PIECES, token_batches
-from retriever.rerankers.cross_encoder import CrossEncoder
+from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.rerankers.cross.model import CrossEncoder
 from tests.encoders.architectures import CLOSE, DEPTHS, OTHERS
 from tests.rerankers.cross_samples import cross_encoder
 

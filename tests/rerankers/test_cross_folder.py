@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers import cross_folder
-from retriever.rerankers.cross_encoder import CrossEncoder
-from retriever.rerankers.cross_folder import (
+from retriever.rerankers.cross import folder as cross_folder
+from retriever.rerankers.cross.folder import (
     read_cross_encoder,
     read_training,
     write_cross_encoder,
 )
+from retriever.rerankers.cross.model import CrossEncoder
 from tests.encoders.architectures import CLOSE
 from tests.rerankers.cross_samples import cross_encoder
 

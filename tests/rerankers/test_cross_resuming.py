@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.rerankers.cross_settings import (
+from retriever.rerankers.cross.settings import (
     CrossEpoch,
     Step,
 )

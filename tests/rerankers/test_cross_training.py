@@ -14,15 +14,20 @@ import pytest
 import torch
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.cross_head import CrossHead
-from retriever.rerankers.cross_settings import (
+from retriever.rerankers.cross.head import CrossHead
+from retriever.rerankers.cross.settings import (
     CrossEpoch,
     CrossTrainingSettings,
     Step,
     kept_epoch,
 )
-from retriever.rerankers.cross_training import train_cross_encoder
-from retriever.rerankers.sampling import JudgedPools, SamplingSettings, TripleBatch, epoch_batches
+from retriever.rerankers.cross.training import train_cross_encoder
+from retriever.rerankers.training.sampling import (
+    JudgedPools,
+    SamplingSettings,
+    TripleBatch,
+    epoch_batches,
+)
 from tests.rerankers.cross_samples import (
     PASSAGES,
     POOLS,

@@ -16,10 +16,10 @@ import torch
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.head_folder import HeadReranker
-from retriever.rerankers.head_settings import HeadSettings
-from retriever.rerankers.head_training import Epoch, HeadTrainingSettings, TrainedHead
-from retriever.rerankers.heads import InteractionHead
+from retriever.rerankers.head.folder import HeadReranker
+from retriever.rerankers.head.model import InteractionHead
+from retriever.rerankers.head.settings import HeadSettings
+from retriever.rerankers.head.training import Epoch, HeadTrainingSettings, TrainedHead
 
 D = 6
 SPEC = EncoderSpec(EncoderSettings(model="made-up", max_length=128), "ab" * 32, D)
@@ -114,7 +114,7 @@ def test_a_failure_on_the_way_leaves_what_was_there(
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("retriever.rerankers.head_folder.write_manifest", fail)
+    monkeypatch.setattr("retriever.rerankers.head.folder.write_manifest", fail)
     other = reranker("bilinear")
     with pytest.raises(KeyboardInterrupt):
         other.save(folder)

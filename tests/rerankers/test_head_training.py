@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.head_training import (
+from retriever.rerankers.head.model import HeadSettings
+from retriever.rerankers.head.training import (
     Epoch,
     HeadTrainingSettings,
     Scorer,
@@ -18,8 +19,7 @@ from retriever.rerankers.head_training import (
     hinge,
     train_head,
 )
-from retriever.rerankers.heads import HeadSettings
-from retriever.rerankers.sampling import JudgedPools, SamplingSettings
+from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings
 
 D = 8
 QUESTIONS, POOL = 24, 6

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.sampling import (
+from retriever.rerankers.training.sampling import (
     JudgedPools,
     SamplingSettings,
     TripleBatch,

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from indexes.snapshot import Reader
+from indexes.reader import Reader
 from retriever import CommitSettings, Document, Index, ModelChoice, SearchSettings
 
 WORDS = [f"w{number}" for number in range(60)]

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from indexes.bm25 import BM25Settings
+from indexes.bm25.scoring import BM25Settings
 from retriever import CommitSettings, Document, FusionSettings, Index, SearchSettings
-from retriever.analysis import Analyzer
+from retriever.analyzer import Analyzer
 from retriever.errors import ConfigError
-from retriever.fusion import fuse
+from retriever.search.fusion import fuse
 
 MODES = ["dense", "bm25", "hybrid"]
 VOCABULARY = [f"{a}{b}" for a in ("red", "cat", "sun", "oak", "ink") for b in "bdfgklmnp"]

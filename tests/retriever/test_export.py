@@ -10,8 +10,8 @@ import pytest
 
 from retriever import Document
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.export import encode_to_file
-from retriever.progress import NoProgress
+from retriever.indexing.encode import encode_to_file
+from retriever.indexing.report import NoProgress
 
 LONG = " ".join(f"w{i}" for i in range(100))
 
@@ -95,7 +95,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, fake_encode
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("indexes.growing_array.GrowingArray.append", full)
+    monkeypatch.setattr("indexes.files.arrays.GrowingArray.append", full)
     with pytest.raises(StorageError, match="the disk is full"):
         write(documents(2), fake_encoder, tmp_path / "v.npy")
     assert list(tmp_path.iterdir()) == []

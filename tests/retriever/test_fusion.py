@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata, zscore
 
 from retriever.errors import ConfigError
-from retriever.fusion import FusionSettings, fuse, min_max, ranks, z_score
+from retriever.search.fusion import FusionSettings, fuse, min_max, ranks, z_score
 
 COSINES = st.floats(-1, 1).map(lambda value: round(value, 3))
 

@@ -13,7 +13,7 @@ import pytest
 from indexes.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
 from retriever.errors import ConfigError, DamagedIndexError, StorageError
-from retriever.index_export import export_jsonl, export_npy
+from retriever.indexing.export import export_jsonl, export_npy
 from tests.retriever.moving_samples import stored
 
 ODD = [

@@ -10,8 +10,8 @@ import pytest
 from indexes.verify import verify
 from retriever import AnalyzerSettings, Document, Fields, Index, ModelChoice, SearchSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, SourceError
-from retriever.index_export import export_jsonl, export_npy
-from retriever.index_import import ImportReport, import_documents, unit_vectors
+from retriever.indexing.export import export_jsonl, export_npy
+from retriever.indexing.imports import ImportReport, import_documents, unit_vectors
 from tests.retriever.moving_samples import (
     answers,
     choice_of,

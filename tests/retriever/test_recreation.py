@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from indexes.lock import WriterLock
-from indexes.replacement import new_folder, old_folder
+from indexes.store.lock import WriterLock
+from indexes.store.replacement import new_folder, old_folder
 from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,

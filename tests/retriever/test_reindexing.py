@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from indexes.replacement import new_folder
-from indexes.segment_structure import StructureSettings
+from indexes.store.replacement import new_folder
+from indexes.vectors.segment_structure import StructureSettings
 from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,
@@ -26,7 +26,7 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import DamagedIndexError, IndexLockedError, NotAnIndexError
-from retriever.reindexing import reindexed
+from retriever.indexing.reindex import reindexed
 from tests.retriever.moving_samples import (
     SMALL,
     answers,
@@ -43,9 +43,9 @@ DYING = """
 import os, signal, sys
 from indexes.writer import Writer
 from retriever import CommitSettings, ModelChoice
-from retriever.reindexing import reindexed
-import retriever.indexing
-retriever.indexing._CHUNK = 20
+from retriever.indexing.reindex import reindexed
+import retriever.indexing.add
+retriever.indexing.add._CHUNK = 20
 commit, made = Writer.commit, []
 def dying(*arguments, **options):
     commit(*arguments, **options)

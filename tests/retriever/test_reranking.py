@@ -14,12 +14,12 @@ from safetensors.numpy import load_file
 
 from retriever import Document, Index, PassageSettings, SearchSettings, load_reranker
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.cross_folder import read_cross_encoder, write_cross_encoder
-from retriever.rerankers.head_folder import HeadReranker
-from retriever.rerankers.head_settings import HeadSettings
-from retriever.rerankers.head_training import HeadTrainingSettings, TrainedHead
-from retriever.rerankers.heads import InteractionHead
-from retriever.reranking import reranked
+from retriever.rerankers.cross.folder import read_cross_encoder, write_cross_encoder
+from retriever.rerankers.head.folder import HeadReranker
+from retriever.rerankers.head.model import InteractionHead
+from retriever.rerankers.head.settings import HeadSettings
+from retriever.rerankers.head.training import HeadTrainingSettings, TrainedHead
+from retriever.search.reranking import reranked
 from tests.encoders.architectures import save
 from tests.rerankers.cross_samples import cross_encoder
 

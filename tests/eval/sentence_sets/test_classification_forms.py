@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.sentence_sets.classification_forms import read_classification
+from eval.datasets.sentences.classification import read_classification
 from indexes.errors import SourceError
 
 OWN = "split\tlabel\ttext\n"

@@ -7,13 +7,13 @@ from itertools import pairwise, product
 
 import pytest
 
-from eval.sentence_sets import probing_files
-from eval.sentence_sets.probing_balance import published_sizes, sizes_for
-from eval.sentence_sets.probing_files import write_sets
-from eval.sentence_sets.probing_forms import read_probing
-from eval.sentence_sets.probing_makers import MAKERS, make_probing
-from eval.sentence_sets.probing_sentences import Sample, sentence_of, tokens_of
-from eval.sentence_sets.probing_words import WordMaker
+from eval.datasets.probing import files as probing_files
+from eval.datasets.probing.balance import published_sizes, sizes_for
+from eval.datasets.probing.files import write_sets
+from eval.datasets.probing.forms import read_probing
+from eval.datasets.probing.makers import MAKERS, make_probing
+from eval.datasets.probing.sentences import Sample, sentence_of, tokens_of
+from eval.datasets.probing.words import WordMaker
 from indexes.errors import ConfigError, SourceError, StorageError
 
 BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}

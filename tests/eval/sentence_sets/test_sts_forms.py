@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.sentence_sets.sts_forms import read_sts
+from eval.datasets.sentences.sts import read_sts
 from indexes.errors import SourceError
 
 HEADER = "score\tsentence1\tsentence2\n"

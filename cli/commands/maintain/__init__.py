@@ -1,0 +1,1 @@
+"""Commands that reshape an index."""

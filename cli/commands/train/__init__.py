@@ -1,0 +1,1 @@
+"""`retriever train` and `retriever fit`."""

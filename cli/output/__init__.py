@@ -1,0 +1,1 @@
+"""Tables, hits, progress and JSON."""

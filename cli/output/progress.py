@@ -1,0 +1,194 @@
+"""How far a long command is: one line on stderr, and nothing where that is no terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    from retriever.corpus import CorpusReader
+
+
+class ReadInBytes(Protocol):
+    """What is read, and how far."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes so far."""
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes in all; None if that is not known."""
+
+
+class EncodingProgress:
+    """A bar over the bytes of the corpus, with the rate of passages and the remaining time.
+
+    The reader runs one window ahead of the encoder; the bar follows the encoder.
+
+    Args:
+        reader: whose `bytes_read` and `total_bytes` are shown.
+        quiet: show nothing.
+    """
+
+    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
+        self._reader = reader
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._bar: Any = None
+        self._before = 0
+        self._after = 0
+        self._window = 0
+        self._done = 0
+        self._passages = 0
+
+    def __enter__(self) -> EncodingProgress:
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=self._reader.total_bytes,
+            desc="0 passages",
+            disable=self._quiet,
+            file=sys.stderr,
+            unit="B",
+            unit_scale=True,
+            dynamic_ncols=True,
+            leave=False,
+            bar_format=None
+            if self._reader.total_bytes is None
+            else "{percentage:3.0f}% |{bar}| {desc}, {elapsed}, {remaining} left",
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def window(self, passages: int) -> None:
+        """A window of so many passages is about to be encoded."""
+        self._before, self._after = self._after, self._reader.bytes_read
+        self._window, self._done = passages, 0
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """So many more passages of the window are encoded."""
+        self._done += passages
+        self._passages += passages
+        reached = self._before + (self._after - self._before) * self._done // self._window
+        elapsed = self._bar.format_dict["elapsed"]
+        rate = self._passages / elapsed if elapsed else 0.0
+        said = f"{self._passages:,} passages, {rate:,.0f}/s"
+        self._bar.set_description_str(said, refresh=False)
+        self._bar.update(reached - self._bar.n)
+
+
+class Stages:
+    """A bar on stderr for each part of the work; none where that is no terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._bar: Any = None
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __call__(self, name: str, total: int) -> Callable[[int], None]:
+        """Begin the next part, of so many steps; what it returns is told how many more are done."""
+        from tqdm import tqdm
+
+        self._close()
+        self._bar = tqdm(
+            total=total,
+            desc=name,
+            disable=self._quiet,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            leave=False,
+            bar_format="{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining}",
+        )
+        update: Callable[[int], None] = self._bar.update
+        return update
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
+    """A bar on stderr, and nothing where that is no terminal; told how many more are done."""
+    from tqdm import tqdm
+
+    bar: Any = tqdm(
+        total=total,
+        unit=f" {unit}",
+        disable=quiet or not sys.stderr.isatty(),
+        file=sys.stderr,
+        dynamic_ncols=True,
+        leave=False,
+    )
+    with bar:
+        yield bar.update
+
+
+class _AboveBars(logging.Handler):
+    """Prints a line on stderr above the bars that are there, unless the command has --quiet."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        context = click.get_current_context(silent=True)
+        if context is None or not context.params.get("quiet"):
+            tqdm.write(record.getMessage(), file=sys.stderr)
+
+
+@contextmanager
+def long_builds_told() -> Iterator[None]:
+    """What `maintenance` expects of a long build is said on stderr before it begins."""
+    logger, handler = logging.getLogger("indexes.segments.maintenance"), _AboveBars()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def human_bytes(count: int) -> str:
+    """A size for a person, in decimal units: ``1.5 MB``."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
+    """Say on the screen what the reader made, merged or skipped."""
+    if reader.made_ids is not None:
+        echo(f"note: {reader.made_ids}")
+    if reader.duplicates:
+        echo(f"note: {reader.duplicates:,} records were identical to earlier ones")
+    for problem in reader.problems:
+        echo(f"skipped: {problem}")
+    if reader.skipped > len(reader.problems):
+        echo(f"skipped: {reader.skipped - len(reader.problems):,} more records")

@@ -1,0 +1,1 @@
+"""Probing sets: SentEval's files, and sets made from a corpus."""

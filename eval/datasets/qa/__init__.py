@@ -1,0 +1,1 @@
+"""Questions with passages to rank, in the forms they are published in."""

@@ -1,0 +1,237 @@
+"""Classification of sentences and of pairs, in the forms in which data sets come.
+
+- The project's own: one file with the columns split, label and text, below this header; or, for
+  pairs, a file a split (`train.tsv`, `dev.tsv` or `trial.tsv`, `test.tsv`) with the columns label,
+  sentence1 and sentence2. A folder with `entailment.train.tsv` and so on is SICK's, whose other
+  files are scored pairs.
+- SentEval's folders: MR, CR, SUBJ, MPQA (a file a class), SST/binary, SST/fine, TREC, MRPC, SICK.
+
+Files may be gzipped; quotes mean nothing. Of MR, CR, SUBJ, MPQA and TREC, which are older than
+UTF-8 was common, a file that is not UTF-8 is read as Latin-1. Blank lines, of which CR and MPQA
+have seven, are left out; SentEval counts them as samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from eval.datasets.files import existing, matching, required
+from eval.datasets.lines import numbered_lines
+from eval.datasets.records import SHOWN, table, unexpected
+from eval.datasets.sentences.columns import Row, labelled_texts
+from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
+from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from indexes.errors import SourceError
+from retriever.corpus.sources import base_name
+
+_ALL = ("all",)
+_TWO = ("train", "test")
+_THREE = ("train", "dev", "test")
+SPLITS: Mapping[str, tuple[str, ...]] = {
+    "mr": _ALL,
+    "cr": _ALL,
+    "subj": _ALL,
+    "mpqa": _ALL,
+    "sst2": _THREE,
+    "sst5": _THREE,
+    "trec": _TWO,
+    "mrpc": _TWO,
+    "sick-e": _THREE,
+}
+"""Task to the splits that its published protocol needs; "all" is cross-validated."""
+
+# The file of the class that SentEval labels 1, and the file of the other one.
+_BY_CLASS = {
+    "mr": ("rt-polarity.pos", "rt-polarity.neg"),
+    "cr": ("custrev.pos", "custrev.neg"),
+    "mpqa": ("mpqa.pos", "mpqa.neg"),
+    "subj": ("subj.objective", "subj.subjective"),
+}
+_SST = {split: f"sentiment-{split}" for split in _THREE}
+_TREC = {"train": "train_5500.label", "test": "TREC_10.label"}
+_MRPC = {split: f"msr_paraphrase_{split}.txt" for split in _TWO}
+_MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+_OWN_HEADER = ("split", "label", "text")
+_PAIR_HEADER = ("label", "sentence1", "sentence2")
+_BINARY = frozenset("01")
+_FINE = frozenset("01234")
+_COARSE = frozenset({"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"})
+_ENTAILMENT = frozenset({"CONTRADICTION", "ENTAILMENT", "NEUTRAL"})
+
+
+def read_classification(path: Path) -> ClassificationTask:
+    """Read a task of classification, whose form is recognised.
+
+    Its splits are {"all"}, {"train", "test"} or {"train", "dev", "test"}. Labels are those of the
+    files; of MR, CR, MPQA and SUBJ "1" (positive, objective) and "0", as SentEval has them.
+
+    Args:
+        path: the folder of the task, or the one file of the project's own form.
+
+    Raises:
+        SourceError: there is no such path, it has the files of no form, a split that the task needs
+            is missing, or a file is malformed; one line that names file and, if known, line.
+    """
+    if path.is_file():
+        return _own_file(path, base_name(path.name).removesuffix(".tsv"))
+    if not path.is_dir():
+        raise SourceError(f"{path}: no such file or folder")
+    for name, files in _BY_CLASS.items():
+        if any(existing(path / file) for file in files):
+            return ClassificationTask(name, {"all": _classes(path, files)})
+    for form in (_sst_form(path), *_FORMS):
+        if any(existing(path / file) for file in form.files.values()):
+            return _by_split(form, path)
+    return _own(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A folder of SentEval's with a file a split.
+
+    Attributes:
+        name: of the task.
+        files: split to the name of its file.
+        rows: of one file.
+        labels: those that it knows.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    rows: Callable[[Path], Iterator[Row]]
+    labels: frozenset[str]
+
+
+def _by_split(form: _Form, folder: Path) -> ClassificationTask:
+    there = tuple(split for split, file in form.files.items() if existing(folder / file))
+    files = {split: required(folder / file, split, there) for split, file in form.files.items()}
+    return ClassificationTask(
+        form.name,
+        {
+            split: labelled_texts(file, form.rows(file), form.labels)
+            for split, file in files.items()
+        },
+    )
+
+
+def _classes(folder: Path, files: tuple[str, str]) -> LabelledTexts:
+    first, second = (required(folder / file, "all") for file in files)
+    rows = [
+        (where, label, line, None)
+        for label, path in (("1", first), ("0", second))
+        for where, line in numbered_lines(path, latin1=True)
+    ]
+    return labelled_texts(first, rows)
+
+
+def _sst_form(folder: Path) -> _Form:
+    """Of two classes where the label stands after a tab, of five where it stands before a space."""
+    file = next(filter(None, (existing(folder / file) for file in _SST.values())), None)
+    line = "" if file is None else next((line for _, line in numbered_lines(file)), "")
+    return _SST_BINARY if "\t" in line else _SST_FINE
+
+
+def _sst_binary(path: Path) -> Iterator[Row]:
+    for where, line in numbered_lines(path):
+        text, tab, label = line.rpartition("\t")
+        if not tab:
+            raise unexpected(where, "a text, a tab and 0 or 1", line)
+        yield where, label, text, None
+
+
+def _sst_fine(path: Path) -> Iterator[Row]:
+    for where, line in numbered_lines(path):
+        label, _, text = line.strip().partition(" ")
+        yield where, label, text, None
+
+
+def _trec(path: Path) -> Iterator[Row]:
+    for where, line in numbered_lines(path, latin1=True):
+        kind, _, text = line.strip().partition(" ")
+        label, colon, _ = kind.partition(":")
+        if not colon:
+            raise unexpected(where, "a question after its class, such as DESC:manner", line)
+        yield where, label, text, None
+
+
+def _mrpc(path: Path) -> Iterator[Row]:
+    for where, (label, _, _, left, right) in table(path, _MRPC_HEADER):
+        yield where, label, left, right
+
+
+def _sick(path: Path) -> Iterator[Row]:
+    for where, (_, left, right, _, label) in table(path, SICK_HEADER):
+        yield where, label, left, right
+
+
+_SST_BINARY = _Form("sst2", _SST, _sst_binary, _BINARY)
+_SST_FINE = _Form("sst5", _SST, _sst_fine, _FINE)
+_FORMS = (
+    _Form("trec", _TREC, _trec, _COARSE),
+    _Form("mrpc", _MRPC, _mrpc, _BINARY),
+    _Form("sick-e", SICK_FILES, _sick, _ENTAILMENT),
+)
+
+
+def _own(folder: Path) -> ClassificationTask:
+    name = folder.resolve().name.lower()
+    for prefix in ("entailment.", ""):
+        files = {
+            split: existing(folder / f"{prefix}{split}.tsv") for split in ("train", "dev", "test")
+        }
+        files["dev"] = files["dev"] or existing(folder / f"{prefix}trial.tsv")
+        found = {split: file for split, file in files.items() if file is not None}
+        if found:
+            task = ClassificationTask(
+                f"{name}-e" if prefix else name,
+                {split: labelled_texts(file, _own_pairs(file)) for split, file in found.items()},
+            )
+            _check_splits(folder, task)
+            return task
+    tables = matching(folder, "*.tsv")
+    if len(tables) != 1:
+        found_names = ", ".join(one.name for one in tables)[:SHOWN]
+        below = ", ".join(sorted(one.name for one in folder.iterdir() if one.is_dir()))
+        raise SourceError(
+            f"{folder}: expected the files of a task of classification, or one .tsv, found "
+            f"{found_names or 'none'}; name "
+            + (f"one of its folders: {below}" if below and not tables else "the file or its folder")
+        )
+    return _own_file(tables[0], name)
+
+
+def _own_pairs(path: Path) -> Iterator[Row]:
+    for where, (label, left, right) in table(path, _PAIR_HEADER):
+        yield where, label, left, right
+
+
+def _own_file(path: Path, name: str) -> ClassificationTask:
+    rows: dict[str, list[Row]] = {split: [] for split in (*_ALL, *_THREE)}
+    for where, (split, label, text) in table(path, _OWN_HEADER):
+        if split not in rows:
+            raise SourceError(
+                f"{where}: expected the split {', '.join(rows)}, found {split[:SHOWN]!r}; correct "
+                "the line"
+            )
+        rows[split].append((where, label, text, None))
+    task = ClassificationTask(
+        name, {split: labelled_texts(path, some) for split, some in rows.items() if some}
+    )
+    _check_splits(path, task)
+    return task
+
+
+def _check_splits(path: Path, task: ClassificationTask) -> None:
+    found, known = tuple(task.splits), SPLITS.get(task.name)
+    if known is not None:
+        fits = found == known or (known, found) == (_TWO, _THREE)
+        expected = f"the splits {', '.join(known)} of {task.name}"
+    else:
+        fits = found in (_ALL, _TWO, _THREE)
+        expected = "the splits train and test, or train, dev and test, or all alone"
+    if not fits:
+        raise SourceError(
+            f"{path}: expected {expected}, found {', '.join(found) or 'none'}; add what is missing"
+        )

@@ -1,0 +1,1 @@
+"""BERT-LC's search for the best set of layers."""

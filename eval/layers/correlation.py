@@ -1,0 +1,194 @@
+"""Correlation of cosines with gold scores, for many sets of layers at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.layers.search import COSINE_DECIMALS
+from indexes.errors import BadInputError
+
+CorrelationName = Literal["spearman", "pearson"]
+
+# 1.5 · 2^52 added to a number below 2^51 leaves its nearest integer in the low bits of the sum.
+_TO_INTEGER = 1.5 * 2.0**52
+_TO_INTEGER_BITS = int(np.float64(_TO_INTEGER).view(np.int64))
+_CONSTANT = 1e-24
+
+
+class Correlation:
+    """Spearman's or Pearson's correlation with gold scores; an `eval.layers.search.Objective`.
+
+    Spearman's is Pearson's of average ranks, of cosines rounded to 1e-10, and is exact: its sums
+    are of whole numbers. Where all cosines are equal the value is 0.
+
+    Args:
+        gold: (pairs,) finite scores.
+        name: which of the two.
+
+    Raises:
+        BadInputError: fewer than two pairs, or gold scores that are all equal.
+    """
+
+    unit = "pairs"
+
+    def __init__(self, gold: NDArray[np.float64], name: CorrelationName = "spearman") -> None:
+        if len(gold) < 2:
+            raise BadInputError(
+                f"expected at least 2 scored pairs, found {len(gold)}; add pairs to the file"
+            )
+        if (gold == gold[0]).all():
+            raise BadInputError(
+                f"expected gold scores that differ, found {gold[0]:g} for all {len(gold)} pairs; "
+                "nothing correlates with a constant, so check the scores"
+            )
+        self.name: str = name
+        self._name = name
+        self.units = len(gold)
+        self._gold = gold.astype(np.float64)
+        if name == "pearson":
+            self._centred = self._gold - self._gold.mean()
+            self._spread = float(self._centred @ self._centred)
+            return
+        ones = np.ones((1, self.units))
+        # Doubled, an average rank is a whole number.
+        self._doubled = np.rint(2 * _weighted_ranks(ones, _Groups(self._gold))[0]).astype(np.int64)
+        self._positions = 2 * np.arange(self.units, dtype=np.float64) + 1 - self.units
+        self._spread = float(((self._doubled - (self.units + 1.0)) ** 2).sum())
+
+    def take(self, pairs: NDArray[np.int64]) -> Correlation:
+        """The same objective over the pairs at these positions; raises what the class raises."""
+        return Correlation(self._gold[pairs], self._name)
+
+    def __call__(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Objective`."""
+        if self.name == "pearson":
+            return self._pearson(cosines)
+        return self._spearman(cosines)
+
+    def resampled(
+        self, cosines: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """See `Objective`."""
+        if self.name == "spearman":
+            gold = _weighted_ranks(weights, _Groups(self._gold))
+            rows = (_Groups(row) for row in np.round(cosines, COSINE_DECIMALS))
+            values = [
+                _weighted_pearson(weights, _weighted_ranks(weights, row), gold) for row in rows
+            ]
+        else:
+            values = [_weighted_pearson(weights, row, self._gold) for row in cosines]
+        return np.stack(values, axis=1)
+
+    def _pearson(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+        cosines -= cosines.mean(axis=1, keepdims=True)
+        spread = np.einsum("ij,ij->i", cosines, cosines)
+        return _ratio(cosines @ self._centred, spread, self._spread)
+
+    def _spearman(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+        bits = int(self._doubled.max()).bit_length()
+        low = (1 << bits) - 1
+        keys = _whole(cosines)
+        # Each key carries its pair's gold rank in its low bits: sorting the keys brings the gold
+        # ranks into the order of the cosines, without a gather. np.sort of int64 is vectorised.
+        keys <<= bits
+        keys |= self._doubled
+        keys.sort(axis=1)
+        gold = (keys & low).astype(np.float64)
+        products = gold @ self._positions
+        spread = np.full(len(keys), float(self._positions @ self._positions))
+        # Keys of one sign that agree above the low bits differ by no more than the low bits.
+        tied = (keys[:, 1:] ^ keys[:, :-1]).view(np.uint64) <= low
+        if tied.any():
+            _average_ties(tied, gold, self._positions, products, spread)
+        return _ratio(products, spread, self._spread)
+
+
+def _whole(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The cosines in units of 1e-10, in place."""
+    cosines *= 10.0**COSINE_DECIMALS
+    cosines += _TO_INTEGER
+    whole: NDArray[np.int64] = cosines.view(np.int64)
+    whole -= _TO_INTEGER_BITS
+    return whole
+
+
+def _average_ties(
+    tied: NDArray[np.bool_],
+    gold: NDArray[np.float64],
+    positions: NDArray[np.float64],
+    products: NDArray[np.float64],
+    spread: NDArray[np.float64],
+) -> None:
+    """Give the cosines of a tie the average of their ranks: correct `products` and `spread`.
+
+    Args:
+        tied: (subsets, pairs - 1), whether a sorted cosine equals the next.
+        gold: (subsets, pairs) doubled gold ranks in the order of the cosines.
+        positions: (pairs,) doubled centred ranks of cosines without ties.
+        products: (subsets,) sums of `positions` times `gold`.
+        spread: (subsets,) sums of squares of `positions`.
+    """
+    subsets, pairs = gold.shape
+    # False before and after each row, so that no run goes on into the next.
+    padded = np.zeros((subsets, pairs + 1), np.bool_)
+    padded[:, 1:-1] = tied
+    flat = padded.ravel()
+    edges = np.flatnonzero(flat[1:] != flat[:-1])
+    rows, first = np.divmod(edges[0::2], pairs + 1)
+    last = edges[1::2] % (pairs + 1)
+    length = last - first + 1
+    run = np.repeat(np.arange(len(length)), length)
+    place = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length) + first[run]
+    average = (positions[first] + positions[last]) / 2
+    moved = (average[run] - positions[place]) * gold[rows[run], place]
+    products += np.bincount(rows[run], moved, minlength=subsets)
+    lengths = length.astype(np.float64)
+    spread -= np.bincount(rows, (lengths**3 - lengths) / 3, minlength=subsets)
+
+
+def _ratio(
+    products: NDArray[np.float64], spread: NDArray[np.float64], gold_spread: float
+) -> NDArray[np.float64]:
+    constant = spread <= _CONSTANT * gold_spread
+    return np.where(
+        constant, 0.0, products / np.sqrt(np.where(constant, 1.0, spread) * gold_spread)
+    )
+
+
+class _Groups:
+    """Values by rank: their order, where each distinct one begins in it, and which each is."""
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self.order = np.argsort(values, kind="stable")
+        ascending = values[self.order]
+        new = np.concatenate([[True], ascending[1:] != ascending[:-1]])
+        self.starts = np.flatnonzero(new)
+        self.group = np.empty(len(values), np.int64)
+        self.group[self.order] = np.cumsum(new) - 1
+
+
+def _weighted_ranks(weights: NDArray[np.float64], values: _Groups) -> NDArray[np.float64]:
+    """(resamples, pairs): average ranks, from 1, where each pair occurs as often as it weighs."""
+    counts = np.add.reduceat(weights[:, values.order], values.starts, axis=1)
+    averages = np.cumsum(counts, axis=1) - (counts - 1) / 2
+    ranks: NDArray[np.float64] = averages[:, values.group]
+    return ranks
+
+
+def _weighted_pearson(
+    weights: NDArray[np.float64], one: NDArray[np.float64], other: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    total = weights.sum(axis=1, keepdims=True)
+
+    def centred(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        mean: NDArray[np.float64] = (weights * values).sum(axis=1, keepdims=True) / total
+        return values - mean
+
+    x, y = centred(one), centred(other)
+    product = (weights * x * y).sum(axis=1)
+    spread = (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1)
+    defined = spread > _CONSTANT
+    return np.where(defined, product / np.sqrt(np.where(defined, spread, 1.0)), 0.0)

@@ -1,0 +1,128 @@
+"""The exhaustive layer search of BERT-LC (Hosseini et al. 2023), exact and without its vectors.
+
+Every set of hidden states gets the value of an objective over pairs of texts: a correlation with
+gold scores (`eval.layers.correlation`) or a measure of ranked candidates (`eval.layers.ranking`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.layers.cosines import SubsetCosines
+from eval.layers.grams import PairGrams
+from eval.layers.subsets import LayerSubsets
+
+# Cosines are rounded before they are ranked: identical texts have cosine 1 only up to rounding.
+COSINE_DECIMALS = 10
+_OBJECTIVE_DECIMALS = 12
+_THREADS = min(os.cpu_count() or 1, 8)
+_TABLE_BYTES = 8 * 2**20
+# What fits the cache of a core, sorted keys and ranks included.
+_RANKED_AT_ONCE = 2**15
+
+
+class Objective(Protocol):
+    """A value for each set of layers, from its cosines.
+
+    Attributes:
+        name: as on the command line: spearman, pearson, map, mrr or ndcg@10.
+        unit: what is averaged over or correlated, in the plural: pairs or questions.
+        units: how many.
+    """
+
+    name: str
+    unit: str
+    units: int
+
+    def __call__(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(subsets, pairs) cosines to (subsets,) values, higher is better; may write over them."""
+        ...
+
+    def resampled(
+        self, cosines: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The values over resampled units.
+
+        Args:
+            cosines: (subsets, pairs).
+            weights: (resamples, units), how often each unit was drawn; `units` in all.
+
+        Returns:
+            (resamples, subsets) float64.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Pairs of texts and the objective over them."""
+
+    grams: PairGrams
+    objective: Objective
+
+    def values(self, masks: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(subsets,): the objective under each of a few sets of layers, given as bit masks."""
+        return self.objective(self.grams.cosines(masks))
+
+
+def search_layers(
+    task: Task,
+    subsets: LayerSubsets,
+    done: Callable[[int], None] = lambda subsets: None,
+    *,
+    table_bytes: int = _TABLE_BYTES,
+    threads: int = _THREADS,
+) -> NDArray[np.float64]:
+    """The objective of every set of layers.
+
+    Args:
+        task: what to compute, over which pairs.
+        subsets: which sets.
+        done: called with the number of sets after each block, in the caller's thread.
+        table_bytes: decides how many sets are computed at a time. The memory beside the task and
+            the values is about twice as much, and as much again for each thread.
+        threads: how many blocks are computed at a time.
+
+    Returns:
+        (subsets,) float64, in the order of `subsets`.
+    """
+    cosines = SubsetCosines(task.grams, subsets, table_bytes)
+    rows = max(1, _RANKED_AT_ONCE // task.grams.pairs)
+    values = np.empty(len(subsets))
+
+    def fill(number: int) -> int:
+        positions, block = cosines.block(number)
+        for start in range(0, len(block), rows):
+            part = slice(start, start + rows)
+            values[positions[part]] = task.objective(block[part])
+        return len(block)
+
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for finished in pool.map(fill, range(len(cosines))):
+            done(finished)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return values
+
+
+def best_first(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Positions of the `count` best sets: by value, then fewer layers, then the smaller bit mask.
+
+    Values are compared after rounding to 12 decimals, so that the order of a sum does not decide.
+    """
+    # The order of `LayerSubsets` is the order of ties, and the sort is stable.
+    order = np.argsort(-comparable(values), kind="stable")
+    return order[:count].astype(np.int64)
+
+
+def comparable(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values without what rounding in float64 leaves."""
+    return np.round(values, _OBJECTIVE_DECIMALS)

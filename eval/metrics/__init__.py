@@ -1,0 +1,1 @@
+"""Measures on runs, pools and pairs, and tests of their differences."""

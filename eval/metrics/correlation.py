@@ -1,0 +1,152 @@
+"""Correlation of cosines with gold scores: one test, its parts, and three ways to sum them up.
+
+The parts of a test are summed up as ``all`` (its pairs as one list; Gao et al. 2021, Hosseini et
+al. 2023), ``mean`` (of the correlations of the parts) and ``wmean`` (their mean weighted by the
+number of pairs), the two that SentEval prints. They differ by several points: name which.
+
+Cosines are taken in float64 and rounded to 1e-10 before they are correlated, so that pairs of
+identical texts are ties; the cosine with a zero vector is 0; a correlation with a constant is 0.
+sentence-transformers does not round, so that rounding errors order its ties: where several pairs
+are identical texts, its Spearman correlation may be another one (by 1e-4 for 2 such pairs of 200).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.layers.search import COSINE_DECIMALS
+from eval.sentences.extra import require_sentence_extra
+from eval.sentences.features import TextVectors
+from indexes.errors import BadInputError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Correlations:
+    """Pearson's and Spearman's correlation, each in [-1, 1]."""
+
+    pearson: float
+    spearman: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetScore:
+    """The correlations of one part of a test."""
+
+    name: str
+    pairs: int
+    score: Correlations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class STSScore:
+    """The correlations of a test.
+
+    Attributes:
+        task: its name.
+        subsets: of each part, in the order of the task.
+        all: of all pairs as one list.
+        mean: the mean over the parts.
+        wmean: the mean over the parts, weighted by their pairs.
+        cosines: (pairs,) float64, part after part; for paired tests.
+        gold: (pairs,) float64 beside them.
+    """
+
+    task: str
+    subsets: tuple[SubsetScore, ...]
+    all: Correlations
+    mean: Correlations
+    wmean: Correlations
+    cosines: Floats
+    gold: Floats
+
+
+def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
+    """Each different text of a test, and of its training and dev parts where it is supervised."""
+    parts = [subset.pairs for subset in task.subsets]
+    if supervised:
+        parts += [part for part in (task.train, task.dev) if part is not None]
+    return list(dict.fromkeys(text for part in parts for text in (*part.left, *part.right)))
+
+
+def score_sts(task: STSTask, vectors: TextVectors) -> STSScore:
+    """Correlate the cosines of a test's pairs with their gold scores.
+
+    Args:
+        task: the test.
+        vectors: of at least `sts_texts(task)`.
+
+    Raises:
+        BadInputError: a part has fewer than two pairs, or gold scores that are all equal.
+        MissingExtraError: scipy is not installed.
+    """
+    require_sentence_extra()
+    found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
+    scores = tuple(
+        SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, cosines))
+        for subset, cosines in zip(task.subsets, found, strict=True)
+    )
+    cosines = np.concatenate(found)
+    gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
+    table = np.array([[one.score.pearson, one.score.spearman] for one in scores])
+    counts = np.array([one.pairs for one in scores], np.float64)
+    return STSScore(
+        task=task.name,
+        subsets=scores,
+        all=correlations(cosines, gold),
+        mean=Correlations(*table.mean(axis=0).tolist()),
+        wmean=Correlations(*np.average(table, axis=0, weights=counts).tolist()),
+        cosines=cosines,
+        gold=gold,
+    )
+
+
+def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
+    """(pairs,) float64 cosines, rounded to 1e-10; 0 with a zero vector."""
+    left = vectors.of(pairs.left).astype(np.float64)
+    right = vectors.of(pairs.right).astype(np.float64)
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    products = np.einsum("ij,ij->i", left, right)
+    cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    rounded: Floats = np.round(cosines, COSINE_DECIMALS)
+    return rounded
+
+
+def correlations(scores: Floats, gold: Floats) -> Correlations:
+    """Pearson's and Spearman's correlation, tied values sharing their mean rank; 0 with a constant.
+
+    Args:
+        scores: (pairs,) at least two.
+        gold: (pairs,).
+    """
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        pearson = float(stats.pearsonr(scores, gold)[0])
+        spearman = float(stats.spearmanr(scores, gold)[0])
+    return Correlations(*(0.0 if np.isnan(value) else value for value in (pearson, spearman)))
+
+
+def _correlate(task: STSTask, subset: PairSubset, cosines: Floats) -> Correlations:
+    gold = subset.pairs.gold
+    if len(gold) < 2:
+        raise BadInputError(
+            f"{task.name}, part {subset.name}: expected at least 2 scored pairs, found "
+            f"{len(gold)}; add pairs or leave the part out"
+        )
+    if (gold == gold[0]).all():
+        raise BadInputError(
+            f"{task.name}, part {subset.name}: expected gold scores that differ, found "
+            f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant, so "
+            "check the scores or leave the part out"
+        )
+    return correlations(cosines, gold)

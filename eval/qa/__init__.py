@@ -1,0 +1,1 @@
+"""Systems that rank the candidates of questions."""

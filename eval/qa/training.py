@@ -1,0 +1,158 @@
+"""From question sets to what rerankers are trained with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.qa.question_set import QuestionSet
+from eval.metrics.pools import PoolMeasures
+from eval.qa.lexical import PoolBM25
+from indexes.errors import BadInputError, ConfigError
+from retriever.rerankers.training.sampling import JudgedPools, NegativeSource
+
+DEV_MEASURE = "AP"
+# Hard negatives are drawn from so many passages of each question.
+HARD = 50
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingSet:
+    """Questions and passages as rows, and which of them belong together.
+
+    Attributes:
+        questions: texts; row i is question i of `pools`.
+        passages: texts; the rows that `pools` names.
+        pools: positives and negatives.
+    """
+
+    questions: list[str]
+    passages: list[str]
+    pools: JudgedPools
+
+    def digest(self) -> str:
+        """SHA-256 over texts and pools, in hexadecimal."""
+        digest = hashlib.sha256(json.dumps([self.questions, self.passages]).encode())
+        for part in ("positive_starts", "positives", "negative_starts", "negatives"):
+            digest.update(getattr(self.pools, part).tobytes())
+        return digest.hexdigest()
+
+
+def training_set(
+    questions: QuestionSet, negatives: NegativeSource, bm25: Callable[[], PoolBM25]
+) -> TrainingSet:
+    """What to train with.
+
+    Args:
+        questions: with pools; those that nothing answers give no triple.
+        negatives: where they come from. With ``pool`` and ``hard`` only the passages that these
+            name are rows, with ``random`` all passages of the set.
+        bm25: the set's passages, asked for with ``hard`` only.
+
+    Raises:
+        BadInputError: no question has an answer.
+    """
+    answered = questions.answered().questions
+    if not answered:
+        raise BadInputError(
+            f"{questions.name} {questions.split}: expected a question with an answer to train on, "
+            "found none; name another split with --train-split"
+        )
+    positives = [
+        [one for one in question.grades if question.grades[one] >= 1 and one in questions.passages]
+        for question in answered
+    ]
+    others: list[list[str]] = []
+    for question, right in zip(answered, positives, strict=True):
+        if negatives == "pool":
+            others.append([one for one in question.candidates if question.grades.get(one, 0) < 1])
+        elif negatives == "hard":
+            others.append(bm25().hardest(question.text, HARD, set(right)))
+        else:
+            others.append([])
+    used = (one for lists in (positives, others) for ids in lists for one in ids)
+    ids = list(questions.passages if negatives == "random" else dict.fromkeys(used))
+    row = {id_: number for number, id_ in enumerate(ids)}
+    pools = JudgedPools.of(
+        [[row[one] for one in ids] for ids in positives],
+        [[row[one] for one in ids] for ids in others],
+        len(ids),
+    )
+    return TrainingSet(
+        [question.text for question in answered], [questions.passages[one] for one in ids], pools
+    )
+
+
+def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
+    """Divide a split that has to serve for training and for dev, always the same way.
+
+    Args:
+        questions: of both.
+        share: of the questions with an answer that dev gets, in (0, 1).
+
+    Returns:
+        What is left to train on, and dev.
+
+    Raises:
+        ConfigError: the share is out of range, or leaves nothing on one side.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"dev-share: expected more than 0 and less than 1, found {share:g}")
+    answered = questions.answered().questions
+    chosen = np.random.default_rng(0).permutation(len(answered))[: round(share * len(answered))]
+    if not 0 < len(chosen) < len(answered):
+        raise ConfigError(
+            f"dev-share: {share:g} of {len(answered)} questions leaves none on one side; "
+            "choose another"
+        )
+    dev = {answered[place].id for place in chosen}
+    return (
+        replace(questions, questions=tuple(one for one in answered if one.id not in dev)),
+        replace(
+            questions,
+            split=f"{questions.split}, {len(dev)} questions held out",
+            questions=tuple(one for one in answered if one.id in dev),
+        ),
+    )
+
+
+class DevScore:
+    """Mean average precision of scores on the answered questions of a split.
+
+    Args:
+        questions: with pools.
+
+    Attributes:
+        questions: those that have an answer.
+        left, right: texts of the pairs to score, in order.
+
+    Raises:
+        BadInputError: no question has an answer.
+    """
+
+    def __init__(self, questions: QuestionSet) -> None:
+        self.questions = questions.answered()
+        if not self.questions.questions:
+            raise BadInputError(
+                f"{questions.name} {questions.split}: expected a question with an answer to choose "
+                "on, found none; name another split with --dev-split"
+            )
+        self._measures = PoolMeasures(self.questions.questions, [DEV_MEASURE])
+        self.left, self.right = self.questions.pairs()
+
+    def digest(self) -> str:
+        """SHA-256 over questions, pools and grades, in hexadecimal."""
+        content = [
+            [one.text, one.candidates, sorted(one.grades.items())]
+            for one in self.questions.questions
+        ]
+        return hashlib.sha256(json.dumps([content, self.right]).encode()).hexdigest()
+
+    def __call__(self, scores: NDArray[np.floating]) -> float:
+        """MAP of (pairs,) scores, in [0, 1]."""
+        return float(self._measures(scores)[DEV_MEASURE].mean())

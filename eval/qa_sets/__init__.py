@@ -1,1 +1,0 @@
-"""Questions with passages to rank: one model of them, and readers of the forms they come in."""

@@ -1,0 +1,1 @@
+"""Reports as Markdown, LaTeX, JSON, CSV and figures."""

@@ -1,1 +1,0 @@
-"""Data sets of sentences: similarity, transfer and probing, their forms and their makers."""

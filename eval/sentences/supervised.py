@@ -1,0 +1,241 @@
+"""The supervised protocol of STS-B and SICK-R: a softmax layer over whole scores (SentEval).
+
+Features of a pair are |u - v| and u * v. The target of a score y is shared by its two neighbouring
+whole numbers, floor(y) + 1 - y to the lower one (Tai et al. 2015, Eq. 15); the prediction is the
+mean of the whole numbers under the softmax. Adam trains in batches of 64, dev is looked at every 50
+epochs, and after the fourth look without a higher Pearson correlation, or 1000 epochs, training
+ends; the weights of the best look are kept.
+
+Two things are not as in SentEval's code. It numbers the scores from 1 for STS-B too, whose scores
+begin at 0, so that a pair of score 0 has no target at all: here the whole numbers are those between
+the training scores, 0 to 5 for STS-B and 1 to 5 for SICK-R. And it gives the features as they are:
+those of unit vectors are so small that training does not get anywhere, so here each is scaled to
+deviation 1 on the training pairs. Its loss, the squared error of the softmax, is `mse`; the
+default is the Kullback-Leibler divergence of Tai et al.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.sentences.tasks import STSTask
+from eval.metrics.correlation import Correlations, correlations
+from eval.sentences.extra import require_sentence_extra
+from eval.sentences.features import TextVectors
+from eval.transfer.batched_training import epoch_batches, first_weights, scaling_of
+from indexes.errors import BadInputError, ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+Loss = Literal["kl", "mse"]
+
+
+@dataclass(frozen=True, slots=True)
+class RelatednessSettings:
+    """How the softmax layer is trained.
+
+    Attributes:
+        seeds: how many layers are trained, each from other weights and in another order.
+        loss: ``kl`` or ``mse``.
+        batch: pairs in a step.
+        look: epochs between two looks at dev.
+        patience: looks without a gain that training goes on after; the next one ends it.
+        epochs: after which training ends at the latest.
+        rate: of Adam.
+    """
+
+    seeds: int = 5
+    loss: Loss = "kl"
+    batch: int = 64
+    look: int = 50
+    patience: int = 3
+    epochs: int = 1000
+    rate: float = 0.001
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "batch", "look", "epochs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        if self.loss not in ("kl", "mse"):
+            raise ConfigError(f"loss: expected kl or mse, found {self.loss!r}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelatednessScore:
+    """The correlations of predicted scores with gold scores.
+
+    Attributes:
+        task: its name.
+        seeds: of each seed, on the test.
+        dev: the highest Pearson correlation of each seed on dev.
+        mean: over the seeds.
+        spread: standard deviation over the seeds (n - 1), None for a single one.
+        predictions: (seeds, pairs) float64.
+        gold: (pairs,) float64.
+    """
+
+    task: str
+    seeds: tuple[Correlations, ...]
+    dev: tuple[float, ...]
+    mean: Correlations
+    spread: Correlations | None
+    predictions: NDArray[np.float64]
+    gold: NDArray[np.float64]
+
+
+def score_relatedness(
+    task: STSTask, vectors: TextVectors, settings: RelatednessSettings | None = None
+) -> RelatednessScore:
+    """Train on a test's training pairs, stop on dev, predict its pairs.
+
+    Args:
+        task: with `train` and `dev`.
+        vectors: of at least `sts_texts(task, supervised=True)`.
+        settings: how to train.
+
+    Raises:
+        BadInputError: the task has no training or dev part, or a part whose gold scores are all
+            equal.
+        MissingExtraError: scipy is not installed.
+    """
+    require_sentence_extra()
+    settings = settings or RelatednessSettings()
+    if task.train is None or task.dev is None:
+        raise BadInputError(
+            f"{task.name}: the supervised protocol needs training, dev and test pairs; found no "
+            f"{'training' if task.train is None else 'dev'} pairs"
+        )
+    tested = _joined(task)
+    for name, part in (("training", task.train), ("dev", task.dev), ("test", tested)):
+        if len(part) < 2 or (part.gold == part.gold[0]).all():
+            raise BadInputError(
+                f"{task.name}: expected {name} pairs with gold scores that differ; nothing can be "
+                "learned from, or correlated with, a constant"
+            )
+    train, dev, test = (_features(part, vectors) for part in (task.train, task.dev, tested))
+    scaling = scaling_of(train)
+    predictions, best = _train(
+        scaling(train), scaling(dev), scaling(test), task.train.gold, task.dev.gold, settings
+    )
+    found = tuple(correlations(row, tested.gold) for row in predictions)
+    table = np.array([[one.pearson, one.spearman] for one in found])
+    spread = Correlations(*table.std(axis=0, ddof=1).tolist()) if len(found) > 1 else None
+    return RelatednessScore(
+        task.name,
+        found,
+        tuple(best.tolist()),
+        Correlations(*table.mean(axis=0).tolist()),
+        spread,
+        predictions,
+        tested.gold,
+    )
+
+
+def pair_features(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+    """|u - v| and u * v beside each other: (pairs, 2 d) float32."""
+    return np.concatenate([np.abs(left - right), left * right], axis=-1)
+
+
+def soft_targets(gold: NDArray[np.float64]) -> tuple[int, NDArray[np.float32]]:
+    """The lowest whole number at or below the scores, and each score's shares of those above it.
+
+    Returns:
+        The number, and (pairs, numbers) float32; rows sum to 1 and have the score as their mean.
+    """
+    low = int(np.floor(gold.min()))
+    count = max(int(np.ceil(gold.max())) - low + 1, 2)
+    below = np.minimum(np.floor(gold).astype(np.int64) - low, count - 2)
+    rows = np.arange(len(gold))
+    targets = np.zeros((len(gold), count), np.float32)
+    upper = gold - low - below
+    targets[rows, below] = 1 - upper
+    targets[rows, below + 1] = upper
+    return low, targets
+
+
+def _joined(task: STSTask) -> ScoredPairs:
+    parts = [subset.pairs for subset in task.subsets]
+    return ScoredPairs(
+        np.concatenate([part.gold for part in parts]),
+        [text for part in parts for text in part.left],
+        [text for part in parts for text in part.right],
+    )
+
+
+def _features(pairs: ScoredPairs, vectors: TextVectors) -> NDArray[np.float32]:
+    return pair_features(vectors.of(pairs.left), vectors.of(pairs.right))
+
+
+def _train(
+    train: NDArray[np.float32],
+    dev: NDArray[np.float32],
+    test: NDArray[np.float32],
+    gold: NDArray[np.float64],
+    dev_gold: NDArray[np.float64],
+    settings: RelatednessSettings,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(seeds, test pairs) predictions, and (seeds,) the best Pearson correlation on dev."""
+    import torch
+
+    low, targets = soft_targets(gold)
+    inputs, count = train.shape[1], targets.shape[1]
+    x, y = torch.from_numpy(train), torch.from_numpy(targets)
+    randoms = [np.random.default_rng([seed, 0]) for seed in range(settings.seeds)]
+    weight = _stacked([first_weights(inputs, (inputs, count), one) for one in randoms])
+    bias = _stacked([first_weights(inputs, (1, count), one) for one in randoms])
+    optimizer = torch.optim.Adam([weight, bias], lr=settings.rate)
+    rows = [np.arange(len(train))] * settings.seeds
+    numbers = np.arange(low, low + count, dtype=np.float64)
+
+    def predict(features: NDArray[np.float32]) -> NDArray[np.float64]:
+        with torch.inference_mode():
+            shares = torch.softmax(torch.from_numpy(features) @ weight + bias, dim=-1)
+        means: NDArray[np.float64] = shares.double().numpy() @ numbers
+        return means
+
+    best = np.full(settings.seeds, -np.inf)
+    predictions = np.zeros((settings.seeds, len(test)))
+    fruitless = np.zeros(settings.seeds, np.int64)
+    for _ in range(0, settings.epochs, settings.look):
+        for _ in range(settings.look):
+            for places, real in epoch_batches(rows, settings.batch, randoms):
+                logits = torch.baddbmm(bias, x[places], weight)
+                losses = _loss(logits, y[places], settings.loss)
+                optimizer.zero_grad()
+                torch.autograd.backward(((losses * real).sum(dim=1) / real.sum(dim=1)).sum())
+                optimizer.step()
+        on_test = predict(test)
+        for seed, row in enumerate(predict(dev)):
+            if fruitless[seed] > settings.patience:
+                continue
+            found = correlations(row, dev_gold).pearson
+            if found > best[seed]:
+                best[seed], predictions[seed] = found, on_test[seed]
+            else:
+                fruitless[seed] += 1
+        if (fruitless > settings.patience).all():
+            break
+    return predictions, best
+
+
+def _stacked(parts: list[NDArray[np.float32]]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.stack(parts)).requires_grad_()
+
+
+def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tensor:
+    """(models, pairs): the divergence or the squared error of each pair's shares."""
+    import torch
+
+    if loss == "mse":
+        squares: torch.Tensor = ((torch.softmax(logits, dim=-1) - targets) ** 2).mean(dim=-1)
+        return squares
+    # The entropy of the target, which no weight changes, is left out.
+    return -(targets * torch.log_softmax(logits, dim=-1)).sum(dim=-1)

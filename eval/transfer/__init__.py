@@ -1,0 +1,1 @@
+"""Classifiers on sentence vectors: transfer and probing tasks."""

@@ -1,0 +1,164 @@
+"""Tasks of classification as features and whole numbers, ready for a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from eval.sentences.features import TextVectors
+from eval.sentences.supervised import pair_features
+from indexes.errors import BadInputError
+
+Rows = NDArray[np.int64]
+
+_LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassificationData:
+    """A task of classification under one encoder.
+
+    Attributes:
+        name: of the task.
+        classes: the labels of the split to learn from, in order, then those that it lacks, in
+            order; the place of one is its number.
+        features: (examples, features) float32, the splits one after the other: the vector of a
+            text; of a pair |u - v| and u * v.
+        labels: (examples,) int64, the number of each example's class.
+        splits: split to its rows, {"all"}, {"train", "test"} or {"train", "dev", "test"}.
+        pairs: whether the examples are pairs of texts.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    features: NDArray[np.float32]
+    labels: Rows
+    splits: Mapping[str, Rows]
+    pairs: bool
+
+    def with_features(self, features: NDArray[np.float32]) -> ClassificationData:
+        """The same examples with other features."""
+        return ClassificationData(
+            self.name, self.classes, features, self.labels, self.splits, self.pairs
+        )
+
+
+def task_texts(task: ClassificationTask) -> list[str]:
+    """Each different text of a task."""
+    parts = task.splits.values()
+    return list(dict.fromkeys(text for part in parts for text in (*part.left, *(part.right or ()))))
+
+
+def classification_data(task: ClassificationTask, vectors: TextVectors) -> ClassificationData:
+    """The features and classes of a task.
+
+    Args:
+        task: what its files hold.
+        vectors: of at least `task_texts(task)`.
+
+    Raises:
+        BadInputError: a split is missing or empty, or the training texts have one class only.
+    """
+    labels, splits, classes = _labels(task)
+    features = [_features(part, vectors) for part in _parts(task)]
+    return ClassificationData(
+        task.name, classes, np.concatenate(features), labels, splits, _is_pairs(task)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerData:
+    """A task of classification, with the vectors of every layer instead of features.
+
+    Attributes:
+        data: the task, without features.
+        left: (examples, hidden states, width) float32, of each text or of a pair's first.
+        right: as `left`, of a pair's second; None where examples are single texts.
+    """
+
+    data: ClassificationData
+    left: NDArray[np.float32]
+    right: NDArray[np.float32] | None
+
+    @property
+    def hidden_states(self) -> int:
+        """How many layers there are, embeddings included."""
+        return int(self.left.shape[1])
+
+    def features(self, layers: Sequence[int]) -> NDArray[np.float32]:
+        """Those of the mean over some layers (Hosseini et al. 2023), of no set length."""
+        chosen = list(layers)
+        left: NDArray[np.float32] = self.left[:, chosen].mean(axis=1)
+        if self.right is None:
+            return left
+        return pair_features(left, self.right[:, chosen].mean(axis=1))
+
+    def of(self, layers: Sequence[int]) -> ClassificationData:
+        """The task with the features of these layers."""
+        return self.data.with_features(self.features(layers))
+
+
+def layer_data(task: ClassificationTask, vectors: TextVectors) -> LayerData:
+    """The vectors of every layer of a task.
+
+    Args:
+        task: what its files hold.
+        vectors: (hidden states, width) for each of at least `task_texts(task)`.
+
+    Raises:
+        BadInputError: as `classification_data`.
+    """
+    labels, splits, classes = _labels(task)
+    none = np.zeros((len(labels), 0), np.float32)
+    data = ClassificationData(task.name, classes, none, labels, splits, _is_pairs(task))
+    left = vectors.of([text for part in _parts(task) for text in part.left])
+    if not data.pairs:
+        return LayerData(data, left, None)
+    second = [text for part in _parts(task) for text in part.right or ()]
+    return LayerData(data, left, vectors.of(second))
+
+
+def _parts(task: ClassificationTask) -> list[LabelledTexts]:
+    return list(task.splits.values())
+
+
+def _is_pairs(task: ClassificationTask) -> bool:
+    return any(part.right is not None for part in _parts(task))
+
+
+def _features(part: LabelledTexts, vectors: TextVectors) -> NDArray[np.float32]:
+    left = vectors.of(part.left)
+    return left if part.right is None else pair_features(left, vectors.of(part.right))
+
+
+def _labels(task: ClassificationTask) -> tuple[Rows, dict[str, Rows], tuple[str, ...]]:
+    """The class of each example, the rows of each split, and the classes."""
+    if not any(set(task.splits) == set(layout) for layout in _LAYOUTS):
+        wanted = "; or ".join(", ".join(layout) for layout in _LAYOUTS)
+        raise BadInputError(
+            f"{task.name}: expected the splits {wanted}; found {', '.join(task.splits) or 'none'}; "
+            "add the missing split"
+        )
+    for name, part in task.splits.items():
+        if not len(part):
+            raise BadInputError(f"{task.name}: the split {name} is empty; add texts to it")
+    learned = task.splits["all"] if "all" in task.splits else task.splits["train"]
+    classes = tuple(sorted(set(learned.labels)))
+    if len(classes) < 2:
+        raise BadInputError(
+            f"{task.name}: expected at least 2 classes to tell apart, found {classes[0]!r} alone "
+            f"in all {len(learned)} texts; check the labels"
+        )
+    everywhere = {label for part in task.splits.values() for label in part.labels}
+    classes += tuple(sorted(everywhere - set(classes)))
+    number = {label: place for place, label in enumerate(classes)}
+    splits: dict[str, Rows] = {}
+    labels: list[int] = []
+    for name, part in task.splits.items():
+        splits[name] = np.arange(len(labels), len(labels) + len(part))
+        labels += [number[label] for label in part.labels]
+    return np.array(labels, np.int64), splits, classes

@@ -1,0 +1,1 @@
+"""BM25: formulas, postings, scoring and the k best passages."""

@@ -1,0 +1,54 @@
+"""What the terms of a query add to the scores of the passages of a segment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.filters.allowed import Allowed
+
+
+class Addends(NamedTuple):
+    """What is added to the scores of live passages.
+
+    Attributes:
+        positions: (p,) uint32, one term's after the other's in the order of the query, ascending
+            within a term.
+        values: (p,) float64, what is added.
+        counts: (terms,) int64, how many of them belong to each term.
+    """
+
+    positions: NDArray[np.uint32]
+    values: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def permitted(addends: Addends, allowed: Allowed | None) -> Addends:
+    """Those of the passages that are allowed; None for all."""
+    if allowed is None:
+        return addends
+    chosen = allowed.at(addends.positions)
+    counts = counts_of(chosen, addends.counts)
+    return Addends(addends.positions[chosen], addends.values[chosen], counts)
+
+
+def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many are chosen of each of the runs of `counts` items; (runs,) int64."""
+    before = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(chosen, out=before[1:])
+    return np.diff(before[np.cumsum(counts)], prepend=0)
+
+
+def accumulate(addends: Addends, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(n,) float64 the scores, added in the order of the terms, and (n,) bool which match."""
+    matches = np.zeros(n, np.bool_)
+    matches[addends.positions] = True
+    return sums(addends.positions.astype(np.intp), addends.values, n), matches
+
+
+def sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """What is added to each of `n` places, or of as many as occur, in the order given."""
+    # Of no values bincount makes integers.
+    return np.bincount(places, values, n).astype(np.float64, copy=False)

@@ -1,0 +1,176 @@
+"""The BM25 variants: their settings and formulas.
+
+With f the frequency of a term in a passage, df the number of live passages that hold it, N the
+number of live passages, L = 1 - b + b * length / mean length, a passage scores the sum over the
+query's terms that it holds, each as often as the query repeats it, of idf * weight:
+
+=========  ============================  =========================================================
+variant    idf                           weight
+=========  ============================  =========================================================
+lucene     ln(1 + (N-df+0.5)/(df+0.5))   f / (f + k1*L)
+robertson  ln((N-df+0.5)/(df+0.5)), >=0  f / (f + k1*L)
+atire      ln(N/df)                      (k1+1)*f / (f + k1*L)
+bm25+      ln((N+1)/df)                  (k1+1)*f / (f + k1*L) + delta
+bm25l      ln((N+1)/(df+0.5))            (k1+1)*(f/L + delta) / (k1 + f/L + delta)
+okapi      ln((N-df+0.5)/(df+0.5))       (k1+1)*f / (f + k1*L)
+=========  ============================  =========================================================
+
+The first five are those of Kamphuis, de Vries, Boytsov and Lin, "Which BM25 Do You Mean? A
+Large-Scale Reproducibility Study of Scoring Variants" (ECIR 2020), with robertson's idf floored
+at zero as in bm25s. bm25+ is from Lv and Zhai, "Lower-Bounding Term Frequency Normalization"
+(CIKM 2011), bm25l from their "When Documents Are Very Long, BM25 Fails!" (SIGIR 2011); as there,
+terms that a passage does not hold add nothing (bm25s and rank-bm25 add the weight at f = 0, which
+makes bm25+ rank as if delta were zero). okapi is rank-bm25's BM25Okapi: an idf below zero is
+replaced by epsilon times the mean idf of the whole vocabulary, which can itself be negative.
+
+What each posting of a query adds to the score of its passage.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25.compiled import compiled
+from indexes.bm25.postings import Postings, Read
+from indexes.errors import ConfigError
+
+Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+_DELTA = {"bm25+": 1.0, "bm25l": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class BM25Settings:
+    """How BM25 scores; chosen for each query, not stored in the postings.
+
+    Attributes:
+        variant: a row of the table in this module's docstring.
+        k1: how slowly repetitions saturate, >= 0 (rank-bm25's own default is 1.5).
+        b: how much long passages are held back, 0 to 1.
+        delta: >= 0, for bm25+ (None: 1.0) and bm25l (None: 0.5); unused otherwise.
+        epsilon: >= 0, for okapi; unused otherwise.
+
+    Raises:
+        ConfigError: a value is not among those.
+    """
+
+    variant: Variant = "lucene"
+    k1: float = 1.2
+    b: float = 0.75
+    delta: float | None = None
+    epsilon: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.variant not in get_args(Variant):
+            known = ", ".join(get_args(Variant))
+            raise ConfigError(f"unknown BM25 variant {self.variant!r}; known: {known}")
+        _check_range("k1", self.k1, math.inf)
+        _check_range("b", self.b, 1.0)
+        _check_range("epsilon", self.epsilon, math.inf)
+        if self.delta is not None:
+            _check_range("delta", self.delta, math.inf)
+
+
+def _check_range(name: str, value: float, largest: float) -> None:
+    if not isinstance(value, int | float) or not math.isfinite(value) or not 0 <= value <= largest:
+        upper = f" to {largest:g}" if math.isfinite(largest) else " or more"
+        raise ConfigError(f"BM25 setting {name}: expected a number 0{upper}, found {value!r}")
+
+
+def idf(variant: Variant, df: int, passages: int) -> float:
+    """The variant's idf of a term in `df` of `passages` passages, 1 <= df <= passages.
+
+    Only okapi's can be negative: the caller replaces it, which needs the whole vocabulary.
+    """
+    odds = (passages - df + 0.5) / (df + 0.5)
+    match variant:
+        case "lucene":
+            return math.log(1 + odds)
+        case "robertson":
+            return max(math.log(odds), 0.0)
+        case "atire":
+            return math.log(passages / df)
+        case "bm25+":
+            return math.log((passages + 1) / df)
+        case "bm25l":
+            return math.log((passages + 1) / (df + 0.5))
+        case "okapi":
+            return math.log(odds)
+
+
+def weights(
+    settings: BM25Settings,
+    frequencies: NDArray[np.unsignedinteger],
+    lengths: NDArray[np.uint32],
+    mean_length: float,
+) -> NDArray[np.float64]:
+    """The variant's weight of a term in each of m passages that hold it.
+
+    Args:
+        settings: the variant and its parameters.
+        frequencies: (m,) how often each passage holds the term, 1 or more.
+        lengths: (m,) terms of each passage.
+        mean_length: of the passages of the corpus, above 0.
+
+    Returns:
+        (m,) float64.
+    """
+    variant, k1, b = settings.variant, settings.k1, settings.b
+    delta = _DELTA.get(variant, 0.0) if settings.delta is None else settings.delta
+    norm = lengths * (b / mean_length)
+    norm += 1 - b
+    if variant == "bm25l":
+        lifted = frequencies / norm + delta
+        return np.asarray((k1 + 1) * lifted / (k1 + lifted))
+    norm *= k1
+    norm += frequencies
+    saturated: NDArray[np.float64] = np.divide(frequencies, norm, out=norm)
+    if variant not in ("lucene", "robertson"):
+        saturated *= k1 + 1
+    if variant == "bm25+":
+        saturated += delta
+    return saturated
+
+
+# Variants whose weight is f / (f + k1 * norm) and nothing else.
+_PLAIN = ("lucene", "robertson")
+
+
+def posting_values(
+    settings: BM25Settings,
+    postings: Postings,
+    read: Read,
+    factors: NDArray[np.float64],
+    mean_length: float,
+) -> NDArray[np.float64]:
+    """(p,) float64: the factor of the term times its weight in the passage.
+
+    Args:
+        settings: the variant and its parameters.
+        postings: of the segment.
+        read: p of its postings.
+        factors: (terms,) float64, the idf of each term times its repetitions in the query.
+        mean_length: of the passages of the corpus.
+
+    Raises:
+        DamagedIndexError: the postings or the lengths are impossible.
+    """
+    values = np.empty(len(read.positions))
+    if not len(values):
+        return values
+    if compiled is not None and settings.variant in _PLAIN:
+        postings.check_lengths(read.positions)
+        slope, constant = settings.b / mean_length, 1 - settings.b
+        lengths = postings.lengths
+        if compiled.weigh(*read, factors, lengths, slope, constant, settings.k1, values):
+            return values
+        # What is impossible is named below.
+    postings.check(read)
+    lengths = postings.lengths_of(read.positions, read.frequencies)
+    values = np.repeat(factors, read.counts)
+    values *= weights(settings, read.frequencies, lengths, mean_length)
+    return values

@@ -1,0 +1,358 @@
+"""The postings of one segment: for each term, the passages that hold it and how often.
+
+Files, written once and then memory-mapped:
+
+========================  =================  ========  =============================================
+file                      type               shape     content
+========================  =================  ========  =============================================
+postings.counts.npy       int64              (4,)      passages n, terms t, postings p, total length
+postings.terms.utf8       bytes                        the terms, sorted as UTF-8 bytes, joined
+postings.offsets.npy      int64              (t+1, 2)  where each term's bytes and postings begin
+postings.positions.npy    uint32             (p,)      passages, ascending within a term
+postings.frequencies.npy  uint8, 16 or 32    (p,)      occurrences of the term there, at least 1
+postings.lengths.npy      uint32             (n,)      terms of each passage, repetitions counted
+========================  =================  ========  =============================================
+
+A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
+Opening reads headers and four numbers, whatever the size; a lookup reads what it returns. What it
+reads is compared with the sums of the segment before, see `indexes.files.segment_sums`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25.vocabulary import OFFSETS, TERMS, Vocabulary
+from indexes.errors import DamagedIndexError
+from indexes.files.arrays import damaged, map_array, map_bytes
+from indexes.files.atomic import save_array
+from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
+
+COUNTS = "postings.counts.npy"
+POSITIONS = "postings.positions.npy"
+FREQUENCIES = "postings.frequencies.npy"
+LENGTHS = "postings.lengths.npy"
+
+
+class Read(NamedTuple):
+    """The postings of some terms, one term's after the other's.
+
+    Attributes:
+        positions: (p,) uint32, ascending within a term.
+        frequencies: (p,) how often each holds the term, 1 or more.
+        counts: (terms,) int64, how many postings each term has; 0 where it is unknown.
+    """
+
+    positions: NDArray[np.uint32]
+    frequencies: NDArray[np.unsignedinteger]
+    counts: NDArray[np.int64]
+
+
+class PostingsBuilder:
+    """Collects the passages of one segment, about four bytes a token, and sorts them once."""
+
+    def __init__(self) -> None:
+        self._term_ids: defaultdict[str, int] = defaultdict(count().__next__)
+        self._tokens = array("I")
+        self._lengths = array("I")
+
+    def add(self, tokens: Sequence[str]) -> int:
+        """Append one passage, with or without tokens; returns its position."""
+        self._tokens.extend(map(self._term_ids.__getitem__, tokens))
+        self._lengths.append(len(tokens))
+        return len(self._lengths) - 1
+
+    def finish(self) -> Postings:
+        """The postings of all passages added, in memory."""
+        # Any str can be a term, so lone surrogates must have bytes too.
+        spellings = [term.encode("utf-8", "surrogatepass") for term in self._term_ids]
+        by_bytes = sorted(range(len(spellings)), key=spellings.__getitem__)
+        rank = np.empty(len(spellings), np.int64)
+        rank[by_bytes] = np.arange(len(spellings))
+        lengths = np.array(self._lengths, "<u4")
+        n = len(lengths)
+        keys = rank[np.array(self._tokens, np.int64)] * n
+        keys += np.repeat(np.arange(n), lengths)
+        keys, frequencies = np.unique(keys, return_counts=True)
+        offsets = np.zeros((len(spellings) + 1, 2), "<i8")
+        spellings.sort()
+        offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
+        offsets[:, 1] = np.searchsorted(keys, np.arange(len(spellings) + 1) * n)
+        return Postings(
+            terms=b"".join(spellings),
+            offsets=offsets,
+            positions=(keys % max(n, 1)).astype("<u4"),
+            frequencies=frequencies.astype(narrowest(int(frequencies.max(initial=1)))),
+            lengths=lengths,
+            total_length=int(lengths.sum(dtype=np.int64)),
+        )
+
+
+class Postings:
+    """Immutable postings of one segment, in memory or memory-mapped.
+
+    Attributes:
+        lengths: (n,) uint32, the number of tokens of each passage; for `check_lengths` to check
+            before they are read.
+        total_length: the sum of `lengths`, stored when the segment was built.
+    """
+
+    def __init__(
+        self,
+        *,
+        terms: bytes | mmap.mmap,
+        offsets: NDArray[np.int64],
+        positions: NDArray[np.uint32],
+        frequencies: NDArray[np.unsignedinteger],
+        lengths: NDArray[np.uint32],
+        total_length: int,
+        folder: Path | None = None,
+        guards: Mapping[str, BlockGuard] | None = None,
+    ) -> None:
+        guards = guards or {}
+        self._vocabulary = Vocabulary(
+            terms, offsets, folder, guards.get(TERMS, UNGUARDED), guards.get(OFFSETS, UNGUARDED)
+        )
+        self._offsets_guard = guards.get(OFFSETS, UNGUARDED)
+        self._positions_guard = guards.get(POSITIONS, UNGUARDED)
+        self._frequencies_guard = guards.get(FREQUENCIES, UNGUARDED)
+        self._lengths_guard = guards.get(LENGTHS, UNGUARDED)
+        self.lengths = lengths
+        self.total_length = total_length
+        self._terms = terms
+        self._offsets = offsets
+        self._positions = positions
+        self._frequencies = frequencies
+        self._folder = folder
+
+    @classmethod
+    def build(cls, token_lists: Iterable[Sequence[str]]) -> Postings:
+        """Postings of passages given as lists of terms, in their order."""
+        builder = PostingsBuilder()
+        for tokens in token_lists:
+            builder.add(tokens)
+        return builder.finish()
+
+    @classmethod
+    def open(
+        cls, folder: Path, guard: Callable[[str, NDArray[Any]], BlockGuard] = unguarded
+    ) -> Postings:
+        """Map the postings that `write` left in `folder`; the time does not depend on their size.
+
+        Args:
+            folder: holds the files.
+            guard: see `indexes.files.segment_sums.SegmentSums.guard`.
+
+        Raises:
+            DamagedIndexError: a file is missing, not of the kind expected, or of a size that
+                disagrees with the others.
+        """
+        counts = map_array(folder / COUNTS, ("<i8",), (4,))
+        n, terms, postings, total_length = (int(value) for value in counts)
+        if min(n, terms) < 0 or not terms <= postings <= total_length:
+            raise damaged(folder / COUNTS, f"impossible counts {counts.tolist()}")
+        offsets = map_array(folder / OFFSETS, ("<i8",), (terms + 1, 2))
+        text = map_bytes(folder / TERMS)
+        if offsets[0].tolist() != [0, 0] or offsets[-1].tolist() != [len(text), postings]:
+            raise damaged(folder / OFFSETS, "first or last offset disagrees with the other files")
+        positions = map_array(folder / POSITIONS, ("<u4",), (postings,))
+        frequencies = map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,))
+        lengths = map_array(folder / LENGTHS, ("<u4",), (n,))
+        arrays = {
+            TERMS: np.frombuffer(text, np.uint8),
+            OFFSETS: offsets,
+            POSITIONS: positions,
+            FREQUENCIES: frequencies,
+            LENGTHS: lengths,
+        }
+        return cls(
+            terms=text,
+            offsets=offsets,
+            positions=positions,
+            frequencies=frequencies,
+            lengths=lengths,
+            total_length=total_length,
+            folder=folder,
+            guards={name: guard(name, values) for name, values in arrays.items()},
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the files into an existing folder; no fsync is done."""
+        counts = [len(self), self.vocabulary_size, len(self._positions), self.total_length]
+        arrays = {
+            COUNTS: np.array(counts, "<i8"),
+            OFFSETS: self._offsets,
+            POSITIONS: self._positions,
+            FREQUENCIES: self._frequencies,
+            LENGTHS: self.lengths,
+        }
+        for name, values in arrays.items():
+            save_array(folder / name, values)
+        (folder / TERMS).write_bytes(self._terms[:])
+
+    def __len__(self) -> int:
+        """The number of passages n, those without tokens included."""
+        return len(self.lengths)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of distinct terms."""
+        return len(self._vocabulary)
+
+    @property
+    def frequency_type(self) -> np.dtype[np.unsignedinteger]:
+        """What frequencies are stored as."""
+        return self._frequencies.dtype
+
+    def stretch(
+        self, first: int, last: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
+        """The postings of the terms `first` to `last` - 1, in the order of `vocabulary`.
+
+        Returns:
+            Positions and frequencies of all of them, and (terms,) how many each has.
+
+        Raises:
+            DamagedIndexError: the postings are impossible.
+        """
+        starts = self._vocabulary.starts(first, last)
+        if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
+            raise self._damaged(OFFSETS, "postings offsets do not ascend")
+        self._positions_guard.check_range(int(starts[0]), int(starts[-1]))
+        self._frequencies_guard.check_range(int(starts[0]), int(starts[-1]))
+        positions = self._positions[starts[0] : starts[-1]]
+        if len(positions) and int(positions.max()) >= len(self):
+            raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
+        return positions, self._frequencies[starts[0] : starts[-1]], np.diff(starts)
+
+    def postings_of(self, index: int) -> int:
+        """How many passages hold the term with this place in `vocabulary`, once that was read."""
+        start, stop = self._vocabulary.postings_of(index)
+        return stop - start
+
+    def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+        """The positions that hold one term, and how often each does: see `read`."""
+        read = self.read((term,))
+        self.check(read)
+        return read[:2]
+
+    def read(self, terms: Iterable[str]) -> Read:
+        """The postings of some terms, in their order; those of a single term are read-only views.
+
+        They are as they were written, if the segment has sums; `check` says whether they can be.
+
+        Raises:
+            DamagedIndexError: what the search reads is impossible.
+        """
+        places = [self._vocabulary.find(term) for term in terms]
+        ranges = [(0, 0) if place is None else self._range(place) for place in places]
+        counts = np.array([stop - start for start, stop in ranges], np.int64)
+        held = [slice(start, stop) for start, stop in ranges if start < stop]
+        if not held:
+            return Read(self._positions[:0], self._frequencies[:0], counts)
+        positions, frequencies = self._positions[held[0]], self._frequencies[held[0]]
+        if len(held) > 1:
+            positions = np.concatenate([self._positions[part] for part in held])
+            frequencies = np.concatenate([self._frequencies[part] for part in held])
+        return Read(positions, frequencies, counts)
+
+    def check(self, read: Read) -> None:
+        """Check what `read` has returned.
+
+        Raises:
+            DamagedIndexError: the postings are impossible.
+        """
+        positions, frequencies, counts = read
+        if not len(positions):
+            return
+        ends = np.cumsum(counts[counts > 0])
+        ascend = positions[1:] > positions[:-1]
+        # The first position of a term may be lower than the last of the term before.
+        ascend[ends[:-1] - 1] = True
+        if not ascend.all() or positions[ends - 1].max() >= len(self):
+            raise self._damaged(POSITIONS, "positions of a term do not ascend below n")
+        if not frequencies.all():
+            raise self._damaged(FREQUENCIES, "a term has a frequency of zero")
+
+    def lengths_of(
+        self, positions: NDArray[np.uint32], frequencies: NDArray[np.unsignedinteger]
+    ) -> NDArray[np.uint32]:
+        """The lengths of the passages at `positions`, which hold a term `frequencies` times.
+
+        Raises:
+            DamagedIndexError: a passage is shorter than its term is frequent.
+        """
+        self.check_lengths(positions)
+        lengths = self.lengths[positions]
+        if (lengths < frequencies).any():
+            raise self._damaged(LENGTHS, "a passage is shorter than one of its terms is frequent")
+        return lengths
+
+    def check_lengths(self, positions: NDArray[np.integer] | None = None) -> None:
+        """Check the lengths of these passages, or of all.
+
+        Raises:
+            DamagedIndexError: they are not as they were written, or there is no such passage.
+        """
+        if positions is None:
+            self._lengths_guard.check_all()
+        elif not self._lengths_guard.complete:
+            if positions.max(initial=0) >= len(self):
+                raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
+            self._lengths_guard.check_rows(positions)
+
+    def vocabulary(self) -> Iterator[bytes]:
+        """Every term as UTF-8, ascending.
+
+        Raises:
+            DamagedIndexError: the terms or their offsets are not as they were written.
+        """
+        return iter(self._vocabulary)
+
+    def document_frequencies(self, alive: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """(t,) the number of passages that hold each term, in the order of `vocabulary`.
+
+        Args:
+            alive: (n,) bool, the passages to count; None for all.
+
+        Raises:
+            DamagedIndexError: the postings are impossible.
+        """
+        self._offsets_guard.check_all()
+        starts = self._offsets[:, 1]
+        if any(low >= high for low, high in pairwise(starts.tolist())):
+            raise self._damaged(OFFSETS, "postings offsets do not ascend")
+        if alive is None or not len(self._positions):
+            return np.diff(starts)
+        self._positions_guard.check_all()
+        if int(self._positions.max()) >= len(self):
+            raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
+        counted = alive[self._positions].astype(np.int64)
+        frequencies: NDArray[np.int64] = np.add.reduceat(counted, starts[:-1])
+        return frequencies
+
+    def _range(self, place: int) -> tuple[int, int]:
+        """Where the postings of a term begin and end, checked with them."""
+        start, stop = self._vocabulary.postings_of(place)
+        if not 0 <= start < stop <= len(self._positions):
+            raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
+        self._positions_guard.check_near(start, stop)
+        self._frequencies_guard.check_near(start, stop)
+        return start, stop
+
+    def _damaged(self, name: str, problem: str) -> DamagedIndexError:
+        return damaged(self._folder / name if self._folder else Path(name), problem)
+
+
+def narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type of unsigned little-endian numbers that holds `largest`, a uint32."""
+    return np.min_scalar_type(largest).newbyteorder("<")

@@ -1,0 +1,1 @@
+"""Arrays on disk, atomic writes and checksums."""

@@ -1,0 +1,147 @@
+"""Files of a segment as arrays and bytes: large ones mapped, small ones read.
+
+A mapping keeps a file descriptor as long as it lives, so an index of many small segments would
+need more of them than a process may have.
+
+An .npy file that is written in parts, its length known only at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import DamagedIndexError
+
+# Up to this size a file is read, which takes about as long as mapping it.
+SMALL = 64 * 1024
+
+
+def is_small(size: int) -> bool:
+    """Whether a file of so many bytes is read, and checked, whole when it is opened."""
+    return size <= SMALL
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file, as the manifest of a segment holds them."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
+
+
+def damaged(path: Path, problem: str) -> DamagedIndexError:
+    """The error to raise for a file that is not as it was written."""
+    return DamagedIndexError(f"{path}: {problem}; restore it from a backup or index again")
+
+
+def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array of an .npy file, read-only, of one of these types and of exactly this shape.
+
+    The header is checked before anything is mapped, so that no array reaches beyond its file.
+
+    Raises:
+        DamagedIndexError: the file is missing, of another form or of another size.
+    """
+    try:
+        with path.open("rb") as file:
+            try:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"format version {version}")
+                found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            # numpy's header parser fails in as many ways as Python's own, warnings included.
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise damaged(path, f"not a readable .npy file ({reason})") from error
+            offset, size = file.tell(), os.fstat(file.fileno()).st_size
+            if found != shape or fortran or dtype.str not in dtypes:
+                raise damaged(
+                    path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}"
+                )
+            expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
+            if size != expected:
+                raise damaged(path, f"expected {expected} bytes, found {size}")
+            if is_small(size):
+                return np.frombuffer(file.read(), dtype).reshape(shape)
+            # A plain array: indexing an np.memmap costs a subclass check each time.
+            return np.asarray(np.memmap(file, dtype, mode="r", offset=offset, shape=shape))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+
+
+def map_bytes(path: Path) -> bytes | mmap.mmap:
+    """The content of a file, read-only.
+
+    Raises:
+        DamagedIndexError: the file is missing.
+    """
+    try:
+        with path.open("rb") as file:
+            if is_small(os.fstat(file.fileno()).st_size):
+                return file.read()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+
+
+class GrowingArray:
+    """Writes parts one after the other; use it as a context manager.
+
+    Args:
+        path: the file, replaced if it is there.
+        dtype: of the array.
+        columns: () for (n,), (d,) for (n, d).
+
+    Raises:
+        OSError: with errno set, where the disk is full.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], columns: tuple[int, ...] = ()) -> None:
+        self._file = path.open("wb")
+        self._dtype = dtype
+        self._columns = columns
+        self._rows = 0
+        self._write_header()
+
+    def append(self, part: NDArray[Any]) -> None:
+        """Add rows.
+
+        Raises:
+            ValueError: they have another shape.
+        """
+        if part.shape[1:] != self._columns:
+            raise ValueError(f"expected rows of shape {self._columns}, found {part.shape[1:]}")
+        self._file.write(np.ascontiguousarray(part, self._dtype).data)
+        self._rows += len(part)
+
+    def __enter__(self) -> GrowingArray:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._file:
+            if error is None:
+                self._file.seek(0)
+                self._write_header()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header so that the first axis can grow in place.
+        np.lib.format.write_array_header_1_0(
+            self._file,
+            {
+                "descr": self._dtype.str,
+                "fortran_order": False,
+                "shape": (self._rows, *self._columns),
+            },
+        )

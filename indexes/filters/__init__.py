@@ -1,0 +1,1 @@
+"""Metadata filters: grammar, SQL, columns, and which passages they allow."""

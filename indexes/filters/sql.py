@@ -1,0 +1,169 @@
+"""What filters compile to: SQL without user text, whole and by the fields that it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from indexes.filters.tokens import Token, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A part of a filter that looks at one field alone.
+
+    Attributes:
+        field: the top-level metadata field; None for the document's own id and title.
+        sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `f0` with
+            the field's `type` and `value` as SQLite's `json_each` gives them, 'null' and NULL where
+            there is none. For None as in `Sql`.
+        parameters: the values of its `?` marks, in order.
+    """
+
+    field: str | None
+    sql: str
+    parameters: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Two or more conditions.
+
+    Attributes:
+        joint: 'AND' or 'OR'.
+        parts: in an order that does not matter.
+    """
+
+    joint: str
+    parts: tuple[Condition, ...]
+
+
+Condition = Leaf | Joint
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A condition as SQL.
+
+    Attributes:
+        text: a boolean expression.
+        parameters: the values of its `?` marks, in order.
+        tree: the same, by fields.
+        joint: the outermost 'AND' or 'OR' of `text`, if any.
+        stack: what parsing it takes beyond a single comparison.
+    """
+
+    text: str
+    parameters: tuple[Value, ...]
+    tree: Condition
+    joint: str = ""
+    stack: int = 0
+
+
+def join(joint: str, parts: Sequence[Sql]) -> Sql:
+    """One or more conditions joined by 'AND' or 'OR'."""
+    if len(parts) == 1:
+        return parts[0]
+    ordered = _ordered(joint, parts)
+    return Sql(
+        *_written(joint, ordered),
+        _tree(joint, parts),
+        joint,
+        max(part.stack + (2 if i else 0) for i, part in enumerate(ordered)),
+    )
+
+
+def _ordered(joint: str, parts: Sequence[Sql]) -> list[Sql]:
+    if joint == "AND":
+        parts = [
+            Sql(f"({p.text})", p.parameters, p.tree, "", p.stack + 1) if p.joint == "OR" else p
+            for p in parts
+        ]
+    # What stands first is parsed on the emptiest stack, so the deepest part goes there.
+    return sorted(parts, key=lambda part: -part.stack)
+
+
+def _written(joint: str, ordered: Sequence[Sql]) -> tuple[str, tuple[Value, ...]]:
+    text = f" {joint} ".join(part.text for part in ordered)
+    return text, tuple(value for part in ordered for value in part.parameters)
+
+
+def _tree(joint: str, parts: Sequence[Sql]) -> Condition:
+    """The parts, those on one field alone made one leaf each."""
+    alone: dict[str | None, list[Sql]] = {}
+    nodes: list[Condition] = []
+    for part in parts:
+        if isinstance(part.tree, Leaf):
+            alone.setdefault(part.tree.field, []).append(part)
+        else:
+            nodes.append(part.tree)
+    for field, group in alone.items():
+        leaves = [
+            Sql(part.tree.sql, part.tree.parameters, part.tree, "", part.stack)
+            for part in group
+            if isinstance(part.tree, Leaf)
+        ]
+        text, parameters = _written(joint, _ordered(joint, leaves))
+        nodes.append(Leaf(field, f"({text})", parameters))
+    return nodes[0] if len(nodes) == 1 else Joint(joint, tuple(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where a comparison finds its value.
+
+    Attributes:
+        names: the path, one name or more.
+        column: SQL for the document's own id or title; None for metadata.
+    """
+
+    names: tuple[str, ...]
+    column: str | None
+
+    @property
+    def value(self) -> str:
+        """SQL for the value, without user text."""
+        return self.column or f"f{len(self.names) - 1}.value"
+
+    @property
+    def type(self) -> str:
+        """SQL for the value's JSON type, without user text."""
+        return "'text'" if self.column else f"f{len(self.names) - 1}.type"
+
+    def passes(self, test: str, parameters: Sequence[Value], negated: bool) -> Sql:
+        """The field is present and passes `test` (or not so, if negated): never NULL."""
+        if self.column:
+            text = f"{_not(negated)}({self.column} IS NOT NULL AND {test})"
+            return Sql(text, tuple(parameters), Leaf(None, f"({text})", tuple(parameters)))
+        test = f"{self.type} <> 'null' AND {test}"
+        # json_each compares unescaped keys; in many releases of SQLite json_extract compares
+        # keys as the JSON text spells them, and misses names with an accent or a quote.
+        inner = self._exists(1, test) if len(self.names) > 1 else f"({test})"
+        leaf = Leaf(self.names[0], f"({_not(negated)}{inner})", (*self.names[1:], *parameters))
+        return Sql(f"{_not(negated)}{self._exists(0, test)}", (*self.names, *parameters), leaf)
+
+    def _exists(self, first: int, test: str) -> str:
+        """SQL for "what the names from `first` on lead to passes the test"."""
+        tables = []
+        for i in range(first, len(self.names)):
+            inside = f"CASE f{i - 1}.type WHEN 'object' THEN f{i - 1}.value ELSE '{{}}' END"
+            tables.append(f"json_each({inside if i else 'd.metadata'}) AS f{i}")
+        keys = " AND ".join(f"f{i}.key = ?" for i in range(first, len(self.names)))
+        return f"EXISTS (SELECT 1 FROM {', '.join(tables)} WHERE {keys} AND {test})"  # noqa: S608
+
+
+def _not(negated: bool) -> str:
+    return "NOT " if negated else ""
+
+
+def equals(value: str, kind: str, literals: Sequence[Token]) -> tuple[str, list[Value]]:
+    """SQL for "`value` of JSON type `kind` equals one of the literals", with its parameters."""
+    tests: list[str] = []
+    parameters: list[Value] = []
+    for literal, types in (("number", "'integer', 'real'"), ("string", "'text'")):
+        if values := [token.value for token in literals if token.kind == literal]:
+            marks = ", ".join("?" * len(values))
+            tests.append(f"{kind} IN ({types}) AND {value} IN ({marks})")
+            parameters += values
+    tests += [f"{kind} = '{k}'" for k in ("true", "false") if any(t.kind == k for t in literals)]
+    return f"({' OR '.join(tests)})", parameters

@@ -1,0 +1,1 @@
+"""Segments: immutable files of vectors and postings, how they are merged and when."""

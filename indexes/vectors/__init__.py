@@ -1,0 +1,1 @@
+"""Vectors: exact search, FAISS structures, their choice, building, search and recall."""

@@ -1,0 +1,205 @@
+"""Which FAISS structure a segment gets: a pure function of its size and of the memory allowed.
+
+==========  ==========================================  ======================================
+name        FAISS factory string                        bytes a passage of d dimensions
+==========  ==========================================  ======================================
+`flat`      none: `vectors.npy` is scanned              4 d
+`hnsw`      ``HNSW32,Flat``                             4 d + 272
+`ivf`       ``IVF{lists},Flat``                         4 d + 12
+`ivf-sq8`   ``IVF{lists},SQ8``                          d + 12
+`ivf-pq`    ``Pad{4 m},IVF{lists},PQ{m}``, m = ⌈d / 4⌉  d / 4 + 12
+==========  ==========================================  ======================================
+
+Where 4 divides d, nothing is padded.
+
+`auto` is `flat` up to 50,000 passages, then the first of `ivf`, `ivf-sq8` and `ivf-pq` that fits
+the memory. It is never `hnsw`: inverted lists take less memory, open without reading what they
+hold, and answer a filtered query without scanning the vectors where a graph has to.
+
+FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guidelines to choose an
+index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
+lists: to train them takes as their square, and 4,096 are searched quickly at ten million, see
+docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from indexes.vectors.factory import FactoryFacts, inspect_factory
+
+AUTO = "auto"
+FLAT = "flat"
+NAMES = (AUTO, FLAT, "hnsw", "ivf", "ivf-sq8", "ivf-pq")
+
+FLAT_LIMIT = 50_000
+LEAST_TRAINING = 39  # vectors for each list or centroid
+_SAMPLED = 64
+_LEAST_SAMPLE = 65_536
+_MOST_LISTS = 4096
+_PQ_CENTROIDS = 256
+_PQ_WIDTH = 4
+_HNSW_LINKS = 32
+# Beside the code: its id (int64), and the list it lies in (int32), held for filters.
+_LIST_ENTRY = 8 + 4
+
+
+@dataclass(frozen=True, slots=True)
+class StructureSpec:
+    """A structure that can be built.
+
+    Attributes:
+        name: one of `NAMES` but `auto`, or the factory string as given.
+        factory: FAISS's factory string, for inner products.
+    """
+
+    name: str
+    factory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A structure for n passages, why, and what it is expected to cost.
+
+    Attributes:
+        spec: what to build.
+        reasons: sentences for a person, in the order of the decisions.
+        memory_bytes: what a search can touch and the system will want to keep in memory, apart
+            from the few kept vectors that are read to score candidates; for `flat` they are it.
+        build_bytes: memory taken while it is built, at the most; 0 for `flat`.
+        facts: what it keeps and trains; None for `flat`.
+    """
+
+    spec: StructureSpec
+    reasons: tuple[str, ...]
+    memory_bytes: int
+    build_bytes: int
+    facts: FactoryFacts | None
+
+
+def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
+    """What `auto` stands for.
+
+    Args:
+        n: passages, at least 0.
+        d: dimensions of a vector, at least 1.
+        memory_bytes: how much the structure may take; None for as much as it needs.
+    """
+    if n <= FLAT_LIMIT:
+        reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is quick and exact"
+        return _choice(FLAT, n, d, (reason,))
+    reasons = [f"{n:,} passages, more than {FLAT_LIMIT:,}: a query reads the nearest lists alone"]
+    for name in ("ivf", "ivf-sq8", "ivf-pq"):
+        choice = _choice(name, n, d, ())
+        size = f"{name} takes about {_size(choice.memory_bytes)}"
+        if memory_bytes is None:
+            return _choice(name, n, d, (*reasons, f"{size}, and no limit is set"))
+        if choice.memory_bytes <= memory_bytes:
+            return _choice(name, n, d, (*reasons, f"{size} of {_size(memory_bytes)} allowed"))
+        reasons.append(f"{size}, more than the {_size(memory_bytes)} allowed")
+    reasons.append("nothing smaller is offered: parts will be read from the disk")
+    return _choice(name, n, d, tuple(reasons))
+
+
+def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
+    """The structure for a given name; a name other than `auto` wins over memory.
+
+    Where n is too small to train the structure on, the nearest that can be trained, with the
+    reason.
+
+    Args:
+        name: one of `NAMES`, or any FAISS factory string.
+        n: passages, at least 0.
+        d: dimensions of a vector, at least 1.
+        memory_bytes: as for `choose`; counts for `auto` alone.
+
+    Raises:
+        ConfigError: neither a name nor a factory string that FAISS takes for d dimensions.
+        MissingExtraError: a factory string is given and FAISS is not installed.
+    """
+    if name == AUTO:
+        return choose(n, d, memory_bytes)
+    given = f"{name} was asked for"
+    if name not in NAMES:
+        return _custom(name, n, d, inspect_factory(name, d, NAMES), given)
+    if name == "ivf-pq" and LEAST_TRAINING <= n < LEAST_TRAINING * _PQ_CENTROIDS:
+        reason = (
+            f"{n:,} passages are too few to train a product quantiser, which needs "
+            f"{LEAST_TRAINING * _PQ_CENTROIDS:,}: ivf-sq8 instead"
+        )
+        return _choice("ivf-sq8", n, d, (given, reason))
+    if name != FLAT and n < LEAST_TRAINING:
+        return _choice(FLAT, n, d, (given, f"{n:,} passages are too few for any structure: flat"))
+    return _choice(name, n, d, (given,))
+
+
+def list_count(n: int) -> int:
+    """How many inverted lists n passages get: 4 √n, with 39 passages a list or more.
+
+    At least 1, at most 4,096; grows with n.
+    """
+    return max(1, min(math.isqrt(16 * n), n // LEAST_TRAINING, _MOST_LISTS))
+
+
+def training_size(n: int, lists: int) -> int:
+    """How many of n vectors to train on: 64 a list, and at least 65,536, or all."""
+    return min(n, max(_LEAST_SAMPLE, _SAMPLED * lists))
+
+
+def _choice(name: str, n: int, d: int, reasons: tuple[str, ...]) -> Choice:
+    """A named kind at its cost; n must suffice to train it."""
+    if name == FLAT:
+        return Choice(StructureSpec(FLAT, "Flat"), reasons, 4 * n * d, 0, None)
+    if name == "hnsw":
+        spec = StructureSpec(name, f"HNSW{_HNSW_LINKS},Flat")
+        return _priced(spec, n, d, reasons, FactoryFacts(4 * d, 0, 0, _HNSW_LINKS, False))
+    lists = list_count(n)
+    product = -(-d // _PQ_WIDTH)
+    padding = f"Pad{product * _PQ_WIDTH}," if d % _PQ_WIDTH else ""
+    factory, code = {
+        "ivf": (f"IVF{lists},Flat", 4 * d),
+        "ivf-sq8": (f"IVF{lists},SQ8", d),
+        "ivf-pq": (f"{padding}IVF{lists},PQ{product}", product),
+    }[name]
+    facts = FactoryFacts(code, lists, 0, 0, False)
+    if name == "ivf-pq":
+        facts = replace(facts, centroids=_PQ_CENTROIDS, parts=product)
+    return _priced(StructureSpec(name, factory), n, d, reasons, facts)
+
+
+def _custom(name: str, n: int, d: int, facts: FactoryFacts, given: str) -> Choice:
+    least = max(facts.lists, facts.centroids, 1)
+    if facts.is_flat:
+        return _choice(FLAT, n, d, (f"{name} is flat: the vectors themselves are scanned",))
+    if n < least:
+        reason = f"{n:,} passages are too few to train it, which needs {least:,}: flat instead"
+        return _choice(FLAT, n, d, (given, reason))
+    reasons = [given]
+    if n < LEAST_TRAINING * least:
+        reasons.append(
+            f"FAISS advises {LEAST_TRAINING} vectors for each of {least:,} centroids, "
+            f"{LEAST_TRAINING * least:,} in all; there are {n:,}"
+        )
+    return _priced(StructureSpec(name, name), n, d, tuple(reasons), facts)
+
+
+def _priced(
+    spec: StructureSpec, n: int, d: int, reasons: tuple[str, ...], facts: FactoryFacts
+) -> Choice:
+    sample = training_size(n, facts.lists)
+    entry = facts.code_bytes
+    if facts.lists:
+        entry += _LIST_ENTRY
+    if facts.links:
+        # Both directions at the bottom, an upper level for one in `links`, level and offset.
+        entry += 4 * (2 * facts.links + 1) + 12
+    fixed = 4 * d * (facts.lists + facts.centroids)
+    memory = n * entry + fixed
+    return Choice(spec, reasons, memory, memory + 4 * d * sample, facts)
+
+
+def _size(count: int) -> str:
+    if count < 10**9:
+        return f"{count / 10**6:,.0f} MB"
+    return f"{count / 10**9:,.1f} GB"

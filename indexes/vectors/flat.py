@@ -1,0 +1,149 @@
+"""Exact inner-product search over kept vectors, with FAISS's kernel, of a GPU for large batches.
+
+Positions are local to one segment. FAISS's "nothing found" (-1) never leaves this module, and
+neither does its convention of a fixed number of columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files.checksums import UNGUARDED, BlockGuard
+from indexes.filters.allowed import Allowed
+from indexes.vectors.library import count_gpus, gpu_resources, load_faiss
+
+# Below this share of allowed vectors, copying them out is cheaper than testing every one.
+_GATHER_SHARE = 1 / 16
+# Vectors copied at once: few enough to stay in the processor's cache until they are scored.
+_COPIED = 512
+# Multiplications from which on it is worth to send the vectors to a GPU, and bytes sent at once.
+_GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
+_GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
+
+
+def search_flat(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    allowed: Allowed | None = None,
+    guard: BlockGuard = UNGUARDED,
+) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """The `k` vectors of largest inner product for each query, found exactly.
+
+    Args:
+        vectors: (n, d) float32, C-contiguous; may be memory-mapped.
+        queries: (q, d) float32.
+        k: at least 1; may exceed n.
+        allowed: some of them, or None for all; only these can be returned.
+        guard: checks what is read of the vectors.
+
+    Returns:
+        For each query (positions int64, scores float32), higher scores first, at most
+        min(k, allowed) entries. The order among equal scores is FAISS's.
+
+    Raises:
+        DamagedIndexError: the vectors are not as they were written.
+        MissingExtraError: FAISS is not installed.
+        ValueError: queries and vectors have different dimensions.
+    """
+    if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"expected queries of shape (q, {vectors.shape[1]}), found {queries.shape}"
+        )
+    queries = np.ascontiguousarray(queries, np.float32)
+    if allowed is not None:
+        if allowed.count <= len(vectors) * _GATHER_SHARE:
+            return _search_among(vectors, queries, k, allowed.positions, guard)
+        k = min(k, allowed.count)
+    k = min(k, len(vectors))
+    if k == 0 or len(queries) == 0:
+        return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+    guard.check_all()
+    faiss = load_faiss()
+    found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
+    scores, positions = found_there or _scan(faiss, vectors, queries, k, allowed)
+    return [
+        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
+    ]
+
+
+def _search_among(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    positions: NDArray[np.int64],
+    guard: BlockGuard,
+) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """As `search_flat`, of the vectors at (m,) positions, few among many."""
+    guard.check_rows(positions)
+    vectors = np.asarray(vectors)
+    copied = np.empty((min(_COPIED, len(positions)), vectors.shape[1]), np.float32)
+    best = np.empty((len(queries), 0), np.int64)
+    scores = np.empty((len(queries), 0), np.float32)
+    for start in range(0, len(positions), _COPIED):
+        part = positions[start : start + _COPIED]
+        # The positions exist; without "clip" NumPy would copy once more.
+        rows = np.take(vectors, part, axis=0, out=copied[: len(part)], mode="clip")
+        best = np.concatenate([best, np.broadcast_to(part, (len(queries), len(part)))], axis=1)
+        scores = np.concatenate([scores, queries @ rows.T], axis=1)
+        if best.shape[1] > k:
+            # What is not a number comes last.
+            top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+            best, scores = np.take_along_axis(best, top, 1), np.take_along_axis(scores, top, 1)
+    found = []
+    for row, values in zip(best, scores, strict=True):
+        order = np.argsort(-values, kind="stable")
+        order = order[~np.isnan(values[order])]
+        found.append((row[order], values[order]))
+    return found
+
+
+def _scan_on_gpu(
+    faiss: Any, vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
+    """As `_scan`; None where there is no GPU, or it cannot do it or is not worth it."""
+    if k > _GPU_MOST_RESULTS or len(queries) * vectors.size < _GPU_LEAST or not count_gpus(faiss):
+        return None
+    try:
+        scores, positions = faiss.knn_gpu(
+            gpu_resources(faiss),
+            queries,
+            np.asarray(vectors),
+            k,
+            metric=faiss.METRIC_INNER_PRODUCT,
+            vectorsMemoryLimit=_GPU_CHUNK,
+        )
+    except RuntimeError:  # too little memory there
+        return None
+    return scores, positions
+
+
+def _scan(
+    faiss: Any,
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    allowed: Allowed | None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Scores and positions, (q, k) each, -1 where nothing is found."""
+    scores = np.empty((len(queries), k), np.float32)
+    positions = np.empty((len(queries), k), np.int64)
+    arguments = [
+        faiss.swig_ptr(queries),
+        faiss.swig_ptr(vectors),
+        vectors.shape[1],
+        len(queries),
+        len(vectors),
+        k,
+        faiss.swig_ptr(scores),
+        faiss.swig_ptr(positions),
+    ]
+    if allowed is not None:
+        bitmap = np.packbits(allowed.mask, bitorder="little")
+        arguments.append(faiss.IDSelectorBitmap(bitmap))
+    # The kernel behind IndexFlat, called on the vectors where they lie: nothing is copied.
+    faiss.knn_inner_product(*arguments)
+    return scores, positions

@@ -1,0 +1,1 @@
+"""From hidden states to one vector: choice of layers, pooling, SBERT-WK."""

@@ -1,0 +1,1 @@
+"""Encoders without a forward pass: averages of word vectors, SIF, uSIF, p-means."""

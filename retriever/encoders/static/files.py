@@ -1,0 +1,257 @@
+"""Files of word vectors and of word counts, as other programs write them.
+
+Word vectors come as text, a word and its numbers a line (GloVe), the same after a first line with
+the number of words and dimensions (word2vec's text, fastText's .vec), or as word2vec's binary
+form; gzipped or not. Which it is, the content tells. A word is all that stands before the numbers,
+so it may hold spaces, as some of GloVe's do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.corpus.sources import Meter, bytes_of
+from retriever.encoders.static.file_formats import (
+    HEAD,
+    NUMBER,
+    Layout,
+    VectorFormat,
+    read_layout,
+    trailing_numbers,
+)
+from retriever.errors import SourceError
+
+_BLOCK = 1 << 20
+_SPACE = b" \t\r\n"
+_LONGEST_WORD = 1 << 16
+_GROWTH = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class WordVectors:
+    """The words of a file and their vectors.
+
+    Attributes:
+        words: distinct, none empty, in the order of the file.
+        vectors: (words, dimensions) float32, C-contiguous, finite.
+        format: what the file was; fastText's .vec is ``word2vec-text``.
+        duplicates: entries left out because the word was there before; the first stands.
+        undecodable: entries left out because the word is no UTF-8, or holds a line break: no text
+            has such a word.
+        empty: entries left out because nothing but white space stands before the numbers.
+    """
+
+    words: list[str]
+    vectors: NDArray[np.float32]
+    format: VectorFormat
+    duplicates: int = 0
+    undecodable: int = 0
+    empty: int = 0
+
+
+def read_word_vectors(path: Path) -> WordVectors:
+    """Read word vectors; memory is that of the matrix and the words.
+
+    Args:
+        path: a file of one of the formats above.
+
+    Raises:
+        SourceError: it cannot be read, is of another format, or is malformed: a line with another
+            number of dimensions, a number that is not finite, more or fewer words than its header
+            says. The message names the file, and the line or word.
+    """
+    name = str(path)
+    with bytes_of(path, name, Meter()) as stream:
+        layout = read_layout(stream.read(HEAD), name)
+    table = _Table(name, layout, path.stat().st_size)
+    with bytes_of(path, name, Meter()) as stream:
+        stream.read(layout.header)
+        if layout.format == "word2vec-binary":
+            _read_binary(stream, table, layout)
+        else:
+            _read_text(stream, table, layout)
+    return table.finished()
+
+
+def read_word_counts(path: Path) -> dict[str, float]:
+    """Read how often words occur: a word and its count a line, as SIF's release has them.
+
+    Returns:
+        Positive counts; those of a word that is given several times are added.
+
+    Raises:
+        SourceError: a line is of another form, or no count is above 0.
+    """
+    name, counts = str(path), defaultdict[str, float](float)
+    with bytes_of(path, name, Meter()) as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                fields = line.decode().split()
+                if not fields:
+                    continue
+                word, count = fields[0], float(fields[1])
+                if len(fields) != 2 or not 0 <= count < float("inf"):
+                    raise ValueError
+            except (ValueError, IndexError):
+                found = line[:60].decode(errors="replace").strip()
+                raise SourceError(
+                    f"{name}:{number}: expected a word and its count, found {found!r}; correct the "
+                    "line or name another file with --word-counts"
+                ) from None
+            counts[word] += count
+    kept = {word: count for word, count in counts.items() if count > 0}
+    if not kept:
+        raise SourceError(f"{name}: expected a word and its count a line, found none above 0")
+    return kept
+
+
+class _Table:
+    """Words and vectors as they come, in an array that grows in place."""
+
+    def __init__(self, name: str, layout: Layout, size: int) -> None:
+        self.name = name
+        self._layout = layout
+        # No number takes less than this, so a header that lies cannot ask for too much.
+        least = 4 if layout.format == "word2vec-binary" else 2
+        possible = size // (least * layout.dimensions) + 1
+        # Memory that is not written to costs nothing; a guess that is just too small would.
+        guess = layout.count or int(1.1 * size / layout.first_line) + 1
+        self._vectors = np.empty((max(1, min(guess, possible)), layout.dimensions), np.float32)
+        self._rows: dict[str, int] = {}
+        self._left_out = Counter[str]()
+        self.entries = 0
+
+    def add(self, word: bytes, vector: NDArray[np.float32], where: Callable[[], str]) -> None:
+        """Append an entry; `where` says which, for an error."""
+        # A dot product is one quick call, and finite only where all is (but for overflow).
+        if not np.isfinite(np.dot(vector, vector)) and not np.isfinite(vector).all():
+            raise SourceError(
+                f"{where()}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
+                "remove the entry or download the file again"
+            )
+        self.entries += 1
+        try:
+            text = word.strip(_SPACE).decode()
+        except UnicodeDecodeError:
+            text = "\n"
+        if "\n" in text:
+            self._left_out["undecodable"] += 1
+            return
+        # Some files have a vector for white space.
+        if not text.strip():
+            self._left_out["empty"] += 1
+            return
+        row = len(self._rows)
+        if self._rows.setdefault(text, row) != row:
+            self._left_out["duplicates"] += 1
+            return
+        if row == len(self._vectors):
+            self._resize(int(row * _GROWTH) + 1)
+        self._vectors[row] = vector
+
+    def finished(self) -> WordVectors:
+        """What was read."""
+        count = self._layout.count
+        if count is not None and self.entries != count:
+            raise SourceError(
+                f"{self.name}: expected {count:,} words as its first line says, found "
+                f"{'more' if self.entries > count else format(self.entries, ',')}; the file is not "
+                "complete or was altered: download it again"
+            )
+        if not self._rows:
+            raise SourceError(f"{self.name}: holds no word with a vector; name another file")
+        self._resize(len(self._rows))
+        return WordVectors(list(self._rows), self._vectors, self._layout.format, **self._left_out)
+
+    def _resize(self, rows: int) -> None:
+        # In place, so that there are never two copies; nobody else holds the array.
+        self._vectors.resize((rows, self._layout.dimensions), refcheck=False)
+
+
+def _read_text(stream: BinaryIO, table: _Table, layout: Layout) -> None:
+    lines: Iterator[bytes] = iter(stream)
+    for number, line in enumerate(lines, start=2 if layout.header else 1):
+        if not line.strip():
+            continue
+        if table.entries == layout.count:
+            table.entries += 1
+            return
+
+        def where(number: int = number) -> str:
+            return f"{table.name}:{number}"
+
+        word, _, numbers = line.partition(b" ")
+        vector = _numbers(numbers)
+        if vector is None or len(vector) != layout.dimensions:
+            # A word with spaces, or tabs between the fields.
+            word, vector = _split(line, layout.dimensions)
+        if vector is None:
+            raise SourceError(
+                f"{where()}: expected a word and {layout.dimensions} numbers, found "
+                f"{_found(line)}; correct or remove the line, or download the file again"
+            )
+        table.add(word, vector, where)
+
+
+def _numbers(text: bytes) -> NDArray[np.float32] | None:
+    """Numbers between white space; None where there is something else, or nothing."""
+    if not text.strip():
+        return None
+    try:
+        return np.fromstring(text, np.float32, sep=" ")
+    except ValueError:
+        return None
+
+
+def _split(line: bytes, dimensions: int) -> tuple[bytes, NDArray[np.float32] | None]:
+    """Split from the right, by the number of dimensions."""
+    # An empty first field is an empty word, which is told apart from no word at all.
+    fields = line.rstrip(_SPACE).rsplit(None, dimensions)
+    if len(fields) == dimensions and line[:1] in (b" ", b"\t"):
+        fields.insert(0, b"")
+    numbers = fields[1:]
+    # One number more than expected is rather a malformed line than a word that ends in a number.
+    if len(numbers) < dimensions or trailing_numbers(line) > dimensions:
+        return b"", None
+    if not all(NUMBER.fullmatch(field.lower()) for field in numbers):
+        return b"", None
+    return fields[0], np.array([float(field) for field in numbers], np.float32)
+
+
+def _found(line: bytes) -> str:
+    count = trailing_numbers(line)
+    fields = len(line.split()) - 1
+    return str(count) if count == fields else f"{count} at the end of {fields + 1} fields"
+
+
+def _read_binary(stream: BinaryIO, table: _Table, layout: Layout) -> None:
+    width = 4 * layout.dimensions
+    buffer, start = b"", 0
+    for entry in range(1, (layout.count or 0) + 1):
+
+        def where(entry: int = entry) -> str:
+            return f"{table.name}: entry {entry:,}"
+
+        space = buffer.find(b" ", start)
+        while space < 0 or len(buffer) < space + 1 + width:
+            more = stream.read(max(_BLOCK, width))
+            if not more or len(buffer) - start > _LONGEST_WORD + width:
+                raise SourceError(
+                    f"{where()}: expected a word and {width:,} bytes of {layout.dimensions} "
+                    f"numbers, found {len(buffer) - start:,} bytes of {layout.count:,} entries; "
+                    "the file is not complete: download it again"
+                )
+            buffer, start = buffer[start:] + more, 0
+            space = buffer.find(b" ")
+        vector = np.frombuffer(buffer, "<f4", layout.dimensions, space + 1)
+        table.add(buffer[start:space], vector, where)
+        start = space + 1 + width
+    if (buffer[start:] + stream.read(_BLOCK)).strip():
+        table.entries += 1

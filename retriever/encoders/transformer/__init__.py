@@ -1,0 +1,1 @@
+"""Transformer backbones: loading, batching, hidden states, heads."""

@@ -1,0 +1,287 @@
+"""A pretrained transformer and its tokenizer: text to word pieces, word pieces to hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retriever.encoders.models import ModelFolder
+from retriever.encoders.settings import Dtype
+from retriever.encoders.transformer.attention import use_quick_attention
+from retriever.encoders.transformer.layer_hooks import ReachedError, Visit, find_layers
+from retriever.encoders.transformer.packing import pack_linear
+from retriever.encoders.transformer.pretrained import (
+    has_pooler,
+    load_pretrained,
+    quiet_transformers,
+)
+from retriever.encoders.transformer.special_tokens import read_special_tokens
+from retriever.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+# The window of a model whose positions have no end, unless its tokenizer names one.
+NO_LIMIT = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Padded inputs of a model.
+
+    Attributes:
+        inputs: what the model is called with, each (texts, pieces) int64.
+        lengths: (texts,) int64, the real word pieces of each text.
+        longest: the greatest of them.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    lengths: torch.Tensor
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class PiecePairs:
+    """Pairs of texts as word pieces.
+
+    Attributes:
+        ids: of each pair, special tokens included.
+        types: token types beside them; empty where the model has none.
+        cut: how many pairs were longer than the window and lost their end.
+    """
+
+    ids: list[list[int]]
+    types: list[list[int]]
+    cut: int
+
+
+class Backbone:
+    """A model on one device, and its tokenizer.
+
+    Args:
+        folder: where the model lies.
+        device: a torch device such as ``cpu`` or ``cuda``; None takes a GPU where there is one.
+        dtype: of weights and hidden states.
+        training: whether its weights are to change. The model is then left as transformers makes
+            it, in training mode but without dropout of attention weights; else it is in evaluation
+            mode, and made quicker in ways that know no gradients.
+
+    Attributes:
+        model: transformers' module.
+        depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
+        width: components of a hidden state.
+        max_length: the most word pieces, special tokens included, that there are positions for.
+        special: the special tokens around a text.
+
+    Raises:
+        ModelError: the files do not make a model.
+        ConfigError: the device does not exist.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        device: str | None = None,
+        dtype: Dtype = "float32",
+        *,
+        training: bool = False,
+    ) -> None:
+        import torch
+
+        self._trainable = training
+        self.device = _device(device)
+        self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
+        # Not all parameters follow the type that was asked for (XLNet's attention does not).
+        self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
+        if hasattr(model.config, "use_mems_eval"):
+            # XLNet would keep every layer's states for a text to come.
+            model.config.use_mems_eval = False
+        if not training:
+            pack_linear(self.model)
+            use_quick_attention(self.model)
+        self._layers = find_layers(model)
+        self._has_pooler = has_pooler(model, report)
+        self.depth = int(model.config.num_hidden_layers)
+        self.width = int(model.config.hidden_size)
+        self.max_length = _positions(model, self._tokenizer)
+        self.special = read_special_tokens(self._tokenizer)
+        self._pad = int(self._tokenizer.pad_token_id or 0)
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        if not texts:
+            return []
+        encoded = self._tokenizer(
+            list(texts),
+            truncation=max_length is not None,
+            max_length=max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
+
+    def tokenize_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int
+    ) -> PiecePairs:
+        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
+        if not left:
+            return PiecePairs([], [], 0)
+        encoded = self._tokenizer(
+            list(left), list(right), return_token_type_ids=True, verbose=False
+        )
+        ids, types = encoded["input_ids"], encoded["token_type_ids"]
+        long = [row for row, one in enumerate(ids) if len(one) > max_length]
+        if long:
+            cut = self._tokenizer(
+                [left[row] for row in long],
+                [right[row] for row in long],
+                truncation="longest_first",
+                max_length=max_length,
+                return_token_type_ids=True,
+                verbose=False,
+            )
+            for place, row in enumerate(long):
+                ids[row], types[row] = cut["input_ids"][place], cut["token_type_ids"][place]
+        typed = "token_type_ids" in self._tokenizer.model_input_names
+        return PiecePairs(ids, types if typed else [], len(long))
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each word piece, special tokens left out."""
+        encoded = self._tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
+        return [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
+
+    def piece_names(self, ids: Sequence[int]) -> list[str]:
+        """Word pieces as the tokenizer writes them."""
+        names: list[str] = self._tokenizer.convert_ids_to_tokens(list(ids))
+        return names
+
+    def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
+        """Pad word-piece ids, special tokens included, to the longest.
+
+        Token types are those of single texts where they are not given.
+        """
+        import torch
+
+        lengths = [len(row) for row in ids]
+        longest = max(lengths)
+        rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
+        inputs = {"input_ids": torch.tensor(rows, device=self.device)}
+        sizes = torch.tensor(lengths, device=self.device)
+        if min(lengths) < longest:
+            places = torch.arange(longest, device=self.device)
+            inputs["attention_mask"] = (places < sizes[:, None]).long()
+        if self.special.types and not types:
+            types = [self.special.token_types(length) for length in lengths]
+        if types:
+            padded = [list(row) + [0] * (longest - len(row)) for row in types]
+            inputs["token_type_ids"] = torch.tensor(padded, device=self.device)
+        return Batch(inputs, sizes, longest)
+
+    def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
+        """Compute hidden states from the lowest up to the highest of `layers`, and no further.
+
+        Args:
+            batch: what to run on.
+            layers: the hidden states that are wanted, at least one.
+            visit: called with each of them in ascending order while it is alive: its number, and
+                (texts, pieces, width) of the model's dtype, undefined at padding.
+        """
+        if self._layers is None:
+            # The one hidden state that every architecture gives.
+            visit(max(layers), self.model(**batch.inputs).last_hidden_state)
+        else:
+            with suppress(ReachedError), self._layers.visited(layers, visit):
+                self.model(**batch.inputs)
+
+    def top(self, batch: Batch) -> torch.Tensor:
+        """The last hidden state, (texts, pieces, width), with gradients where they are wanted."""
+        states: torch.Tensor = self.model(**batch.inputs).last_hidden_state
+        return states
+
+    def cls_places(self, batch: Batch) -> torch.Tensor:
+        """The place of [CLS] in each text, (texts,) int64: the first one where there is none."""
+        import torch
+
+        place = self.special.cls or 0
+        return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
+
+    def save(self, folder: Path) -> None:
+        """Write model and tokenizer as transformers does, weights as safetensors.
+
+        Raises:
+            ConfigError: the model was not loaded for training: what makes it quicker changed its
+                weights' layout.
+        """
+        if not self._trainable:
+            raise ConfigError("a model that was not loaded for training cannot be saved")
+        with quiet_transformers():
+            self.model.save_pretrained(folder)
+            self._tokenizer.save_pretrained(folder)
+
+    def require_layers(self) -> None:
+        """Make sure that every hidden state can be read.
+
+        Raises:
+            ConfigError: the architecture is not known.
+        """
+        if self._layers is None:
+            raise ConfigError(
+                f"layers: those of a {self.model.config.model_type} model cannot be read one by "
+                "one; name another model"
+            )
+
+    def require_pooler(self) -> None:
+        """Make sure that `pooler` can be called.
+
+        Raises:
+            ConfigError: the model has no pooler, or no weights for it.
+        """
+        if not self._has_pooler:
+            raise ConfigError(
+                f"head: this {self.model.config.model_type} model has neither a pooler with "
+                "weights nor a projection of its own; leave head out"
+            )
+
+    def pooler(self, vectors: torch.Tensor) -> torch.Tensor:
+        """The model's own pooler, made for the top layer's [CLS]; (texts, width) float32 each."""
+        vectors = vectors.to(self.model.dtype)
+        activation = getattr(self.model, "pooler_activation", None)
+        if activation is not None:
+            pooled: torch.Tensor = activation(self.model.pooler(vectors))
+        else:
+            pooled = self.model.pooler(vectors.unsqueeze(1))
+        return pooled.float()
+
+
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used: {reason}") from error
+    return device
+
+
+def _positions(model: Any, tokenizer: Any) -> int:
+    """The most word pieces, special tokens included, that the model has positions for."""
+    limit = int(getattr(model.config, "max_position_embeddings", 0) or 0)
+    if limit <= 0:
+        limit = NO_LIMIT
+    embeddings = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    offset = getattr(embeddings, "padding_idx", None)
+    if offset is not None:
+        # RoBERTa and its kin number positions from padding_idx + 1.
+        limit -= int(offset) + 1
+    return min(limit, int(tokenizer.model_max_length))

@@ -1,0 +1,190 @@
+"""A backbone, a fusion of its layers, a pooling of its pieces and a head: pieces to vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.fusion.pooling import POOLINGS, Pieces
+from retriever.encoders.fusion.sbert_wk import sbert_wk
+from retriever.encoders.models import ModelFolder
+from retriever.encoders.resolution import Fusion
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.transformer.backbone import Backbone, Batch
+from retriever.encoders.transformer.head import make_head
+from retriever.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TransformerModel:
+    """Turns word pieces into vectors.
+
+    No more than one batch's hidden states is alive at a time; of mean and concatenation only the
+    pooled vectors of the layers that were read so far.
+
+    Args:
+        backbone: the model.
+        folder: where it came from.
+        settings: resolved.
+        fusion: what they read.
+
+    Attributes:
+        dimensions: components of a vector.
+        backbone: the model.
+
+    Raises:
+        ConfigError: the model has no such head, or no such special token.
+    """
+
+    def __init__(
+        self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fusion: Fusion
+    ) -> None:
+        self.backbone = backbone
+        self._settings = settings
+        self._fusion = fusion
+        self._pool = POOLINGS[settings.pooling or "mean"]
+        self._require_special_token()
+        width = backbone.width * (len(fusion.layers) if settings.fusion == "concat" else 1)
+        self._head = make_head(backbone, folder, width) if settings.head else None
+        self.dimensions = self._head.dimensions if self._head else width
+
+    def _require_special_token(self) -> None:
+        special = self.backbone.special
+        for name, place in (("cls", special.cls), ("sep", special.sep)):
+            if self._settings.pooling == name and place is None:
+                raise ConfigError(
+                    f"pooling: this model's tokenizer puts no [{name.upper()}] around a text; "
+                    "choose mean or max"
+                )
+
+    @property
+    def cuts_off_ends(self) -> bool:
+        """Whether a text that is cut loses the special tokens at its end."""
+        return self._settings.wk_preset == "released"
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        if self.cuts_off_ends:
+            # The published code cuts the ids themselves: a text that is cut has no [SEP].
+            return [ids[:max_length] for ids in self.backbone.tokenize(texts)]
+        return self.backbone.tokenize(texts, max_length)
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each word piece, special tokens left out."""
+        return self.backbone.piece_offsets(text)
+
+    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """One vector a text, not normalised, from word-piece ids with special tokens.
+
+        Returns:
+            (texts, dimensions) float32.
+        """
+        import torch
+
+        with torch.inference_mode():
+            batch = self.backbone.batch(pieces)
+            places = self._pieces(batch)
+            if self._fusion.sbert_wk is not None:
+                vectors = self._sbert_wk(batch, places)
+            else:
+                vectors = self._fused(batch, places)
+            if self._head is not None:
+                vectors = self._head(vectors)
+            result: NDArray[np.float32] = vectors.cpu().numpy()
+        return result
+
+    def layer_vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """The pooled vector of every hidden state, 0 to the last: (texts, layers, width)."""
+        import torch
+
+        with torch.inference_mode():
+            batch = self.backbone.batch(pieces)
+            pooled = self._pooled(batch, self._pieces(batch), range(self.backbone.depth + 1))
+            result: NDArray[np.float32] = torch.stack(pooled, dim=1).cpu().numpy()
+        return result
+
+    def hidden_states(
+        self, pieces: Sequence[Sequence[int]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """All hidden states of one batch, and which pieces are pooled.
+
+        Returns:
+            (layers, texts, pieces, width) float32 and (texts, pieces) bool; padding is not kept.
+        """
+        import torch
+
+        states: list[torch.Tensor] = []
+        with torch.inference_mode():
+            batch = self.backbone.batch(pieces)
+            self.backbone.run(
+                batch, range(self.backbone.depth + 1), lambda _, state: states.append(state)
+            )
+            kept = self._kept(batch)
+            if kept is None:
+                kept = torch.ones(len(pieces), batch.longest, dtype=torch.bool)
+            return torch.stack(states).float().cpu().numpy(), kept.cpu().numpy()
+
+    def _fused(self, batch: Batch, places: Pieces) -> torch.Tensor:
+        import torch
+
+        pooled = self._pooled(batch, places, self._fusion.layers)
+        if self._settings.fusion == "concat":
+            return torch.cat(pooled, dim=1)
+        return pooled[0] if len(pooled) == 1 else torch.stack(pooled).mean(dim=0)
+
+    def _pooled(self, batch: Batch, places: Pieces, layers: Sequence[int]) -> list[torch.Tensor]:
+        """The pooled vector of each layer, in the order of `layers`."""
+        found: dict[int, torch.Tensor] = {}
+
+        def visit(layer: int, state: torch.Tensor) -> None:
+            found[layer] = self._pool(state, places)
+
+        self.backbone.run(batch, layers, visit)
+        return [found[layer] for layer in layers]
+
+    def _sbert_wk(self, batch: Batch, places: Pieces) -> torch.Tensor:
+        import torch
+
+        assert self._fusion.sbert_wk is not None
+        states: list[torch.Tensor] = []
+        self.backbone.run(batch, self._fusion.layers, lambda _, state: states.append(state))
+        kept = places.kept
+        if kept is None:
+            kept = torch.ones(
+                len(batch.lengths), batch.longest, dtype=torch.bool, device=batch.lengths.device
+            )
+        return sbert_wk(states, kept, self._fusion.sbert_wk)
+
+    def _pieces(self, batch: Batch) -> Pieces:
+        special = self.backbone.special
+        return Pieces(
+            self._kept(batch), _places(batch, special.cls or 0), _places(batch, special.sep or -1)
+        )
+
+    def _kept(self, batch: Batch) -> torch.Tensor | None:
+        """Which pieces are pooled: none of the padding, and special tokens as the settings say."""
+        import torch
+
+        before = after = 0
+        if self._settings.special_tokens == "drop":
+            before, after = self.backbone.special.before, self.backbone.special.after
+        elif self._settings.wk_preset == "released":
+            # The published code drops the last piece, whatever it is.
+            after = 1
+        if before == after == 0 and "attention_mask" not in batch.inputs:
+            return None
+        places = torch.arange(batch.longest, device=batch.lengths.device)
+        return (places >= before) & (places < batch.lengths[:, None] - after)
+
+
+def _places(batch: Batch, place: int) -> torch.Tensor:
+    import torch
+
+    if place < 0:
+        return batch.lengths + place
+    return torch.full_like(batch.lengths, place)

@@ -1,0 +1,1 @@
+"""From documents to an index: passages, batches, import, export and reindexing."""

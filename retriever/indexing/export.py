@@ -1,0 +1,268 @@
+"""What an index holds, as files that this and other programs read.
+
+::
+
+    out.jsonl           a document a line: id, title, text and metadata; with vectors, if asked for,
+                        {"start", "stop", "vector"} of each passage in the list "vectors"
+    out.npy             float32 (passages, dimensions)
+    out.ids.jsonl       beside out.npy, a row a line: {"id", "start", "stop"}
+    out.encoder.json    beside vectors: the specification of the encoder that made them
+
+Documents are in ascending order of ids (by code point), passages in the order of the text; all of
+them belong to one commit, whatever a writer does meanwhile. Memory does not grow with the index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files.atomic import damaged_database, fsync_path, storage_errors
+from indexes.reader import Reader, Snapshot, StoredDocument
+from retriever.corpus import Fields
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError, StorageError
+from retriever.indexing.creation import own_name
+
+VECTORS_FIELD = "vectors"
+_BATCH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote, and into which files, the one that was asked for first."""
+
+    documents: int
+    passages: int
+    files: tuple[Path, ...]
+
+
+def export_jsonl(
+    folder: str | Path,
+    output: Path | TextIO,
+    *,
+    vectors: bool = False,
+    names: Fields = Fields(),  # noqa: B008
+    progress: Callable[[int], object] = lambda documents: None,
+) -> Exported:
+    """Write the documents of an index as JSON Lines; `CorpusReader` reads them back.
+
+    Args:
+        folder: the index.
+        output: a file, which appears complete or not at all, or an open stream of text.
+        vectors: write the vectors of the passages too, with nine digits, which give back the same
+            float32; `retriever.indexing.imports.import_documents` reads them. The specification of
+            the encoder goes beside a file, see `encoder_file`.
+        names: the fields that id, text and title are written into; `id`, `text` and `title`
+            where None. A document without title has no such field, or null if the title's is named.
+        progress: told how many more documents are written.
+
+    Raises:
+        ConfigError: a field of the metadata has the name of another, or `check_output` raises it.
+        StorageError: the disk is full or cannot be written.
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+    """
+    names = _distinct(names)
+    with _pinned(folder) as (place, snapshot):
+        if not isinstance(output, Path):
+            return _write_lines(snapshot, _stream_writer(output), vectors, names, progress)
+        check_output(output, ".jsonl")
+        beside = (encoder_file(output),) if vectors else ()
+        with _whole_files(*beside, output) as new:
+            if vectors:
+                _write_encoder(place, snapshot, new[0])
+            with new[-1].open("w", encoding="utf-8") as file:
+                written = _write_lines(snapshot, file.write, vectors, names, progress)
+        return Exported(written.documents, written.passages, (output, *beside))
+
+
+def export_npy(
+    folder: str | Path,
+    output: Path,
+    *,
+    progress: Callable[[int], object] = lambda documents: None,
+) -> Exported:
+    """Write the vectors of an index as a NumPy array, with ids and encoder beside it.
+
+    Args:
+        folder: the index.
+        output: a file that ends in .npy; each file appears complete or not at all, this one last.
+        progress: told of how many more documents the vectors are written.
+
+    Raises:
+        What `export_jsonl` raises.
+    """
+    check_output(output, ".npy")
+    ids_file, documents, rows = ids_file_of(output), 0, 0
+    with (
+        _pinned(folder) as (place, snapshot),
+        _whole_files(encoder_file(output), ids_file, output) as (new_encoder, new_ids, new),
+    ):
+        spec = _write_encoder(place, snapshot, new_encoder)
+        shape = (snapshot.statistics.passages, spec.dimensions)
+        with new.open("wb") as file, new_ids.open("w", encoding="utf-8") as ids:
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for batch in _batches(snapshot):
+                found = _vectors(snapshot, batch)
+                file.write(found.tobytes())
+                for document in batch:
+                    for _, start, stop in document.passages:
+                        row = {"id": document.id, "start": start, "stop": stop}
+                        ids.write(json.dumps(row, ensure_ascii=False) + "\n")
+                documents, rows = documents + len(batch), rows + len(found)
+                progress(len(batch))
+        if rows != shape[0]:
+            raise damaged_database(place, f"expected {shape[0]} passages, found {rows}")
+    return Exported(documents, rows, (output, ids_file, encoder_file(output)))
+
+
+def encoder_file(path: Path) -> Path:
+    """Where the specification of the encoder lies that made the vectors in `path`."""
+    return path.with_name(path.name.removesuffix(".gz")).with_suffix(".encoder.json")
+
+
+def ids_file_of(path: Path) -> Path:
+    """Where the ids of the rows of the .npy file `path` lie."""
+    return path.with_suffix(".ids.jsonl")
+
+
+def check_output(output: Path, ending: str) -> None:
+    """Refuse a name that cannot be written to.
+
+    Raises:
+        ConfigError: it does not end in `ending`.
+        StorageError: it is a folder, or in a folder that does not exist.
+    """
+    if output.suffix != ending:
+        raise ConfigError(f"{output}: expected a file name that ends in {ending}; choose another")
+    if not output.parent.is_dir() or output.is_dir():
+        raise StorageError(
+            f"{output}: expected a file in a folder that exists; make the folder or choose another"
+        )
+
+
+@contextmanager
+def _pinned(folder: str | Path) -> Iterator[tuple[Path, Snapshot]]:
+    place = own_name(folder)
+    with closing(Reader(place)) as reader, reader.snapshot() as snapshot:
+        yield place, snapshot
+
+
+@contextmanager
+def _whole_files(*paths: Path) -> Iterator[list[Path]]:
+    """New files to write, which take the names of `paths`, in this order, if the block ends well.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    new = [path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in paths]
+    with storage_errors(paths[-1]):
+        try:
+            yield new
+            for path in new:
+                fsync_path(path)
+            for path, name in zip(new, paths, strict=True):
+                os.replace(path, name)
+            fsync_path(paths[-1].parent)
+        finally:
+            for path in new:
+                path.unlink(missing_ok=True)
+
+
+def _stream_writer(stream: TextIO) -> Callable[[str], object]:
+    """Writes to a stream, whose errors are not taken for those of the index."""
+    name = Path(str(getattr(stream, "name", "output")))
+
+    def write(text: str) -> None:
+        with storage_errors(name):
+            stream.write(text)
+
+    return write
+
+
+def _write_lines(
+    snapshot: Snapshot,
+    write: Callable[[str], object],
+    vectors: bool,
+    names: Fields,
+    progress: Callable[[int], object],
+) -> Exported:
+    documents = passages = 0
+    for batch in _batches(snapshot):
+        found = iter(_vectors(snapshot, batch) if vectors else ())
+        for document in batch:
+            line = json.dumps(_record(document, names, vectors), ensure_ascii=False)
+            if vectors:
+                line = f'{line[:-1]}, "{VECTORS_FIELD}": [{_passages(document, found)}]}}'
+            write(line + "\n")
+            documents, passages = documents + 1, passages + len(document.passages)
+        progress(len(batch))
+    return Exported(documents, passages, ())
+
+
+def _record(document: StoredDocument, names: Fields, vectors: bool) -> dict[str, object]:
+    record: dict[str, object] = {names.id or "id": document.id}
+    if document.title is not None or names.title is not None:
+        record[names.title or "title"] = document.title
+    record[names.text or "text"] = document.text
+    # A document without title has no field of that name, and its metadata may not bring one.
+    taken = {
+        names.id or "id": "id: choose another with --id-field",
+        names.title or "title": "title: choose another with --title-field",
+        names.text or "text": "text: choose another with --text-field",
+    }
+    if vectors:
+        taken[VECTORS_FIELD] = "vectors: leave --vectors out and export them as .npy"
+    for name in document.metadata:
+        if name in taken:
+            raise ConfigError(
+                f"document {document.id!r}: its metadata has a field {name!r}, the name that the "
+                f"export uses for the {taken[name]}"
+            )
+    return {**record, **document.metadata}
+
+
+def _passages(document: StoredDocument, vectors: Iterator[NDArray[np.float32]]) -> str:
+    return ", ".join(
+        f'{{"start": {start}, "stop": {stop}, '
+        f'"vector": [{", ".join(map("%.9g".__mod__, vector.tolist()))}]}}'
+        for (_, start, stop), vector in zip(
+            document.passages, islice(vectors, len(document.passages)), strict=True
+        )
+    )
+
+
+def _write_encoder(folder: Path, snapshot: Snapshot, file: Path) -> EncoderSpec:
+    try:
+        spec = EncoderSpec.from_json(snapshot.setting("encoder"))
+    except (ConfigError, KeyError, TypeError, ValueError) as error:
+        raise damaged_database(folder, f"a setting is missing or altered ({error!r})") from error
+    file.write_text(json.dumps(spec.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
+    return spec
+
+
+def _batches(snapshot: Snapshot) -> Iterator[list[StoredDocument]]:
+    documents = snapshot.documents()
+    while batch := list(islice(documents, _BATCH)):
+        yield batch
+
+
+def _vectors(snapshot: Snapshot, batch: list[StoredDocument]) -> NDArray[np.float32]:
+    return snapshot.vectors([passage for one in batch for passage, _, _ in one.passages])
+
+
+def _distinct(names: Fields) -> Fields:
+    found = [getattr(names, field.name) or field.name for field in fields(names)]
+    if len(set(found)) != len(found):
+        raise ConfigError(f"two fields have one name among {', '.join(found)}; name each once")
+    return names

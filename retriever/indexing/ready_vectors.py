@@ -1,0 +1,288 @@
+"""Documents with ready vectors, from JSON Lines or from a NumPy file beside a corpus."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.corpus import CorpusReader, Document, Fields, Json, jsonl
+from retriever.corpus.assembly import Assembler
+from retriever.corpus.identity import SeenIds, content_id
+from retriever.corpus.sources import Meter, OpenSource, opened, opened_stream
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import SourceError
+from retriever.indexing.export import VECTORS_FIELD, ids_file_of
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyDocument:
+    """A document with the vectors of its passages.
+
+    Attributes:
+        spans: (start, stop) character offsets of its passages, at least one.
+        vectors: (passages, dimensions) float32, finite.
+    """
+
+    document: Document
+    spans: list[tuple[int, int]]
+    vectors: NDArray[np.float32]
+
+
+def read_records(
+    source: str | Path, spec: EncoderSpec, fields: Fields, vector_field: str
+) -> Iterator[ReadyDocument]:
+    """The records of a JSON Lines source, in its order.
+
+    A record has the passages of the document as `retriever.indexing.export.export_jsonl` writes
+    them, or one vector of the whole document in the field `vector_field`.
+
+    Args:
+        source: a file, gzipped or not, or `-` for standard input.
+        spec: of the encoder that the vectors come from.
+        fields: which field holds what.
+        vector_field: see above.
+
+    Raises:
+        SourceError: the source, a record or a vector cannot be used; the message names the line.
+    """
+    with _opened(source, fields) as stream, closing(SeenIds()) as seen:
+        if stream.format != "jsonl":
+            raise SourceError(
+                f"{stream.name}: expected JSON Lines with vectors in each record, found "
+                f"{stream.format}; give the vectors as a NumPy file with --vectors"
+            )
+        assembler = Assembler(fields, blank_text=True)
+        empty = True
+        for record in jsonl.read(stream, fields):
+            empty = False
+            where = record.where
+            whole = record.values.pop(vector_field, None)
+            passages = record.values.pop(VECTORS_FIELD, None)
+            given, text, title, metadata = assembler.split(record)
+            if (whole is None) == (passages is None):
+                number = "both" if passages is not None else "neither"
+                raise SourceError(
+                    f"{where}: expected {VECTORS_FIELD!r} as `retriever export --vectors` writes "
+                    f"it or one {vector_field!r}, found {number}; name the field that holds the "
+                    "vector with --vector-field, or give a NumPy file with --vectors"
+                )
+            id_ = content_id(title, text) if given is None else given
+            earlier = seen.earlier(id_, record.number)
+            if earlier is not None and given is None:
+                continue
+            if earlier is not None:
+                raise SourceError(
+                    f"{where}: the id {id_!r} was given before, in line {earlier}; ids must be "
+                    "unique within a file"
+                )
+            document = Document(id_, text, title, metadata)
+            if passages is None:
+                vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
+                yield ReadyDocument(document, [(0, len(text))], vector[np.newaxis])
+            else:
+                yield ReadyDocument(document, *_parsed_passages(passages, text, spec, where))
+        if empty:
+            raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
+
+
+def read_matrix(corpus: CorpusReader, vectors: Path, spec: EncoderSpec) -> Iterator[ReadyDocument]:
+    """The documents of a corpus with the rows of a NumPy file, both in their order.
+
+    Beside the file there can be the ids of its rows (see `ids_file_of`), a
+    JSON value a line: an object with the span of a passage, as an export writes it, or the id of
+    a whole document, as `retriever encode` does. Without, each row is a whole document. Everything
+    is counted and compared before the first document is given, so the corpus is read twice.
+
+    Raises:
+        SourceError: the file is no array of floats with as many columns as the encoder has
+            dimensions; a row holds NaN or infinity; rows and documents differ in number or in
+            their ids; what `corpus` raises.
+    """
+    matrix = _open_matrix(vectors, spec)
+    _require_agreement(corpus, vectors, len(matrix))
+    for document, rows in zip(corpus, _groups(vectors, len(matrix)), strict=True):
+        spans = [row.span or (0, len(document.text)) for row in rows]
+        for row, span in zip(rows, spans, strict=True):
+            _require_inside(row.where, span, document.text)
+        first, last = rows[0].number, rows[-1].number
+        found = np.asarray(matrix[first : last + 1], np.float64)
+        names = [f"{vectors}: row {row.number} (counted from 0)" for row in rows]
+        yield ReadyDocument(document, spans, _finite(found, names))
+
+
+class _Row(NamedTuple):
+    """A row of the matrix, and what the file of ids says of it.
+
+    Attributes:
+        number: counted from 0.
+        where: the place for error messages.
+        id, span: None where the file does not say.
+    """
+
+    number: int
+    where: str
+    id: str | None
+    span: tuple[int, int] | None
+
+
+def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
+    try:
+        matrix = np.lib.format.open_memmap(vectors, mode="r")
+    except FileNotFoundError as error:
+        raise SourceError(f"{vectors}: no such file") from error
+    # numpy's header parser fails in as many ways as Python's own.
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise SourceError(
+            f"{vectors}: expected an array as numpy.save writes it, found another file ({reason})"
+        ) from error
+    if matrix.dtype.kind != "f" or matrix.ndim != 2:
+        raise SourceError(
+            f"{vectors}: expected floats of shape (rows, {spec.dimensions}), found {matrix.dtype} "
+            f"of shape {matrix.shape}; write them as float32, a row a document"
+        )
+    if matrix.shape[1] != spec.dimensions:
+        raise SourceError(_wrong_width(str(vectors), spec, matrix.shape[1]))
+    return matrix
+
+
+def _require_agreement(corpus: CorpusReader, vectors: Path, rows: int) -> None:
+    expected = sum(1 for _ in _groups(vectors, rows))
+    groups = _groups(vectors, rows)
+    documents = 0
+    for document in corpus:
+        documents += 1
+        row = next(groups, [None])[0]
+        if row is not None and row.id not in (None, document.id):
+            raise SourceError(
+                f"{row.where}: expected the document {document.id!r}, found {row.id!r}; give the "
+                "corpus that the vectors were made from, in its order"
+            )
+    if documents != expected:
+        merged = f" ({corpus.duplicates:,} identical records left out)" * bool(corpus.duplicates)
+        raise SourceError(
+            f"{vectors}: expected vectors of {documents:,} documents{merged}, found those of "
+            f"{expected:,}; give the corpus that the vectors were made from, in its order"
+        )
+
+
+def _groups(vectors: Path, rows: int) -> Iterator[list[_Row]]:
+    """The rows of each document, in order."""
+    grouped = groupby(_rows(vectors, rows), lambda row: row.number if row.span is None else row.id)
+    return (list(group) for _, group in grouped)
+
+
+def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
+    ids_file = ids_file_of(vectors)
+    if not ids_file.exists():
+        for number in range(rows):
+            yield _Row(number, str(vectors), None, None)
+        return
+    number = -1
+    with ids_file.open("rb") as file:
+        for number, line in enumerate(file):
+            where = f"{ids_file}:{number + 1}"
+            match _json(line):
+                case str() as id_:
+                    yield _Row(number, where, id_, None)
+                case {"id": str() as id_, "start": int() as start, "stop": int() as stop}:
+                    yield _Row(number, where, id_, (start, stop))
+                case _:
+                    raise SourceError(
+                        f"{where}: expected the id of a document as a JSON string, or an object "
+                        f"with id, start and stop, found {line[:40]!r}; export or encode again, or "
+                        "remove the file if rows are whole documents in the order of the corpus"
+                    )
+    if number + 1 != rows:
+        raise SourceError(
+            f"{ids_file}: expected {rows:,} lines, one for each row of {vectors}, found "
+            f"{number + 1:,}; export or encode again"
+        )
+
+
+def _json(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+@contextmanager
+def _opened(source: str | Path, fields: Fields) -> Iterator[OpenSource]:
+    if str(source) == "-":
+        with opened_stream(sys.stdin.buffer, "stdin", fields, Meter()) as stream:
+            yield stream
+    else:
+        with opened(Path(source), str(source), fields, Meter()) as stream:
+            yield stream
+
+
+def _parsed_passages(
+    value: Json, text: str, spec: EncoderSpec, where: str
+) -> tuple[list[tuple[int, int]], NDArray[np.float32]]:
+    spans, rows = [], []
+    for number, passage in enumerate(value if isinstance(value, list) else []):
+        match passage:
+            case {"start": int() as start, "stop": int() as stop, "vector": vector, **rest}:
+                if not rest:
+                    _require_inside(where, (start, stop), text)
+                    spans.append((start, stop))
+                    rows.append(_parsed(vector, spec, f"{where}: passage {number + 1}"))
+                    continue
+        break
+    if not isinstance(value, list) or not rows or len(rows) < len(value):
+        raise SourceError(
+            f"{where}: {VECTORS_FIELD!r}: expected a list of passages, each an object of start, "
+            "stop and vector; write it with `retriever export --vectors`"
+        )
+    return spans, np.stack(rows)
+
+
+def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float32]:
+    """(dimensions,) float32, finite."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
+        raise SourceError(f"{where}: expected a list of {spec.dimensions} numbers; mend the record")
+    if len(value) != spec.dimensions:
+        raise SourceError(_wrong_width(where, spec, len(value)))
+    try:
+        found = np.array(value, np.float64)
+    except OverflowError:
+        found = np.full(len(value), np.inf)
+    return _finite(found[np.newaxis], [where]).reshape(-1)
+
+
+def _finite(found: NDArray[np.float64], names: list[str]) -> NDArray[np.float32]:
+    """(rows, dimensions) as float32; `names` says where each row stands."""
+    with np.errstate(over="ignore"):
+        vectors = found.astype(np.float32)
+    for name, row in zip(names, vectors, strict=True):
+        if not np.isfinite(row).all():
+            raise SourceError(
+                f"{name}: expected numbers that float32 holds, found NaN, infinity or one too "
+                "large; make the vector again or leave the document out"
+            )
+    return vectors
+
+
+def _wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
+    return (
+        f"{where}: expected vectors of {spec.dimensions} dimensions, as {spec} gives them, found "
+        f"{found}; name the encoder that made them with --model"
+    )
+
+
+def _require_inside(where: str, span: tuple[int, int], text: str) -> None:
+    if not 0 <= span[0] <= span[1] <= len(text):
+        raise SourceError(
+            f"{where}: expected a passage inside the text of {len(text)} characters, found "
+            f"{span[0]} to {span[1]}; give the text that the vectors were made from"
+        )

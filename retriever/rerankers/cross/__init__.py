@@ -1,0 +1,1 @@
+"""Cross-encoders, fine-tuned in domain."""

@@ -1,0 +1,90 @@
+"""A cross-encoder in a folder of its own.
+
+::
+
+    reranker.json      what it is and how it was trained; written last
+    head.safetensors   the MLP on [CLS]
+    config.json, model.safetensors, tokenizer.json, ...   as transformers writes them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from retriever.encoders.models import find_model
+from retriever.encoders.settings import Dtype
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ModelError
+from retriever.output_folder import output_folder
+from retriever.rerankers.cross.model import CrossEncoder
+from retriever.rerankers.manifest import (
+    MANIFEST,
+    altered,
+    check_target,
+    read_manifest,
+    write_manifest,
+)
+
+KIND = "cross-encoder"
+_HEAD = "head.safetensors"
+_KEYS = {"max_length": int, "training": dict}
+
+
+def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:
+    """Write a cross-encoder; the folder appears complete, or not at all.
+
+    Raises:
+        ConfigError: the folder holds something else.
+        StorageError: the disk is full or cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    check_target(folder)
+    with output_folder(folder) as new:
+        model.backbone.save(new)
+        state = {name: value.detach().cpu() for name, value in model.head.state_dict().items()}
+        save_file(state, new / _HEAD)
+        weights = find_model(str(new)).weights
+        values = {"max_length": model.max_length, "training": dict(training)}
+        write_manifest(new, KIND, weights, values)
+        readable = (new / MANIFEST).stat().st_mode
+        for path in new.glob("*.safetensors"):
+            # safetensors lets nobody else read what it writes; here the usual permissions hold.
+            path.chmod(readable)
+
+
+def read_training(folder: Path) -> dict[str, Any]:
+    """How a cross-encoder was trained; decides nothing. Raises what `read_cross_encoder` raises."""
+    training: dict[str, Any] = read_manifest(folder, KIND, _KEYS)["training"]
+    return training
+
+
+def read_cross_encoder(
+    folder: Path, *, device: str | None = None, dtype: Dtype = "float32"
+) -> CrossEncoder:
+    """Read what `write_cross_encoder` wrote, ready to score.
+
+    Raises:
+        ModelError: a file is missing, altered or of another form, or written by a newer release.
+        ConfigError: the device does not exist.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from retriever.rerankers.cross.head import CrossHead
+
+    manifest = read_manifest(folder, KIND, _KEYS)
+    found = find_model(str(folder))
+    if found.weights != manifest["weights"]:
+        raise ModelError(f"{folder}: {altered('weights of another SHA-256')}")
+    backbone = Backbone(found, device, dtype)
+    head = CrossHead(backbone.width)
+    try:
+        head.load_state_dict(load_file(folder / _HEAD))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{folder / _HEAD}: {altered(reason)}") from error
+    head = head.to(backbone.device).eval()
+    return CrossEncoder(backbone, head, manifest["max_length"], dtype)

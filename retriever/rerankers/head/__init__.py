@@ -1,0 +1,1 @@
+"""Rerankers on frozen vectors: bilinear, concatenation and (u, v, u*v, |u-v|) heads."""

@@ -1,0 +1,1 @@
+"""What both trainings share: triples, averaged weights, checkpoints."""

@@ -1,0 +1,1 @@
+"""Ranking: the engine, fusion of scores, reranking."""

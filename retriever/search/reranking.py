@@ -1,0 +1,169 @@
+"""Reranking the hits of a search with a saved reranker."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.spec import EncoderSpec
+from retriever.rerankers.manifest import kind_of
+
+if TYPE_CHECKING:
+    from indexes.reader import Snapshot
+    from retriever.encoders.settings import Dtype
+    from retriever.rerankers.cross.model import CrossEncoder
+    from retriever.rerankers.head.folder import HeadReranker
+    from retriever.search.engine import Hit
+
+
+class Reranker(Protocol):
+    """Scores hits anew.
+
+    Attributes:
+        reads_vectors: whether it scores vectors rather than texts.
+    """
+
+    reads_vectors: bool
+
+    def check(self, encoder: EncoderSpec) -> None:
+        """Make sure that it can score hits of an index with this encoder.
+
+        Raises:
+            EncoderMismatchError: it was trained on the vectors of another.
+        """
+
+    def score(
+        self,
+        query: str,
+        vector: NDArray[np.float32] | None,
+        passages: Sequence[str],
+        vectors: NDArray[np.float32] | None,
+    ) -> NDArray[np.float32]:
+        """One score for each passage, higher is better.
+
+        Args:
+            query: its text.
+            vector: (d,) of the query; None where the reranker reads none.
+            passages: texts with their titles, as they were encoded.
+            vectors: (passages, d), likewise.
+        """
+        ...
+
+
+def load_reranker(
+    folder: str | Path, *, device: str | None = None, dtype: Dtype = "float32"
+) -> Reranker:
+    """Load what `retriever train` wrote.
+
+    Args:
+        folder: of a head on embeddings or of a cross-encoder.
+        device: a torch device, of a cross-encoder; None takes a GPU where there is one.
+        dtype: of a cross-encoder's products.
+
+    Raises:
+        ModelError: there is none, or a file is missing or altered.
+    """
+    from retriever.rerankers.cross.folder import KIND, read_cross_encoder
+    from retriever.rerankers.head.folder import HeadReranker
+
+    folder = Path(folder)
+    if kind_of(folder) == KIND:
+        return _Cross(read_cross_encoder(folder, device=device, dtype=dtype))
+    return _Head(HeadReranker.load(folder))
+
+
+def rerank(
+    snapshot: Snapshot,
+    reranker: Reranker,
+    query: str,
+    vector: NDArray[np.float32] | None,
+    hits: Sequence[Hit],
+) -> list[Hit]:
+    """The hits of one query as a reranker ranks them; see `reranked`.
+
+    Args:
+        snapshot: that they were found in.
+        reranker: checked against the encoder of the index.
+        query: its text.
+        vector: (d,) float32 of the query; None where the reranker reads none.
+        hits: any number.
+
+    Raises:
+        DamagedIndexError: a vector of theirs is not as it was written.
+    """
+    if not hits:
+        return []
+    passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
+    if not reranker.reads_vectors:
+        return reranked(hits, reranker.score(query, None, passages, None))
+    vectors = snapshot.vectors([hit.passage_number for hit in hits])
+    return reranked(hits, reranker.score(query, vector, passages, vectors))
+
+
+def reranked(hits: Sequence[Hit], scores: NDArray[np.float32]) -> list[Hit]:
+    """The hits by new scores, descending; equal ones by the document's id.
+
+    A hit's `score` is the new one and `first_rank` what its rank was.
+    """
+    order = sorted(range(len(hits)), key=lambda i: (-float(scores[i]), hits[i].id))
+    return [
+        replace(hits[i], rank=rank, score=float(scores[i]), first_rank=hits[i].rank)
+        for rank, i in enumerate(order, start=1)
+    ]
+
+
+class _Cross:
+    reads_vectors = False
+
+    def __init__(self, model: CrossEncoder) -> None:
+        self._model = model
+
+    def check(self, encoder: EncoderSpec) -> None:
+        """A cross-encoder reads texts: every index will do."""
+
+    def score(
+        self,
+        query: str,
+        vector: NDArray[np.float32] | None,
+        passages: Sequence[str],
+        vectors: NDArray[np.float32] | None,
+    ) -> NDArray[np.float32]:
+        before = self._model.cut
+        scores = self._model.score([query] * len(passages), passages)
+        cut = self._model.cut - before
+        if cut:
+            warnings.warn(
+                f"{cut} of {len(passages)} passages are longer, with the query, than the "
+                f"reranker's window of {self._model.max_length} word pieces and were cut",
+                stacklevel=2,
+            )
+        return scores
+
+
+class _Head:
+    reads_vectors = True
+
+    def __init__(self, head: HeadReranker) -> None:
+        self._head = head
+
+    def check(self, encoder: EncoderSpec) -> None:
+        self._head.check_encoder(encoder)
+
+    def score(
+        self,
+        query: str,
+        vector: NDArray[np.float32] | None,
+        passages: Sequence[str],
+        vectors: NDArray[np.float32] | None,
+    ) -> NDArray[np.float32]:
+        assert vector is not None
+        assert vectors is not None
+        return self._head.score(
+            vector[None], vectors, np.zeros(len(vectors), np.int64), np.arange(len(vectors))
+        )
