@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 EXTRAS := offline,cpu,parquet,plot,sentences,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
-BASETEMP := $(shell test -w /dev/shm && echo --basetemp=/dev/shm/retriever-tests)
 
 .PHONY: env demo test lint bench clean
 
@@ -34,9 +33,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Neither a killed process nor a patched fsync needs a disk: temporary files lie in memory if they can.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope $(BASETEMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/index_and_query.py

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +27,17 @@ from retriever.encoders.spec import EncoderSpec
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+_MEMORY = Path("/dev/shm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary files in memory: neither a killed process nor a patched fsync needs a disk."""
+    is_worker = hasattr(config, "workerinput")
+    if config.option.basetemp is None and not is_worker and os.access(_MEMORY, os.W_OK):
+        config.option.basetemp = tempfile.mkdtemp(prefix="retriever-tests-", dir=_MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
 
 _CLS, _SEP = 1, 2
 _WORD = re.compile(r"\S+")
