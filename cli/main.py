@@ -15,7 +15,7 @@ import click
 
 from cli.lazy import LazyGroup
 from cli.output.progress import long_builds_told
-from indexes.errors import RetrieverError
+from retriever.errors import RetrieverError
 
 _INTERRUPTED = 130
 _REFUSED = 2

@@ -11,7 +11,8 @@
     │   ├── EncoderMismatchError   an index made with another encoder: names both
     │   ├── NotAnIndexError        a folder that holds no index
     │   ├── FormatVersionError     an index written by a newer release
-    │   ├── IndexLockedError       another writer holds the index: says which
+    │   ├── IndexLockedError       another writer or program holds the index: says which
+    │   ├── ClosedIndexError       an index object that was closed before
     │   ├── StorageError           the disk is full, or the folder cannot be written
     │   └── MissingExtraError      an optional dependency is not installed
     └── DamagedIndexError          exit code 3   a file of the index is missing or altered
@@ -69,6 +70,10 @@ class NotAnIndexError(BadInputError):
 
 class FormatVersionError(BadInputError):
     """The index was written by a newer release than this one."""
+
+
+class ClosedIndexError(BadInputError):
+    """An index object was closed before."""
 
 
 class IndexLockedError(BadInputError):

@@ -47,12 +47,11 @@ def command(
     Where there is no index, nothing is made. Encoder, analyser and all else are the index's own.
     """
     from retriever.corpus import CorpusReader, Fields
-    from retriever.encoders.choice import ModelChoice
     from retriever.index import Index
 
     reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
     index_documents(
-        lambda: Index.open(folder, ModelChoice(device=device, download=download)),
+        lambda: Index.open(folder, device=device, download=download),
         folder,
         reader,
         on_long=on_long,

@@ -62,7 +62,7 @@ def command(
     started again.
     """
     from cli.options.encoder import model_choice
-    from indexes.vectors.segment_structure import StructureSettings
+    from indexes.vectors.choice import StructureSettings
     from retriever.corpus import CorpusReader, Fields
     from retriever.index import Index
     from retriever.indexing.passages import PassageSettings
@@ -79,7 +79,15 @@ def command(
         structures = StructureSettings(index_type or "auto", memory)
     make: Callable[..., AbstractContextManager[Index]] = recreated if recreate else Index.create
     index_documents(
-        lambda: make(folder, choice, analyzer=analyzer, passages=passages, structures=structures),
+        lambda: make(
+            folder,
+            choice.encoder,
+            device=choice.device,
+            download=choice.download,
+            analyzer=analyzer,
+            passages=passages,
+            structures=structures,
+        ),
         folder,
         reader,
         on_long=on_long,

@@ -23,7 +23,8 @@ from cli.options.shared import (
 
 if TYPE_CHECKING:
     from retriever.index import Index
-    from retriever.search.engine import Hit, SearchSettings
+    from retriever.search.engine import Hit
+    from retriever.search.settings import SearchSettings
 
 HYBRID_FUSIONS = ("convex", "rrf")
 
@@ -129,7 +130,7 @@ def command(
 
         reranker = load_reranker(rerank, device=choice.device)
     with (
-        Index.open(folder, choice) as index,
+        Index.open(folder, choice.encoder, device=choice.device, download=choice.download) as index,
         pointing(where),
     ):
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
@@ -154,9 +155,9 @@ def _one_of(fusions: tuple[str, ...], kind: tuple[str, ...]) -> str | None:
 
 def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str, Any]) -> Any:
     """Settings from the options that were given, defaults for the rest."""
-    from indexes.bm25.scoring import BM25Settings
-    from retriever.search.engine import SearchSettings
+    from indexes import BM25Settings
     from retriever.search.fusion import FusionSettings
+    from retriever.search.settings import SearchSettings
 
     given = {name: value for name, value in given.items() if value is not None}
 

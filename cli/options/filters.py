@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from indexes.errors import FilterError
+from retriever.errors import FilterError
 
 
 @contextmanager

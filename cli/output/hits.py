@@ -11,7 +11,8 @@ import click
 
 from cli.output.safe_text import on_one_line, without_controls
 from retriever.analyzer import Analyzer
-from retriever.search.engine import Hit, SearchSettings
+from retriever.search.engine import Hit
+from retriever.search.settings import SearchSettings
 
 _LINES = 3
 

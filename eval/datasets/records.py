@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.datasets.lines import numbered_lines
-from indexes.errors import SourceError
 from retriever.corpus.sources import Meter, bytes_of
+from retriever.errors import SourceError
 
 SHOWN = 60
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.search import COSINE_DECIMALS
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError
 
 CorrelationName = Literal["spearman", "pearson"]
 

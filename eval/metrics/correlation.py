@@ -23,7 +23,7 @@ from eval.datasets.sentences.tasks import PairSubset, STSTask
 from eval.layers.search import COSINE_DECIMALS
 from eval.sentences.extra import require_sentence_extra
 from eval.sentences.features import TextVectors
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]
 

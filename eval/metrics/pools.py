@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.question_set import Question
 from eval.metrics.ranked_gains import Gains, Measure, Values, descending_keys, rank_columns
 from eval.metrics.ranking import check_numbers, ideal_gains, parse_measures
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError
 
 # Pools of up to so many candidates share a matrix; larger ones with those of half their size.
 _SMALL = 32

@@ -38,7 +38,7 @@ from eval.metrics.ranked_gains import (
     relevant,
     success,
 )
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 Scores = Mapping[str, float]
 Grades = Mapping[str, int]

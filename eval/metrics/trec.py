@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from indexes.errors import BadInputError, SourceError, StorageError
+from retriever.errors import BadInputError, SourceError, StorageError
 
 Number = TypeVar("Number", int, float)
 

@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 from eval.layers.features import layer_form, split_layers
 from eval.sentences.features import TextVectors, embed_all
 from eval.sentences.shared_backbone import load_encoders
-from indexes.errors import ConfigError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import DEFAULT_MODEL
 from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
 from retriever.encoders.static.folder import FITTED, is_static_folder
 from retriever.encoders.static.model import fit_static
+from retriever.errors import ConfigError
 
 Done = Callable[[int], object]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from indexes.errors import MissingExtraError
+from retriever.errors import MissingExtraError
 
 
 def require_sentence_extra() -> None:

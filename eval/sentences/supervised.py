@@ -28,7 +28,7 @@ from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.extra import require_sentence_extra
 from eval.sentences.features import TextVectors
 from eval.transfer.batched_training import epoch_batches, first_weights, scaling_of
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 if TYPE_CHECKING:
     import torch

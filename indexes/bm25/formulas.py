@@ -35,8 +35,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.compiled import compiled
 from indexes.bm25.postings import Postings, Read
+from indexes.compiled import compiled
 from indexes.errors import ConfigError
 
 Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]

@@ -1,51 +1,45 @@
 """Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
 
-What comes back is held to the contract of `search_flat`, whatever the type of the
-structure: a filter acts before the choice of the best, and wherever the structure cannot be sure
-to have found enough, the exact scan answers.
+What comes back keeps the contract of `search_flat`, whatever the type of the structure: a filter
+acts before the best are chosen, and wherever the structure may not have found enough, the exact
+scan answers.
 
-Inverted lists are read in the order of their centroids, those without an allowed vector left out,
-until enough allowed vectors were met: what was measured behind filters that leave as much, and
-where nothing was, or the filter is uneven, as many as a search without a filter meets. Where they
-lie apart from the query (see `indexes.vectors.lists`), four times as many as that are read, and no
-fewer than with the default effort.
+Inverted lists are read in the order of their centroids; behind a filter until as many allowed
+vectors are met as a search without one meets of all (see `indexes.vectors.lists`).
 
-A graph, and any other type, is asked for more neighbours than wanted, and the filter chooses among
+A graph, and any other type, is asked for more neighbors than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
-if there are not, the exact scan answers. A filter inside the walk through a graph gives no such
-sign, and loses neighbours without one where the allowed vectors lie apart from the query.
+if there are not, the exact scan answers. A filter inside the walk through a graph would give no
+such sign, and lose neighbors where the allowed vectors lie far from the query.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.arrays import damaged
 from indexes.files.checksums import UNGUARDED, BlockGuard
+from indexes.files.faults import damaged
 from indexes.filters.allowed import Allowed
-from indexes.vectors.flat import search_flat
-from indexes.vectors.library import COARSE, WHOLE, load_faiss, oversampling, unwrap
-from indexes.vectors.list_guard import ListGuard, sizes_of
-from indexes.vectors.lists import Evenness, ListMembers, lists_behind, lists_to_read, to_meet
+from indexes.vectors.flat import at_least, exact_scores, search_flat
+from indexes.vectors.library import COARSE, WHOLE, faiss_reason, load_faiss, oversampling, unwrap
+from indexes.vectors.lists import ListGuard, ListMembers, lists_to_read, sizes_of
 
-# So many vectors are scanned for what one candidate costs: in a graph, to compare the links of a
-# node with the query; elsewhere, to fetch and re-score it.
+# How many vectors are scanned in the time that one candidate takes: in a graph, to compare the
+# links of a node with the query; elsewhere, to fetch and re-score it.
 _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
 _QUERY_BLOCK = 32
-# Where allowed vectors lie apart from the query, so many times as many are read.
-_FARTHER = 4
-# Ids of a list that are judged in the time that it takes to fetch and score a vector from anywhere.
+# Ids of a list that are tested in the time that it takes to fetch and score one vector.
 _IDS_PER_VECTOR = 100
-# So many times as many lists are ranked as would hold enough if all were equal.
+# How many times as many lists are ranked as would hold enough if all were equal.
 _ENOUGH = 1.25
-# Behind a filter, codes that keep little of a vector give so many times as many candidates.
+# Behind a filter, codes that keep little of a vector give this many times as many candidates.
 _MORE_OF_COARSE = 4
 _GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
 _GRAPH_DEFAULT = 128
@@ -53,15 +47,28 @@ _OTHER_EFFORTS = (1, 2, 4, 8, 16)
 _OTHER_DEFAULT = 4
 
 
+class _Lists(NamedTuple):
+    """Inverted lists to read.
+
+    Attributes:
+        numbers: (q, p) int64, -1 for none.
+        nearness: (q, p) float32, of their centroids to the query.
+        selector: FAISS's form of the filter; None for none.
+    """
+
+    numbers: NDArray[np.int64]
+    nearness: NDArray[np.float32]
+    selector: Any
+
+
 class Searcher:
-    """A FAISS index over the vectors of one segment, ready to be searched.
+    """A FAISS index over the vectors of one segment, ready to be searched by several threads.
 
     Attributes:
         efforts: the search efforts worth trying, ascending: numbers of lists read (nprobe) for
             inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
             the candidates re-scored for any other type.
-        default_effort: what is used where none is given.
-        has_lists: whether it is of inverted lists.
+        default_effort: the effort where none is given.
 
     Args:
         index: a trained FAISS index of n vectors of d dimensions, by inner product.
@@ -76,12 +83,13 @@ class Searcher:
         self._list_guard = list_guard
         self._transforms, self._core = unwrap(index)
         self._oversampling = oversampling(index.d, self._transforms, self._core)
+        self._warned = False
         faiss = load_faiss()
-        self.has_lists = isinstance(self._core, faiss.IndexIVF)
+        self._has_lists = isinstance(self._core, faiss.IndexIVF)
         self._graph = isinstance(self._core, faiss.IndexHNSW)
         self.efforts: tuple[int, ...] = _OTHER_EFFORTS
         self.default_effort = _OTHER_DEFAULT
-        if self.has_lists:
+        if self._has_lists:
             lists = int(self._core.nlist)
             powers = (2**exponent for exponent in range(lists.bit_length()))
             self.efforts = (*(power for power in powers if power < lists), lists)
@@ -97,7 +105,6 @@ class Searcher:
         allowed: Allowed | None = None,
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
-        behind: Sequence[tuple[float, int]] = (),
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """About the `k` vectors of largest inner product for each query.
 
@@ -108,8 +115,6 @@ class Searcher:
             allowed: some of them, or None for all; only these can be returned.
             effort: at least 1, see `efforts`; None for `default_effort`.
             guard: checks what is read of the vectors.
-            behind: for inverted lists, the efforts behind filters that are drawn evenly: (share,
-                effort), see `indexes.vectors.lists.lists_behind`.
 
         Returns:
             For each query (positions int64, scores float32), exactly min(k, allowed) entries
@@ -126,9 +131,8 @@ class Searcher:
         queries = self._checked(vectors, queries, effort)
         if not len(queries):
             return []
-        wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
         candidates = self._candidates(
-            queries, wanted, allowed, effort or self.default_effort, behind
+            queries, self._wanted(k, allowed), allowed, effort or self.default_effort
         )
         if candidates is None:
             return search_flat(vectors, queries, k, allowed, guard)
@@ -138,13 +142,60 @@ class Searcher:
             _rescored(vectors, query, positions, k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
-        # They may be all that are allowed, which the exact scan tells.
+        # They may be all that are allowed, which only the exact scan can say.
         short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
         if short:
             exact = search_flat(vectors, queries[short], k, allowed, guard)
             for i, answer in zip(short, exact, strict=True):
                 found[i] = answer
         return found
+
+    def at_least(
+        self,
+        vectors: NDArray[np.float32],
+        query: NDArray[np.float32],
+        floor: float,
+        k: int,
+        allowed: Allowed | None = None,
+        effort: int | None = None,
+        guard: BlockGuard = UNGUARDED,
+    ) -> NDArray[np.int64]:
+        """The positions that a search for `k` meets and that score `floor` or more, about.
+
+        Vectors equal to one that `search` finds are all among them.
+
+        Args:
+            vectors: as of `search`.
+            query: (d,) float32.
+            floor: the score.
+            k: at least 1.
+            allowed: as of `search`.
+            effort: as of `search`.
+            guard: as of `search`.
+
+        Returns:
+            (m,) int64, ascending; some may score less.
+
+        Raises:
+            What `search` raises.
+        """
+        queries = self._checked(vectors, query[None], effort)
+        if self._has_lists:
+            try:
+                found = self._lists_at_least(
+                    vectors,
+                    queries,
+                    floor,
+                    self._wanted(k, allowed),
+                    allowed,
+                    effort or self.default_effort,
+                )
+            except RuntimeError as error:
+                self._warn(error)
+                found = None
+            if found is not None:
+                return found
+        return at_least(vectors, query, floor, allowed, guard)
 
     def _checked(
         self, vectors: NDArray[np.float32], queries: NDArray[np.float32], effort: int | None
@@ -158,24 +209,40 @@ class Searcher:
             raise ValueError(f"expected an effort of at least 1, found {effort}")
         return np.ascontiguousarray(queries, np.float32)
 
+    def _wanted(self, k: int, allowed: Allowed | None) -> int:
+        """How many candidates to ask for."""
+        wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
+        if allowed is not None and self._has_lists and self._oversampling == COARSE:
+            wanted *= _MORE_OF_COARSE
+        return wanted
+
     def _candidates(
         self,
         queries: NDArray[np.float32],
         wanted: int,
         allowed: Allowed | None,
         effort: int,
-        behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
         """For each query, allowed positions, ascending: about the `wanted` nearest, or too few.
 
         None where the exact scan is cheaper, or the type cannot do it.
         """
         try:
-            if self.has_lists:
-                return self._from_lists(queries, wanted, allowed, effort, behind)
-            return self._from_neighbours(queries, wanted, allowed, effort)
-        except RuntimeError:  # FAISS: this type takes no such parameters
+            if self._has_lists:
+                return self._from_lists(queries, wanted, allowed, effort)
+            return self._from_neighbors(queries, wanted, allowed, effort)
+        except RuntimeError as error:
+            self._warn(error)
             return None
+
+    def _warn(self, error: RuntimeError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._path}: FAISS cannot search this type of structure so "
+                f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
+                stacklevel=2,
+            )
 
     def _from_lists(
         self,
@@ -183,23 +250,62 @@ class Searcher:
         wanted: int,
         allowed: Allowed | None,
         effort: int,
-        behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
-        n = int(self._index.ntotal)
         met, probes = self._met(wanted, effort)
-        if n <= met:
+        if self._prefers_scan(met, allowed):
             return None
-        turned = np.ascontiguousarray(self._transformed(queries))
-        if allowed is not None:
-            return self._from_lists_behind(turned, wanted, allowed, effort, behind)
-        faiss = load_faiss()
-        if self._list_guard is None:
-            parameters = faiss.SearchParametersIVF(nprobe=probes)
+        turned = self._transformed(queries)
+        if allowed is None and self._list_guard is None:
+            parameters = load_faiss().SearchParametersIVF(nprobe=probes)
             rows = self._core.search(turned, wanted, params=parameters)[1]
-        else:
-            nearness, order = self._core.quantizer.search(turned, probes)
-            rows = self._read_lists(faiss, turned, wanted, order, nearness)
-        return [self._positions(row) for row in rows]
+            return [self._positions(row) for row in rows]
+        found: list[NDArray[np.int64]] = []
+        for start in range(0, len(turned), _QUERY_BLOCK):
+            block = turned[start : start + _QUERY_BLOCK]
+            rows = self._read_lists(block, wanted, self._lists(block, met, probes, allowed))[0]
+            found.extend(self._positions(row) for row in rows)
+        if allowed is not None and not all(allowed.at(positions).all() for positions in found):
+            raise RuntimeError("this type ignores filters")
+        return found
+
+    def _lists_at_least(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        floor: float,
+        wanted: int,
+        allowed: Allowed | None,
+        effort: int,
+    ) -> NDArray[np.int64] | None:
+        """See `at_least`, for one query; None where the exact scan is cheaper."""
+        met, probes = self._met(wanted, effort)
+        if self._prefers_scan(met, allowed):
+            return None
+        turned = self._transformed(queries)
+        lists = self._lists(turned, met, probes, allowed)
+        rows, scores = self._read_lists(turned, wanted, lists)
+        held = rows[0] >= 0
+        positions, by_codes = rows[0][held], scores[0][held]
+        tied = exact_scores(vectors, positions, queries[0]) >= floor
+        if not tied.any():
+            return self._positions(rows[0])
+        # Equal vectors have equal codes, and so equal scores by them.
+        least = float(by_codes[tied].min())
+        radius = least - 1e-6 * max(1.0, abs(least))
+        parameters = load_faiss().SearchParametersIVF(
+            sel=lists.selector, nprobe=lists.numbers.shape[1]
+        )
+        _, _, found = self._core.range_search_preassigned(
+            turned, radius, lists.numbers, lists.nearness, params=parameters
+        )
+        return self._positions(np.concatenate([found, rows[0]]))
+
+    def _prefers_scan(self, met: int, allowed: Allowed | None) -> bool:
+        """Whether scanning all that is allowed is cheaper than to meet that many in lists."""
+        n = int(self._index.ntotal)
+        if allowed is None:
+            return n <= met
+        return allowed.count <= met or _IDS_PER_VECTOR * allowed.count**2 <= met * n
 
     def _met(self, wanted: int, effort: int) -> tuple[int, int]:
         """How many vectors a search without a filter meets, and in how many lists."""
@@ -207,94 +313,61 @@ class Searcher:
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
-    def _from_lists_behind(
-        self,
-        queries: NDArray[np.float32],
-        wanted: int,
-        allowed: Allowed,
-        effort: int,
-        behind: Sequence[tuple[float, int]],
-    ) -> list[NDArray[np.int64]] | None:
-        """As `_from_lists`, of queries that are transformed, behind a filter."""
+    def _lists(
+        self, queries: NDArray[np.float32], met: int, probes: int, allowed: Allowed | None
+    ) -> _Lists:
+        """The lists to read for transformed queries, checked."""
+        if allowed is None:
+            nearness, order = self._core.quantizer.search(queries, probes)
+            return self._check(_Lists(order, nearness, None))
         n, lists = int(self._index.ntotal), int(self._core.nlist)
-        if self._oversampling == COARSE:
-            wanted *= _MORE_OF_COARSE
+        # To rank all lists takes longer than to read those that are needed as a rule.
+        ranked = min(lists, math.ceil(_ENOUGH * met * lists / allowed.count) + probes)
+        while True:
+            nearness, order = self._core.quantizer.search(queries, ranked)
+            read, suffices = lists_to_read(order, self._members.held(allowed, order), met)
+            if suffices or ranked == lists:
+                break
+            ranked = min(lists, 2 * ranked)
+        # The lists to read come first, in their order; -1 fills what is left of a row.
+        first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
+        chosen = np.where(
+            np.take_along_axis(read, first, 1), np.take_along_axis(order, first, 1), -1
+        )
+        near = np.take_along_axis(nearness, first, 1)
+        bits = allowed.bits[: -(-n // 8)]
+        selector = load_faiss().IDSelectorBitmap(bits)
+        return self._check(
+            _Lists(np.ascontiguousarray(chosen), np.ascontiguousarray(near), selector)
+        )
 
-        def to_meet_of(permitted: float) -> int:
-            """How many of so many evenly drawn ones to meet."""
-            needed = lists_behind(permitted / n, min(effort, lists), behind)
-            return max(math.ceil(permitted * needed / lists), 2 * wanted)
-
-        def too_few(permitted: float, met: int) -> bool:
-            """Whether they are sooner scanned than that many of them found in lists."""
-            return permitted <= met or _IDS_PER_VECTOR * permitted**2 <= met * n
-
-        if not allowed.at_most or too_few(allowed.at_most, to_meet_of(allowed.at_most)):
-            return None
-        known = self._members.filtered(allowed)
-        permitted = known.share * n
-        met, probes = self._met(wanted, effort)
-        farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
-        if permitted and known.evenness is Evenness.EVEN:
-            met = to_meet_of(permitted)
-        if too_few(permitted, met):
-            return None
-        faiss = load_faiss()
-        found: list[NDArray[np.int64]] = []
-        for start in range(0, len(queries), _QUERY_BLOCK):
-            block = queries[start : start + _QUERY_BLOCK]
-            # To rank them all takes longer than to read those that are needed as a rule.
-            ranked = min(lists, math.ceil(_ENOUGH * met * lists / permitted) + probes)
-            while True:
-                nearness, order = self._core.quantizer.search(block, ranked)
-                known.judge(allowed, order)
-                enough = to_meet(known, self._members.sizes, order, probes, met, farther)
-                read, suffices = lists_to_read(known.held, order, enough)
-                if suffices or ranked == lists:
-                    break
-                ranked = min(lists, 2 * ranked)
-            # The lists to read come first, in their order; -1 fills what is left of a row.
-            first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
-            chosen = np.where(
-                np.take_along_axis(read, first, 1), np.take_along_axis(order, first, 1), -1
-            )
-            near = np.take_along_axis(nearness, first, 1)
-            selector = faiss.IDSelectorBitmap(known.bitmap)
-            rows = self._read_lists(faiss, block, wanted, chosen, near, selector)
-            found.extend(self._positions(row) for row in rows)
-        # A type that ignores the filter would give other positions too.
-        return found if all(allowed.at(positions).all() for positions in found) else None
+    def _check(self, lists: _Lists) -> _Lists:
+        if self._list_guard is not None:
+            self._list_guard.check(lists.numbers)
+        return lists
 
     def _read_lists(
-        self,
-        faiss: Any,
-        queries: NDArray[np.float32],
-        wanted: int,
-        lists: NDArray[np.int64],
-        nearness: NDArray[np.float32],
-        selector: Any = None,
-    ) -> NDArray[np.int64]:
-        """(q, wanted) int64: the best in these lists, (q, p) int64, -1 for none."""
-        if self._list_guard is not None:
-            self._list_guard.check(lists)
-        lists, nearness = np.ascontiguousarray(lists), np.ascontiguousarray(nearness)
+        self, queries: NDArray[np.float32], wanted: int, lists: _Lists
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(q, wanted) int64 and float32: the best in these lists and their scores by codes."""
+        faiss = load_faiss()
         scores = np.empty((len(queries), wanted), np.float32)
         positions = np.full((len(queries), wanted), -1, np.int64)
-        # The method's Python form takes neither parameters nor a number of lists of one's own.
+        # The method's Python form takes no number of lists of one's own.
         self._core.search_preassigned_c(
             len(queries),
             faiss.swig_ptr(queries),
             wanted,
-            faiss.swig_ptr(lists),
-            faiss.swig_ptr(nearness),
+            faiss.swig_ptr(lists.numbers),
+            faiss.swig_ptr(lists.nearness),
             faiss.swig_ptr(scores),
             faiss.swig_ptr(positions),
             False,
-            faiss.SearchParametersIVF(sel=selector, nprobe=lists.shape[1]),
+            faiss.SearchParametersIVF(sel=lists.selector, nprobe=lists.numbers.shape[1]),
         )
-        return positions
+        return positions, scores
 
-    def _from_neighbours(
+    def _from_neighbors(
         self,
         queries: NDArray[np.float32],
         wanted: int,
@@ -327,7 +400,7 @@ class Searcher:
     def _transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         for transform in self._transforms:
             queries = transform.apply(queries)
-        return queries
+        return np.ascontiguousarray(queries)
 
     def _positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
         """The positions that FAISS returned, ascending, each once, without -1."""
@@ -351,7 +424,7 @@ class Searcher:
         ]
         members = np.concatenate(parts)
         if len(members) != self._index.ntotal or (np.bincount(members) != 1).any():
-            # Only a type that stores equal vectors once leaves some out; it takes no filter.
+            # Only a type that stores equal vectors once leaves some out.
             raise RuntimeError("not every position is in one list")
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
 
@@ -362,7 +435,7 @@ def _rescored(
     positions: NDArray[np.int64],
     k: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    scores = (vectors[positions].astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+    scores = exact_scores(vectors, positions, query).astype(np.float32)
     # The exact scan returns nothing whose score is not a number.
     positions, scores = positions[~np.isnan(scores)], scores[~np.isnan(scores)]
     best = np.argsort(-scores, kind="stable")[:k]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from indexes.errors import SourceError
 from retriever.corpus.columns import ID_NAMES, TEXT_NAMES, TITLE_NAMES, detected, listed
 from retriever.corpus.documents import Fields, Json, Record
 from retriever.corpus.metadata import id_fault, metadata_fault, string_fault
+from retriever.errors import SourceError
 
 _SHOWN = 60
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from indexes.errors import SourceError
 from retriever.corpus.documents import Fields
+from retriever.errors import SourceError
 
 ID_NAMES = ("id", "_id")
 TEXT_NAMES = ("text", "contents", "passage", "sentence")

@@ -10,11 +10,11 @@ import csv
 import re
 from collections.abc import Iterator
 
-from indexes.errors import SourceError
 from retriever.corpus.columns import Columns, find_columns
 from retriever.corpus.decoding import TextLines
 from retriever.corpus.documents import Fields, Json, Record
 from retriever.corpus.sources import OpenSource
+from retriever.errors import SourceError
 
 _LONGEST_CELL = 2**31 - 1
 _COLLECTION = re.compile(r"[0-9]+\t[^\t\r\n]*[^\t\r\n0-9. -][^\t\r\n]*\r?\n?")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from indexes.errors import SourceError
 from retriever.corpus.decoding import TextLines
 from retriever.corpus.documents import Fields, Record
 from retriever.corpus.sources import OpenSource
+from retriever.errors import SourceError
 
 
 def read(source: OpenSource, fields: Fields) -> Iterator[Record]:

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
-from indexes.errors import MissingExtraError, SourceError, StorageError
 from retriever.corpus.columns import Columns, find_columns
 from retriever.corpus.documents import Fields, Json, Record
 from retriever.corpus.sources import OpenSource
+from retriever.errors import MissingExtraError, SourceError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from indexes.errors import SourceError
 from retriever.corpus.columns import TEXT_NAMES
 from retriever.corpus.documents import Fields
+from retriever.errors import SourceError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -49,10 +49,10 @@ def allowed(folder: Path, text: str) -> list[int]:
 
 def allowed_to(reader: Reader, text: str) -> list[int]:
     """The same, for a reader that is open."""
-    with reader.snapshot() as snapshot:
+    with reader.view() as view:
         found = []
         for live, some in zip(
-            snapshot.segments, snapshot.allowed(compile_where(text)), strict=True
+            view.segments, view.allowed(compile_where(text)), strict=True
         ):
             ids = live.segment.ids
             one_by_one = some.at(np.arange(len(ids))[::-1])[::-1]

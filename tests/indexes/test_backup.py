@@ -24,14 +24,14 @@ from indexes.writer import Writer
 def stored(folder):
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
+        with reader.view() as view:
             return {
                 one.id: (
                     one.text,
                     one.metadata,
-                    snapshot.vectors([p for p, *_ in one.passages]).tolist(),
+                    view.vectors([p for p, *_ in one.passages]).tolist(),
                 )
-                for one in snapshot.documents()
+                for one in view.documents()
             }
     finally:
         reader.close()

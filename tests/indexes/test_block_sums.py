@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError
 from indexes.files import checksums as block_sums
-from indexes.files.atomic import save_array
+from indexes.files.arrays import save_array
 from indexes.files.checksums import BLOCK, UNGUARDED, BlockGuard, count_blocks, file_sums
 
 FILE = Path("folder") / "array.npy"

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import indexes.bm25.formulas
 import indexes.bm25.top_k
 import indexes.filters.columns
-from indexes.bm25.compiled import compiled
 from indexes.bm25.contributions import Addends
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment
 from indexes.bm25.top_k import best_by_numpy, best_passages
 from indexes.bm25.vocabulary import find_by_python
+from indexes.compiled import compiled
 from indexes.filters.allowed import Allowed
 from indexes.filters.columns import CODES, pick, spread
 

@@ -342,13 +342,13 @@ def test_looking_at_an_index_leaves_the_locks_of_its_readers(
 ) -> None:
     """A process that opens and closes the file itself drops its own connections' locks."""
     reader = Reader(index)
-    with reader.snapshot():
+    with reader.view():
         pass
     look(index)
     outcome = in_child(WRITE, index)
     assert outcome.returncode == 0, outcome.stderr
     # The other process was not the last to close the database, so the log is still there.
     assert (index / f"{DATABASE_FILE}-wal").exists()
-    with reader.snapshot() as snapshot:
-        assert snapshot.count_documents() == 2
+    with reader.view() as view:
+        assert view.count_documents() == 2
     reader.close()

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 from indexes.errors import DamagedIndexError, StorageError
-from indexes.files.atomic import (
-    fsync_path,
-    fsync_tree,
-    save_array,
-    storage_errors,
-)
+from indexes.files.arrays import save_array
+from indexes.files.atomic import fsync_path, fsync_tree
+from indexes.files.faults import storage_errors
 
 
 @pytest.mark.parametrize(

@@ -277,8 +277,8 @@ def test_an_id_without_a_code_is_named_when_it_is_judged(
     with Writer(folder) as writer:
         writer.delete(["d1"])
         compact(writer)
-    with closing(Reader(folder)) as reader, reader.snapshot() as snapshot:
-        (some,) = snapshot.allowed(compile_where("n >= 2"))
+    with closing(Reader(folder)) as reader, reader.view() as view:
+        (some,) = view.allowed(compile_where("n >= 2"))
         assert some.at(np.array([0, 1, 2])).tolist() == [False, True, True]
         monkeypatch.setattr(Segment, "ids_at", lambda _, at: at + 10**9)
         with pytest.raises(DamagedIndexError, match=r"index\.sqlite: "):
@@ -297,16 +297,16 @@ def test_an_altered_column_is_named_when_a_commit_would_change_it(tmp_path: Path
 def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
     reader = Reader(folder)
-    with reader.snapshot() as snapshot, rows_refused():
-        assert len(snapshot.segments) == 1
+    with reader.view() as view, rows_refused():
+        assert len(view.segments) == 1
         with Writer(folder) as writer:
             commit(writer, metadata={"d0": {"n": 99}})
             compact(writer)
-        (some,) = snapshot.allowed(compile_where("n = 0 or n = 99"))
+        (some,) = view.allowed(compile_where("n = 0 or n = 99"))
         assert some.mask.tolist() == [True, False, False]
-        (some,) = snapshot.allowed(compile_where("n = 99"))
+        (some,) = view.allowed(compile_where("n = 99"))
         assert some.mask.tolist() == [False, False, False]
-    with reader.snapshot() as snapshot, rows_refused():
-        (some,) = snapshot.allowed(compile_where("n = 99"))
+    with reader.view() as view, rows_refused():
+        (some,) = view.allowed(compile_where("n = 99"))
         assert some.mask.tolist() == [True, False, False]
     reader.close()

@@ -13,7 +13,7 @@ import pytest
 
 from indexes.backup import snapshot_index
 from indexes.store.connection import FORMAT_VERSION
-from indexes.vectors.segment_structure import StructureSettings
+from indexes.vectors.choice import StructureSettings
 from indexes.verify import verify
 from retriever import Document, Index, SearchSettings
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexes.files.arrays import GrowingArray
-from indexes.files.atomic import save_array
+from indexes.files.arrays import GrowingArray, save_array
 
 
 @pytest.mark.parametrize("parts", [[], [0], [3], [2, 0, 5], [1] * 1200])

@@ -25,7 +25,7 @@ from index_samples import (
 import indexes.reader
 import indexes.segments.policy
 from indexes.bm25.scoring import BM25
-from indexes.reader import Reader, Snapshot
+from indexes.reader import Reader, View
 from indexes.segments.maintenance import compact, merge
 from indexes.store.documents import NewDocument
 from indexes.vectors.flat import search_flat
@@ -39,7 +39,7 @@ WORDS = [f"w{i}" for i in range(40)]
 def reading(folder: Path) -> Iterator[Snapshot]:
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
+        with reader.view() as view:
             yield snapshot
     finally:
         reader.close()
@@ -47,22 +47,22 @@ def reading(folder: Path) -> Iterator[Snapshot]:
 
 def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
     """What searches find: BM25 scores by document, documents in the order of inner products."""
-    with reading(folder) as snapshot:
-        matches = BM25(snapshot.segments, None, snapshot.statistics).search(terms, 10**6)
+    with reading(folder) as view:
+        matches = BM25(view.segments, None, view.statistics).search(terms, 10**6)
         passages = [
-            int(snapshot.segments[segment].segment.ids[position])
+            int(view.segments[segment].segment.ids[position])
             for segment, position in zip(matches.segments, matches.positions, strict=True)
         ]
-        names = snapshot.documents_of(passages)
+        names = view.documents_of(passages)
         bm25: dict[str, list[float]] = {}
         for passage, score in zip(passages, matches.scores, strict=True):
             bm25.setdefault(names[passage][1], []).append(float(score))
         query = vector_of(" ".join(terms))[None]
         dense: list[tuple[float, str]] = []
-        for live, living in zip(snapshot.segments, snapshot.living, strict=True):
+        for live, living in zip(view.segments, view.living, strict=True):
             ((positions, scores),) = search_flat(live.segment.vectors, query, 10**6, living)
             held = live.segment.ids[positions].tolist()
-            owners = snapshot.documents_of(held)
+            owners = view.documents_of(held)
             dense += [
                 (-round(float(score), 6), owners[passage][1])
                 for passage, score in zip(held, scores, strict=True)
@@ -112,9 +112,9 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
     with Writer(tmp_path / "lived") as writer:
         compact(writer)
     assert verify(tmp_path / "lived") == []
-    with reading(tmp_path / "lived") as snapshot:
-        assert len(snapshot.segments) == 1
-        assert snapshot.count_tombstones() == 0
+    with reading(tmp_path / "lived") as view:
+        assert len(view.segments) == 1
+        assert view.count_tombstones() == 0
     for query in queries:
         same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
 
@@ -131,9 +131,9 @@ def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path: Path) -> None:
         assert only.alive is None
     assert [path.name for path in (folder / "segments").iterdir()] == ["000003"]
     assert verify(folder) == []
-    with reading(folder) as snapshot:
-        assert found_by(snapshot, "common") == {f"d{i}" for i in range(3, 20)}
-        assert live_passages(snapshot) == sorted(live_passages(snapshot))
+    with reading(folder) as view:
+        assert found_by(view, "common") == {f"d{i}" for i in range(3, 20)}
+        assert live_passages(view) == sorted(live_passages(view))
 
 
 def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path: Path) -> None:
@@ -165,13 +165,13 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
 
 def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path: Path) -> None:
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
-    with reading(folder) as snapshot:
+    with reading(folder) as view:
         with Writer(folder) as writer:
             writer.delete(["a"])
             compact(writer)
         assert len(list((folder / "segments").iterdir())) == 1
-        assert texts_in(snapshot) == {"a": "one", "b": "two"}
-        assert found_by(snapshot, "one") == {"a"}
+        assert texts_in(view) == {"a": "one", "b": "two"}
+        assert found_by(view, "one") == {"a"}
     assert texts(folder) == {"b": "two"}
 
 
@@ -189,8 +189,8 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
         return real(*arguments)
 
     monkeypatch.setattr(indexes.reader, "live_segments", slow)
-    with reading(folder) as snapshot:
-        assert texts_in(snapshot) == {"a": "one", "b": "two"}
+    with reading(folder) as view:
+        assert texts_in(view) == {"a": "one", "b": "two"}
     assert len(calls) == 2
 
 

@@ -17,12 +17,12 @@ from indexes.filters.allowed import Allowed
 from indexes.reader import Reader
 from indexes.segments.live import LiveSegment
 from indexes.segments.maintenance import compact, rebuild
+from indexes.vectors.choice import StructureSettings
 from indexes.vectors.flat import search_flat
 from indexes.vectors.recall import Behind, Measured
 from indexes.vectors.segment_structure import (
     STRUCTURE_FILE,
     SegmentStructure,
-    StructureSettings,
     build_structure,
     open_segment_structure,
     search_vectors,
@@ -41,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
 def only_segment(folder: Path) -> LiveSegment:
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
-            (live,) = snapshot.segments
+        with reader.view() as view:
+            (live,) = view.segments
             return live
     finally:
         reader.close()

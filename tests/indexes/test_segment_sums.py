@@ -14,14 +14,14 @@ from index_samples import document, flip, make_index, manifest_of
 
 from indexes.errors import DamagedIndexError
 from indexes.files.arrays import file_facts
-from indexes.files.checksums import file_sums
-from indexes.files.segment_sums import SUMS_FILE
+from indexes.files.checksums import SUMS_FILE, file_sums
 from indexes.filters.allowed import Allowed
 from indexes.reader import Reader
 from indexes.segments.maintenance import compact, rebuild
 from indexes.segments.segment import Segment, open_segment, segment_folder, write_segment
+from indexes.vectors.choice import StructureSettings
 from indexes.vectors.flat import search_flat
-from indexes.vectors.segment_structure import STRUCTURE_FILE, StructureSettings
+from indexes.vectors.segment_structure import STRUCTURE_FILE
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -225,7 +225,7 @@ def test_only_the_lists_that_are_read_are_checked(index: Path) -> None:
 def test_a_reader_refuses_what_it_meets(index: Path) -> None:
     flip(segment_folder(index, 1) / "ids.npy", -1)
     reader = Reader(index)
-    with pytest.raises(DamagedIndexError, match=r"000001/ids\.npy"), reader.snapshot():
+    with pytest.raises(DamagedIndexError, match=r"000001/ids\.npy"), reader.view():
         pass
     reader.close()
 

@@ -51,23 +51,23 @@ def other_index(tmp_path: Path) -> Path:
 
 
 def test_a_snapshot_keeps_its_view_while_a_writer_commits(index: Path, reader: Reader) -> None:
-    with reader.snapshot() as snapshot:
-        before = (texts_in(snapshot), snapshot.generation, snapshot.statistics)
-        allowed = snapshot.allowed(compile_where("n = 2"))
+    with reader.view() as view:
+        before = (texts_in(view), view.generation, view.statistics)
+        allowed = view.allowed(compile_where("n = 2"))
         with Writer(index) as writer:
             commit(writer, document("a", "avocado"), document("d", "dates"))
             writer.delete(["b", "c"])
-        assert (texts_in(snapshot), snapshot.generation, snapshot.statistics) == before
-        assert found_by(snapshot, "cherry") == {"c"}
-        assert found_by(snapshot, "avocado") == set()
-        assert snapshot.count_documents() == 3
-        assert snapshot.count_tombstones() == 0
+        assert (texts_in(view), view.generation, view.statistics) == before
+        assert found_by(view, "cherry") == {"c"}
+        assert found_by(view, "avocado") == set()
+        assert view.count_documents() == 3
+        assert view.count_tombstones() == 0
         # Of the same commit, whether it was judged before the writer's or is now.
-        for some in (allowed, snapshot.allowed(compile_where("n = 2.0"))):
+        for some in (allowed, view.allowed(compile_where("n = 2.0"))):
             assert [one.mask.tolist() for one in some] == [[False, True, True], [False]]
-    with reader.snapshot() as snapshot:
-        assert texts_in(snapshot) == {"a": "avocado", "d": "dates"}
-        assert snapshot.generation == before[1] + 2
+    with reader.view() as view:
+        assert texts_in(view) == {"a": "avocado", "d": "dates"}
+        assert view.generation == before[1] + 2
 
 
 def test_every_reader_sees_the_latest_commit(index: Path) -> None:
@@ -76,8 +76,8 @@ def test_every_reader_sees_the_latest_commit(index: Path) -> None:
         for round_ in range(4):
             commit(writer, document("a", f"round{round_}"))
             for reader in readers:
-                with reader.snapshot() as snapshot:
-                    assert texts_in(snapshot)["a"] == f"round{round_}"
+                with reader.view() as view:
+                    assert texts_in(view)["a"] == f"round{round_}"
     for reader in readers:
         reader.close()
 
@@ -85,12 +85,12 @@ def test_every_reader_sees_the_latest_commit(index: Path) -> None:
 def test_only_live_passages_count(index: Path, reader: Reader) -> None:
     with Writer(index) as writer:
         writer.delete(["b"])
-    with reader.snapshot() as snapshot:
-        first, second = snapshot.segments
+    with reader.view() as view:
+        first, second = view.segments
         assert first.alive is not None
         assert first.alive.tolist() == [True, False, False]
         assert second.alive is None
-        assert (snapshot.statistics.passages, snapshot.statistics.total_length) == (2, 2)
+        assert (view.statistics.passages, view.statistics.total_length) == (2, 2)
 
 
 def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
@@ -104,18 +104,18 @@ def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
 
     monkeypatch.setattr(Segment, "all_ids", refuse)
     fresh = Reader(index)
-    with fresh.snapshot() as snapshot:
-        alive = snapshot.segments[0].alive
+    with fresh.snapshot() as view:
+        alive = view.segments[0].alive
         assert alive is not None
         assert alive.tolist() == [True, False, False]
     fresh.close()
 
 
 def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> None:
-    with reader.snapshot() as snapshot:
-        found = snapshot.allowed(compile_where("n = 2"))
+    with reader.view() as view:
+        found = view.allowed(compile_where("n = 2"))
         assert [some.mask.tolist() for some in found] == [[False, True, True], [False]]
-        found = snapshot.allowed(compile_where("n > 99"))
+        found = view.allowed(compile_where("n > 99"))
         assert [some.mask.tolist() for some in found] == [[False, False, False], [False]]
 
 
@@ -123,42 +123,42 @@ def test_what_a_filter_allows_is_found_out_once_for_each_commit(
     index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes.reader, "_FILTERS", 2)
-    with reader.snapshot() as snapshot:
-        first = snapshot.allowed(compile_where("n = 2"))
-        assert snapshot.allowed(compile_where("n = 2")) is first
+    with reader.view() as view:
+        first = view.allowed(compile_where("n = 2"))
+        assert view.allowed(compile_where("n = 2")) is first
         # Equal in Python, and another filter.
-        assert not any(some.mask.any() for some in snapshot.allowed(compile_where("n = true")))
-        assert snapshot.allowed(compile_where("n = 1"))[0].mask.tolist() == [True, False, False]
+        assert not any(some.mask.any() for some in view.allowed(compile_where("n = true")))
+        assert view.allowed(compile_where("n = 1"))[0].mask.tolist() == [True, False, False]
         # Two were asked for since.
-        assert snapshot.allowed(compile_where("n = 2")) is not first
+        assert view.allowed(compile_where("n = 2")) is not first
         with pytest.raises(ValueError, match="read-only"):
             first[0].mask[0] = True
     with Writer(index) as writer:
         writer.delete(["b"])
-    with reader.snapshot() as snapshot:
-        assert not any(some.mask.any() for some in snapshot.allowed(compile_where("n = 2")))
+    with reader.view() as view:
+        assert not any(some.mask.any() for some in view.allowed(compile_where("n = 2")))
 
 
 def test_passages_know_their_document(reader: Reader) -> None:
-    with reader.snapshot() as snapshot:
-        ids = live_passages(snapshot)
-        stored = snapshot.passages(ids)
+    with reader.view() as view:
+        ids = live_passages(view)
+        stored = view.passages(ids)
         assert [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids] == [
             "apple",
             "bread",
             "crumbs",
             "cherry",
         ]
-        owners = snapshot.documents_of(ids)
+        owners = view.documents_of(ids)
         assert [owners[id_][1] for id_ in ids] == ["a", "b", "b", "c"]
         assert owners[ids[1]] == owners[ids[2]]
-        assert snapshot.passages([]) == {}
-        assert snapshot.documents_of([]) == {}
+        assert view.passages([]) == {}
+        assert view.documents_of([]) == {}
 
 
 def test_a_passage_without_a_document_is_damage(reader: Reader) -> None:
-    with reader.snapshot() as snapshot:
-        for ask in (snapshot.passages, snapshot.documents_of):
+    with reader.view() as view:
+        for ask in (view.passages, view.documents_of):
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: passage 1000000"):
                 ask([1, 10**6])
 
@@ -186,8 +186,8 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statemen
         connection.execute(statement)
         connection.commit()
     reader = Reader(index)
-    with pytest.raises(DamagedIndexError) as caught, reader.snapshot() as snapshot:
-        texts_in(snapshot)
+    with pytest.raises(DamagedIndexError) as caught, reader.view() as view:
+        texts_in(view)
     assert str(index) in str(caught.value)
     assert "\n" not in str(caught.value)
     reader.close()
@@ -211,93 +211,93 @@ def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None
         assert connection.execute(statement).rowcount == 1
         connection.commit()
     reader = Reader(index)
-    with reader.snapshot() as snapshot:
-        others = [passage for passage in live_passages(snapshot) if passage > first + 2]
-        assert len(snapshot.passages(others)) == len(others) > 0
+    with reader.view() as view:
+        others = [passage for passage in live_passages(view) if passage > first + 2]
+        assert len(view.passages(others)) == len(others) > 0
         for _ in range(2):
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*(altered|another)"):
-                snapshot.passages([first])
+                view.passages([first])
     reader.close()
 
 
 def test_a_document_is_checked_once(index: Path, reader: Reader) -> None:
-    with reader.snapshot() as snapshot, pytest.MonkeyPatch.context() as patch:
-        everything = live_passages(snapshot)
-        shown = snapshot.passages(everything)
+    with reader.view() as view, pytest.MonkeyPatch.context() as patch:
+        everything = live_passages(view)
+        shown = view.passages(everything)
         patch.setattr(indexes.reader, "document_checksum", lambda *_: b"another")
-        assert snapshot.passages(everything) == shown
+        assert view.passages(everything) == shown
 
 
 def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: Reader) -> None:
-    with reader.snapshot() as snapshot:
-        before = [live.segment for live in snapshot.segments]
+    with reader.view() as view:
+        before = [live.segment for live in view.segments]
     with Writer(index) as writer:
         commit(writer, document("d", "dates"))
-    with reader.snapshot() as snapshot:
-        after = [live.segment for live in snapshot.segments]
+    with reader.view() as view:
+        after = [live.segment for live in view.segments]
     assert len(after) == 3
     assert all(one is other for one, other in zip(before, after[:2], strict=True))
 
 
 def test_an_unchanged_index_gives_the_same_snapshot(reader: Reader) -> None:
-    with reader.snapshot() as first:
+    with reader.view() as first:
         pass
-    with reader.snapshot() as second:
+    with reader.view() as second:
         pass
     assert first is second
 
 
 def test_an_empty_index_has_an_empty_snapshot(tmp_path: Path) -> None:
     reader = Reader(make_index(tmp_path / "index"))
-    with reader.snapshot() as snapshot:
-        assert snapshot.segments == ()
-        assert snapshot.count_documents() == 0
-        assert snapshot.allowed(compile_where("n = 1")) == []
+    with reader.view() as view:
+        assert view.segments == ()
+        assert view.count_documents() == 0
+        assert view.allowed(compile_where("n = 1")) == []
     reader.close()
 
 
 def test_a_block_that_raises_releases_the_view(index: Path, reader: Reader) -> None:
-    with pytest.raises(ZeroDivisionError), reader.snapshot():
+    with pytest.raises(ZeroDivisionError), reader.view():
         raise ZeroDivisionError
     with Writer(index) as writer:
         commit(writer, document("d", "dates"))
-    with reader.snapshot() as snapshot:
-        assert "d" in texts_in(snapshot)
+    with reader.view() as view:
+        assert "d" in texts_in(view)
 
 
 def test_a_reader_follows_a_replaced_folder(index: Path, tmp_path: Path, reader: Reader) -> None:
-    with reader.snapshot() as snapshot:
-        assert set(texts_in(snapshot)) == {"a", "b", "c"}
+    with reader.view() as view:
+        assert set(texts_in(view)) == {"a", "b", "c"}
     replace_folder(other_index(tmp_path), index)
-    with reader.snapshot() as snapshot:
-        assert texts_in(snapshot) == {"z": "zest"}
-        assert found_by(snapshot, "apple") == set()
+    with reader.view() as view:
+        assert texts_in(view) == {"z": "zest"}
+        assert found_by(view, "apple") == set()
     with Writer(index) as writer:
         commit(writer, document("y", "yam"))
-    with reader.snapshot() as snapshot:
-        assert texts_in(snapshot) == {"y": "yam", "z": "zest"}
+    with reader.view() as view:
+        assert texts_in(view) == {"y": "yam", "z": "zest"}
 
 
 def test_a_snapshot_outlives_the_replacement_of_its_folder(
     index: Path, tmp_path: Path, reader: Reader
 ) -> None:
-    with reader.snapshot() as snapshot:
-        before = texts_in(snapshot)
+    with reader.view() as view:
+        before = texts_in(view)
         replace_folder(other_index(tmp_path), index)
-        assert texts_in(snapshot) == before
-        assert found_by(snapshot, "cherry") == {"c"}
+        assert texts_in(view) == before
+        assert found_by(view, "cherry") == {"c"}
 
 
 @pytest.mark.parametrize("generations", [0, 1, 2])
 def test_a_new_folder_is_recognised_whatever_its_generation(
     index: Path, tmp_path: Path, reader: Reader, generations: int
 ) -> None:
-    with reader.snapshot() as snapshot:
-        assert snapshot.generation == 2
+    with reader.view() as view:
+        assert view.generation == 2
     new = make_index(tmp_path / "new", *([document("z", f"zest{g}")] for g in range(generations)))
     replace_folder(new, index)
-    with reader.snapshot() as snapshot:
-        assert set(texts_in(snapshot)) == ({"z"} if generations else set())
+    with reader.view() as view:
+        assert set(texts_in(view)) == ({"z"} if generations else set())
 
 
 def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
@@ -320,11 +320,11 @@ def test_a_removed_folder_is_no_index_and_comes_back(
 ) -> None:
     index.rename(tmp_path / "away")
     for _ in range(2):
-        with pytest.raises(NotAnIndexError), reader.snapshot():
+        with pytest.raises(NotAnIndexError), reader.view():
             pass
     (tmp_path / "away").rename(index)
-    with reader.snapshot() as snapshot:
-        assert set(texts_in(snapshot)) == {"a", "b", "c"}
+    with reader.view() as view:
+        assert set(texts_in(view)) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("name", SEGMENT_FILES)
@@ -339,7 +339,7 @@ def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage
     for _ in range(2):
         with (
             pytest.raises(DamagedIndexError, match=f"segments/000002/{name}") as caught,
-            reader.snapshot(),
+            reader.view(),
         ):
             pass
         assert "\n" not in str(caught.value)
@@ -349,12 +349,12 @@ def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage
 def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
     index: Path, reader: Reader
 ) -> None:
-    with reader.snapshot():
+    with reader.view():
         pass
     with Writer(index) as writer:
         commit(writer, document("d", "dates"))
     (index / "segments" / "000003" / "vectors.npy").unlink()
-    with pytest.raises(DamagedIndexError, match=r"000003/vectors\.npy"), reader.snapshot():
+    with pytest.raises(DamagedIndexError, match=r"000003/vectors\.npy"), reader.view():
         pass
 
 

@@ -81,18 +81,18 @@ def test_the_limits_of_columns_hold_for_it(folder: Path) -> None:
 def test_a_reader_that_has_it_open_goes_on_with_columns(folder: Path) -> None:
     where = compile_where("year >= 2000")
     reader = Reader(folder)
-    with reader.snapshot() as snapshot:
-        before = [some.mask.tolist() for some in snapshot.allowed(where)]
+    with reader.view() as view:
+        before = [some.mask.tolist() for some in view.allowed(where)]
         with Writer(folder):
             pass
         # Inside its transaction nothing has changed.
-        assert snapshot.format_version == 1
+        assert view.format_version == 1
         other = compile_where("year >= 2000.0")
-        assert [some.mask.tolist() for some in snapshot.allowed(other)] == before
-    with reader.snapshot() as snapshot, rows_refused():
-        assert snapshot.format_version == 2
+        assert [some.mask.tolist() for some in view.allowed(other)] == before
+    with reader.view() as view, rows_refused():
+        assert view.format_version == 2
         other = compile_where("year > 1999")
-        assert [some.mask.tolist() for some in snapshot.allowed(other)] == before
+        assert [some.mask.tolist() for some in view.allowed(other)] == before
     reader.close()
 
 

@@ -55,8 +55,8 @@ def reader(index: Path) -> Iterator[Reader]:
 
 
 def generation(reader: Reader) -> int:
-    with reader.snapshot() as snapshot:
-        return snapshot.generation
+    with reader.view() as view:
+        return view.generation
 
 
 def segments(folder: Path) -> set[str]:
@@ -76,8 +76,8 @@ def test_a_commit_is_visible_after_it_and_not_before(
     with Writer(index) as writer:
         monkeypatch.setattr(indexes.writer, "write_segment", look)
         commit(writer, document("d", "dates"), document("a", "apricot"))
-        with reader.snapshot() as snapshot:
-            after = texts_in(snapshot)
+        with reader.view() as view:
+            after = texts_in(view)
     assert during == {"a": "apple pie", "b": "bread", "c": "cherry cake"}
     assert after == {"a": "apricot", "b": "bread", "c": "cherry cake", "d": "dates"}
 
@@ -87,13 +87,13 @@ def test_an_upsert_replaces_the_document_and_buries_its_passages(
 ) -> None:
     with Writer(index) as writer:
         commit(writer, document("a", "avocado", {"kind": "new"}))
-    with reader.snapshot() as snapshot:
-        assert texts_in(snapshot)["a"] == "avocado"
-        assert snapshot.count_documents() == 3
-        assert snapshot.count_tombstones() == 1
-        assert snapshot.statistics.passages == 3
-        assert found_by(snapshot, "apple") == set()
-        assert found_by(snapshot, "avocado") == {"a"}
+    with reader.view() as view:
+        assert texts_in(view)["a"] == "avocado"
+        assert view.count_documents() == 3
+        assert view.count_tombstones() == 1
+        assert view.statistics.passages == 3
+        assert found_by(view, "apple") == set()
+        assert found_by(view, "avocado") == {"a"}
     assert metadata(index)["a"] == {"kind": "new"}
     assert verify(index) == []
 
@@ -103,12 +103,12 @@ def test_every_passage_of_a_replaced_document_is_buried(tmp_path: Path) -> None:
     with Writer(folder) as writer:
         commit(writer, document("a", "five six", passages=2))
     reader = Reader(folder)
-    with reader.snapshot() as snapshot:
-        assert snapshot.count_tombstones() == 4
-        assert len(live_passages(snapshot)) == 2
+    with reader.view() as view:
+        assert view.count_tombstones() == 4
+        assert len(live_passages(view)) == 2
         for word in ("one", "two", "three", "four"):
-            assert found_by(snapshot, word) == set()
-        stored = snapshot.passages(live_passages(snapshot))
+            assert found_by(view, word) == set()
+        stored = view.passages(live_passages(view))
         assert sorted((p.start, p.stop) for p in stored.values()) == [(0, 4), (5, 8)]
     reader.close()
 
@@ -116,10 +116,10 @@ def test_every_passage_of_a_replaced_document_is_buried(tmp_path: Path) -> None:
 def test_deleted_documents_are_gone_at_once(index: Path, reader: Reader) -> None:
     with Writer(index) as writer:
         assert writer.delete(["c", "a", "unknown", "a"]) == ["a", "c"]
-        with reader.snapshot() as snapshot:
-            assert texts_in(snapshot) == {"b": "bread"}
-            assert found_by(snapshot, "cherry") == set()
-            assert snapshot.count_tombstones() == 2
+        with reader.view() as view:
+            assert texts_in(view) == {"b": "bread"}
+            assert found_by(view, "cherry") == set()
+            assert view.count_tombstones() == 2
         assert writer.delete(["a"]) == []
     assert verify(index) == []
 
@@ -164,8 +164,8 @@ def test_metadata_alone_changes_without_a_segment(index: Path, reader: Reader) -
     assert segments(index) == before
     assert metadata(index)["a"] == {"kind": "dessert"}
     assert texts(index)["a"] == "apple pie"
-    with reader.snapshot() as snapshot:
-        found = snapshot.allowed(compile_where('kind = "fruit"'))
+    with reader.view() as view:
+        found = view.allowed(compile_where('kind = "fruit"'))
         assert [some.mask.tolist() for some in found] == [[False, False], [True]]
 
 
@@ -197,8 +197,8 @@ def test_each_change_raises_the_generation_by_one(index: Path, reader: Reader) -
 def test_passage_ids_are_never_given_out_again(index: Path) -> None:
     def ids() -> set[int]:
         reader = Reader(index)
-        with reader.snapshot() as snapshot:
-            found = {int(id_) for live in snapshot.segments for id_ in live.segment.ids}
+        with reader.view() as view:
+            found = {int(id_) for live in view.segments for id_ in live.segment.ids}
         reader.close()
         return found
 
@@ -400,8 +400,8 @@ def test_an_index_holds_what_a_dictionary_would(
     assert texts(folder) == {id_: text for id_, (text, _) in expected.items()}
     assert verify(folder) == []
     reader = Reader(folder)
-    with reader.snapshot() as snapshot:
+    with reader.view() as view:
         for word in ("red", "green", "blue"):
             holders = {id_ for id_, (text, _) in expected.items() if word in text.split()}
-            assert found_by(snapshot, word) == holders
+            assert found_by(view, word) == holders
     reader.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -26,12 +25,12 @@ def command(
     estimated first. The recall@10 of the new structure against an exact search is measured and
     printed by search effort.
     """
-    from indexes.vectors.segment_structure import StructureSettings
+    from indexes.vectors.choice import StructureSettings
     from retriever.index import Index
 
     settings = StructureSettings(index_type or "auto", memory)
     with Index.open(folder) as index:
-        plan, estimate = index.plan(settings), index.estimate(settings)
+        plan = index.plan(settings)
         if dry_run and as_json:
             facts = {
                 "index_type": settings.index_type,
@@ -39,13 +38,17 @@ def command(
                 "factory": plan.spec.factory,
                 "reasons": plan.reasons,
                 "memory_bytes": plan.memory_bytes,
-                "build": None if estimate is None else asdict(estimate),
+                "build_bytes": plan.build_bytes,
             }
             click.echo(json.dumps(facts))
             return
         for reason in plan.reasons:
             click.echo(reason, err=not dry_run)
-        takes = "nothing to build" if estimate is None else f"building it takes {estimate}"
+        takes = (
+            f"up to {plan.build_size} of memory to build"
+            if plan.build_bytes
+            else "nothing to build"
+        )
         click.echo(f"{plan.spec.factory}: {takes}", err=not dry_run)
         if dry_run:
             return
@@ -58,7 +61,3 @@ def command(
         click.echo(f"{folder}: {segment['passages']:,} passages, {segment['structure']}")
         for measured in segment["recall"]:
             click.echo(f"  effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")
-        for behind in segment["filtered"]:
-            click.echo(f"  where a filter leaves {100 * behind['share']:.3g}%")
-            for measured in behind["recall"]:
-                click.echo(f"    effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")

@@ -66,7 +66,7 @@ def command(
 
     from cli.options.encoder import model_choice
     from cli.output.progress import EncodingProgress
-    from indexes.vectors.segment_structure import StructureSettings
+    from indexes.vectors.choice import StructureSettings
     from retriever.index import Index
     from retriever.indexing.reindex import reindexed
     from retriever.indexing.report import IndexingReport
@@ -85,7 +85,9 @@ def command(
         try:
             done = reindexed(
                 folder,
-                choice,
+                choice.encoder,
+                device=choice.device,
+                download=choice.download,
                 analyzer=analyzer,
                 passages=passages,
                 structures=structures,

@@ -68,7 +68,7 @@ def command(
     """
     from cli.options.encoder import model_choice
     from cli.output.progress import counting
-    from indexes.vectors.segment_structure import StructureSettings
+    from indexes.vectors.choice import StructureSettings
     from retriever.corpus import Fields
     from retriever.indexing.imports import import_documents
 
@@ -80,7 +80,9 @@ def command(
         report = import_documents(
             folder,
             source,
-            choice,
+            choice.encoder,
+            device=choice.device,
+            download=choice.download,
             vectors=vectors,
             fields=Fields(id_field, text_field, title_field),
             vector_field=vector_field,

@@ -9,8 +9,8 @@ from eval.datasets.lines import numbered_lines
 from eval.datasets.records import SHOWN
 from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.tasks import ClassificationTask
-from indexes.errors import SourceError
 from retriever.corpus.sources import base_name
+from retriever.errors import SourceError
 
 FILES = {
     "sentlen": "sentence_length.txt",

@@ -23,8 +23,8 @@ from eval.datasets.records import SHOWN, table, unexpected
 from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
 from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
-from indexes.errors import SourceError
 from retriever.corpus.sources import base_name
+from retriever.errors import SourceError
 
 _ALL = ("all",)
 _TWO = ("train", "test")

@@ -1,5 +1,5 @@
 /* What a query does for every posting or passage: BM25 looks up terms, weighs and finds the best
- * passages; a filter looks up what its values say, and counts what inverted lists hold of it.
+ * passages; a filter looks up its bits; equal vectors are scored exactly.
  *
  * The modules that call these functions hold the same in Python and NumPy, for where there was no
  * compiler. Both do the same operations on the same numbers in the same order, so that scores are
@@ -13,8 +13,6 @@
 #include <string.h>
 
 #define WINDOW 16384
-/* Codes of which it is found out at once whether any counts. */
-#define STRIDE 16
 
 typedef struct {
     double score;
@@ -31,25 +29,36 @@ typedef struct {
 /* (WINDOW,) zeros that the last search has left behind, or NULL. Changed with the GIL held. */
 static double *spare_window = NULL;
 
-/* Among equal scores the later passage is the worse one. */
+/* The order among equal scores: the rank of each passage, or NULL for that of the positions. */
+typedef struct {
+    const uint32_t *ranks;
+    int decided; /* whether it was asked for */
+} Order;
+
+/* Among equal scores the passage that comes later in the order is the worse one. */
 static int
-is_worse(Found one, Found other)
+is_worse(Found one, Found other, Order *order)
 {
-    return one.score < other.score || (one.score == other.score && one.position > other.position);
+    if (one.score != other.score)
+        return one.score < other.score;
+    if (order->ranks == NULL)
+        return one.position > other.position;
+    order->decided = 1;
+    return order->ranks[one.position] > order->ranks[other.position];
 }
 
 /* Restore a heap with the worst on top, but for the one at `place`, below it. */
 static void
-sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place)
+sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place, Order *order)
 {
     Found moved = heap[place];
     for (;;) {
         Py_ssize_t child = 2 * place + 1;
         if (child >= size)
             break;
-        if (child + 1 < size && is_worse(heap[child + 1], heap[child]))
+        if (child + 1 < size && is_worse(heap[child + 1], heap[child], order))
             child++;
-        if (!is_worse(heap[child], moved))
+        if (!is_worse(heap[child], moved, order))
             break;
         heap[place] = heap[child];
         place = child;
@@ -58,16 +67,16 @@ sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place)
 }
 
 static void
-make_heap(Found *heap, Py_ssize_t size)
+make_heap(Found *heap, Py_ssize_t size, Order *order)
 {
     for (Py_ssize_t place = size / 2; place-- > 0;)
-        sift_down(heap, size, place);
+        sift_down(heap, size, place, order);
 }
 
-/* Add what the terms give to the passages of a window. Returns whether positions ascend. */
+/* Add what the terms give to the passages of a window. Returns whether positions ascend and exist. */
 static int
 sum_window(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positions,
-           const double *values, uint32_t first)
+           const double *values, uint32_t first, uint64_t passages)
 {
     for (Py_ssize_t t = 0; t < count; t++) {
         Py_ssize_t next = terms[t].next, stop = terms[t].stop;
@@ -77,7 +86,7 @@ sum_window(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positi
             int64_t place = (int64_t)positions[next] - first;
             if (place >= WINDOW)
                 break;
-            if (place <= last)
+            if (place <= last || positions[next] >= passages)
                 return 0;
             scores[place] += values[next];
             last = place;
@@ -91,17 +100,17 @@ sum_window(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positi
  * first. Returns the size of the heap. */
 static Py_ssize_t
 offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t *positions,
-             uint32_t first, Found *heap, Py_ssize_t size, Py_ssize_t k)
+             uint32_t first, Found *heap, Py_ssize_t size, Py_ssize_t k, Order *order)
 {
     for (Py_ssize_t rank = 0; rank < count; rank++) {
         Py_ssize_t t = terms[rank].rarer;
         for (Py_ssize_t next = terms[t].begin; next < terms[t].next; next++) {
             Found found = {scores[positions[next] - first], positions[next]};
             if (size == k) {
-                if (!is_worse(heap[0], found))
+                if (!is_worse(heap[0], found, order))
                     continue;
                 heap[0] = found;
-                sift_down(heap, size, 0);
+                sift_down(heap, size, 0, order);
             }
             else if (found.score == -INFINITY) {
                 continue;
@@ -109,7 +118,7 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
             else {
                 heap[size++] = found;
                 if (size == k)
-                    make_heap(heap, size);
+                    make_heap(heap, size, order);
             }
             /* Not again, by another term. */
             scores[found.position - first] = -INFINITY;
@@ -123,10 +132,10 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
 
 /* One window of passages after the other is summed, term after term, in an array that stays in the
  * cache; then each posting offers its passage. Returns how many were found, best first, or -1 where
- * positions do not ascend. */
+ * positions do not ascend or exist. */
 static Py_ssize_t
 find_best(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positions,
-          const double *values, Found *heap, Py_ssize_t k)
+          const double *values, uint64_t passages, Found *heap, Py_ssize_t k, Order *order)
 {
     Py_ssize_t size = 0;
     for (;;) {
@@ -142,17 +151,17 @@ find_best(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positio
         if (!left)
             break;
         uint32_t first = lowest - lowest % WINDOW;
-        if (!sum_window(scores, terms, count, positions, values, first))
+        if (!sum_window(scores, terms, count, positions, values, first, passages))
             return -1;
-        size = offer_window(scores, terms, count, positions, first, heap, size, k);
+        size = offer_window(scores, terms, count, positions, first, heap, size, k, order);
     }
     if (size < k)
-        make_heap(heap, size);
+        make_heap(heap, size, order);
     for (Py_ssize_t last = size - 1; last > 0; last--) {
         Found worst = heap[0];
         heap[0] = heap[last];
         heap[last] = worst;
-        sift_down(heap, last, 0);
+        sift_down(heap, last, 0, order);
     }
     return size;
 }
@@ -191,12 +200,14 @@ static PyObject *
 best(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[5];
+    Py_buffer given[6];
     Py_buffer *positions = &given[0], *values = &given[1], *counts = &given[2];
-    Py_buffer *best_positions = &given[3], *best_scores = &given[4];
-    if (!PyArg_ParseTuple(arguments, "y*y*y*w*w*:best", positions, values, counts,
+    Py_buffer *ranks = &given[3], *best_positions = &given[4], *best_scores = &given[5];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*w*:best", positions, values, counts, ranks,
                           best_positions, best_scores))
         return NULL;
+    Order order = {ranks->len ? ranks->buf : NULL, 0};
+    uint64_t passages = ranks->len ? (uint64_t)ranks->len / sizeof(uint32_t) : UINT32_MAX;
     Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
     Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
     Py_ssize_t k = best_scores->len / (Py_ssize_t)sizeof(double);
@@ -214,7 +225,8 @@ best(PyObject *module, PyObject *arguments)
     }
     else if (fits && (fits = divide(terms, count, counts->buf, postings))) {
         Py_BEGIN_ALLOW_THREADS
-        size = find_best(scores, terms, count, positions->buf, values->buf, heap, k);
+        size = find_best(scores, terms, count, positions->buf, values->buf, passages, heap, k,
+                         &order);
         int64_t *found_positions = best_positions->buf;
         double *found_scores = best_scores->buf;
         for (Py_ssize_t rank = 0; rank < size; rank++) {
@@ -223,7 +235,7 @@ best(PyObject *module, PyObject *arguments)
         }
         Py_END_ALLOW_THREADS
         if (size < 0)
-            PyErr_SetString(PyExc_ValueError, "positions of a term that do not ascend");
+            PyErr_SetString(PyExc_ValueError, "positions of a term that do not ascend or exist");
     }
     /* What was not finished may have left something behind. */
     if (size >= 0 && spare_window == NULL)
@@ -232,8 +244,8 @@ best(PyObject *module, PyObject *arguments)
         PyMem_Free(scores);
     PyMem_Free(terms);
     PyMem_Free(heap);
-    release(given, 5, fits);
-    return size < 0 ? NULL : PyLong_FromSsize_t(size);
+    release(given, 6, fits);
+    return size < 0 ? NULL : Py_BuildValue("nN", size, PyBool_FromLong(order.decided));
 }
 
 /* How often posting `i` holds its term; frequencies have `width` bytes each. */
@@ -353,102 +365,91 @@ find(PyObject *module, PyObject *arguments)
     return PyLong_FromSsize_t(place);
 }
 
+/* Position `i` of a list of positions of `width` bytes each, or UINT64_MAX for a negative one. */
+static uint64_t
+position_at(const void *positions, Py_ssize_t width, Py_ssize_t i)
+{
+    if (width == 4)
+        return ((const uint32_t *)positions)[i];
+    return ((const uint64_t *)positions)[i];
+}
+
 static PyObject *
-spread(PyObject *module, PyObject *arguments)
+bits_at(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Py_buffer given[3];
-    Py_buffer *truth = &given[0], *codes = &given[1], *mask = &given[2];
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:spread", truth, codes, mask))
+    Py_buffer *bits = &given[0], *positions = &given[1], *mask = &given[2];
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(arguments, "y*y*nw*:bits_at", bits, positions, &width, mask))
         return NULL;
-    Py_ssize_t passages = codes->len / (Py_ssize_t)sizeof(uint16_t);
-    const uint16_t *code = codes->buf;
-    const uint8_t *says = truth->buf;
+    int fits = (width == 4 || width == 8) && positions->len / width == mask->len;
+    uint64_t size = 8 * (uint64_t)bits->len;
+    const uint8_t *bit = bits->buf;
     uint8_t *found = mask->buf;
-    /* Whatever a code is, the truth has it. */
-    int fits = mask->len == passages && truth->len > UINT16_MAX;
-    if (fits)
-        for (Py_ssize_t i = 0; i < passages; i++)
-            found[i] = says[code[i]];
+    for (Py_ssize_t i = 0; fits && i < mask->len; i++) {
+        /* What is negative is too large as well. */
+        uint64_t position = position_at(positions->buf, width, i);
+        fits = position < size;
+        if (fits)
+            found[i] = bit[position >> 3] >> (position & 7) & 1;
+    }
     if (!release(given, 3, fits))
         return NULL;
     Py_RETURN_NONE;
 }
 
+/* Eight sums side by side, so that the order of additions is the same wherever it is compiled. */
+static double
+dot(const float *vector, const double *query, Py_ssize_t dimensions)
+{
+    double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    Py_ssize_t i = 0;
+    for (; i + 8 <= dimensions; i += 8)
+        for (int lane = 0; lane < 8; lane++)
+            sums[lane] += (double)vector[i + lane] * query[i + lane];
+    for (int lane = 0; i < dimensions; i++, lane++)
+        sums[lane] += (double)vector[i] * query[i];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
 static PyObject *
-spread_at(PyObject *module, PyObject *arguments)
+dots(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Py_buffer given[4];
-    Py_buffer *truth = &given[0], *codes = &given[1], *places = &given[2], *mask = &given[3];
-    if (!PyArg_ParseTuple(arguments, "y*y*y*w*:spread_at", truth, codes, places, mask))
+    Py_buffer *vectors = &given[0], *positions = &given[1], *query = &given[2], *scores = &given[3];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*w*:dots", vectors, positions, query, scores))
         return NULL;
-    Py_ssize_t number = places->len / (Py_ssize_t)sizeof(int64_t);
-    uint64_t size = (uint64_t)codes->len / sizeof(uint16_t);
-    const uint16_t *code = codes->buf;
-    const uint8_t *says = truth->buf;
-    const uint64_t *place = places->buf;
-    uint8_t *found = mask->buf;
-    int fits = mask->len == number && truth->len > UINT16_MAX;
+    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(double);
+    Py_ssize_t number = scores->len / (Py_ssize_t)sizeof(double);
+    const int64_t *position = positions->buf;
+    double *score = scores->buf;
+    int fits = dimensions > 0 && positions->len / (Py_ssize_t)sizeof(int64_t) == number;
+    uint64_t rows = fits ? (uint64_t)vectors->len / (sizeof(float) * (uint64_t)dimensions) : 0;
+    Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; fits && i < number; i++) {
-        /* What is negative is too large as well. */
-        fits = place[i] < size;
+        fits = (uint64_t)position[i] < rows;
         if (fits)
-            found[i] = says[code[place[i]]];
+            score[i] = dot((const float *)vectors->buf + position[i] * dimensions, query->buf,
+                           dimensions);
     }
+    Py_END_ALLOW_THREADS
     if (!release(given, 4, fits))
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *
-pick(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    Py_buffer given[3];
-    Py_buffer *truth = &given[0], *codes = &given[1], *places = &given[2];
-    if (!PyArg_ParseTuple(arguments, "y*y*w*:pick", truth, codes, places))
-        return NULL;
-    Py_ssize_t number = codes->len / (Py_ssize_t)sizeof(uint16_t);
-    Py_ssize_t room = places->len / (Py_ssize_t)sizeof(int64_t), found = 0;
-    const uint16_t *code = codes->buf;
-    const uint8_t *says = truth->buf;
-    int64_t *place = places->buf;
-    int fits = truth->len > UINT16_MAX;
-    for (Py_ssize_t start = 0; fits && start < number; start += STRIDE) {
-        Py_ssize_t stop = number;
-        if (number - start >= STRIDE) {
-            uint8_t any = 0;
-            for (Py_ssize_t i = 0; i < STRIDE; i++)
-                any |= says[code[start + i]];
-            if (!any)
-                continue;
-            stop = start + STRIDE;
-        }
-        for (Py_ssize_t i = start; fits && i < stop; i++) {
-            if (says[code[i]]) {
-                fits = found < room;
-                if (fits)
-                    place[found++] = i;
-            }
-        }
-    }
-    if (!release(given, 3, fits))
-        return NULL;
-    return PyLong_FromSsize_t(found);
-}
-
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
-     "best(positions, values, counts, best_positions, best_scores): how many were found."},
+     "best(positions, values, counts, order, best_positions, best_scores): how many were found, "
+     "and whether the order decided between equal scores."},
+    {"bits_at", bits_at, METH_VARARGS,
+     "bits_at(bits, positions, width, mask): set the mask to the bits at the positions."},
+    {"dots", dots, METH_VARARGS,
+     "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
+     "at the positions with the query."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
-    {"pick", pick, METH_VARARGS,
-     "pick(truth, codes, places): set the first places to those of the codes that the truth says "
-     "so of; how many they are."},
-    {"spread", spread, METH_VARARGS,
-     "spread(truth, codes, mask): set the mask to what the truth says of each code."},
-    {"spread_at", spread_at, METH_VARARGS,
-     "spread_at(truth, codes, places, mask): the same for the codes at some places."},
     {"weigh", weigh, METH_VARARGS,
      "weigh(positions, frequencies, counts, factors, lengths, slope, constant, k1, values): "
      "whether the postings are possible."},
@@ -460,7 +461,7 @@ static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_inner_loops",
-    .m_doc = "See indexes.bm25.compiled.",
+    .m_doc = "See indexes.compiled.",
     .m_methods = methods,
     .m_slots = slots,
 };
