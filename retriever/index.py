@@ -25,7 +25,7 @@ from indexes.verify import verify
 from indexes.writer import Writer
 from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.corpus import Document
-from retriever.corpus.metadata import string_fault
+from retriever.corpus.documents import string_fault
 from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from indexes.errors import SourceError
-from retriever.corpus.decoding import TextLines
+from retriever.corpus.lines import TextLines
 from retriever.corpus.sources import Meter, bytes_of
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from indexes.errors import SourceError
-from retriever.corpus.decoding import NUL_FAULT, decode_fault
-from retriever.corpus.documents import Fields, Json, Record
-from retriever.corpus.lines import refuse_named_fields
+from retriever.corpus.documents import Json, Record
+from retriever.corpus.fields import Fields
+from retriever.corpus.lines import NUL_FAULT, decode_fault, refuse_named_fields
 from retriever.corpus.sources import Meter, base_name, bytes_of
 
 _SUFFIXES = (".txt", ".md")

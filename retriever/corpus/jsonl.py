@@ -6,8 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from retriever.corpus.decoding import TextLines
-from retriever.corpus.documents import Fields, Json, Record
+from retriever.corpus.documents import Json, Record
+from retriever.corpus.fields import Fields
+from retriever.corpus.lines import TextLines
 from retriever.corpus.sources import OpenSource
 
 _SPACE = " \t\r\n"

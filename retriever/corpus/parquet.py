@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
 from indexes.errors import MissingExtraError, SourceError, StorageError
-from retriever.corpus.columns import Columns, find_columns
-from retriever.corpus.documents import Fields, Json, Record
+from retriever.corpus.documents import Json, Record
+from retriever.corpus.fields import Columns, Fields, find_columns
 from retriever.corpus.sources import OpenSource
 
 if TYPE_CHECKING:

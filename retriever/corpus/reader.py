@@ -10,8 +10,8 @@ from typing import BinaryIO, Literal
 
 from indexes.errors import ConfigError, SourceError
 from retriever.corpus import delimited, folder, jsonl, lines, parquet
-from retriever.corpus.assembly import Assembler
-from retriever.corpus.documents import Document, Fields, Record
+from retriever.corpus.documents import Document, Record
+from retriever.corpus.fields import Assembler, Fields
 from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Format, Meter, OpenSource, file_size, opened, opened_stream
 
@@ -82,9 +82,6 @@ class CorpusReader:
     ) -> None:
         if on_error not in ("fail", "skip"):
             raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
-        named = [name for name in (fields.id, fields.text, fields.title) if name is not None]
-        if len(set(named)) != len(named):
-            raise ConfigError(f"one field is named for two roles: {fields}; name each field once")
         self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
@@ -122,7 +119,7 @@ class CorpusReader:
                 yield from self._documents(source, made)
 
     def _documents(self, source: str | Path, made: SeenIds) -> Iterator[Document]:
-        assembler = Assembler(self._fields, blank_text=self._blank_text)
+        assembler = Assembler(self._fields)
         before = self._records
         with closing(SeenIds()) as given, self._open(source) as records:
             for record in records:
@@ -144,7 +141,12 @@ class CorpusReader:
     def _document(
         self, record: Record, assembler: Assembler, given: SeenIds, made: SeenIds
     ) -> Document | None:
-        doc_id, text, title, metadata = assembler.split(record)
+        parts = assembler.split(record)
+        doc_id, text, title, metadata = parts
+        if parts.is_empty and not self._blank_text:
+            raise SourceError(
+                f"{record.where}: text is empty (and there is no title to index instead)"
+            )
         if doc_id is not None:
             earlier = given.earlier(doc_id, record.number)
             if earlier is not None:

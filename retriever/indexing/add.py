@@ -19,7 +19,7 @@ from indexes.store.documents import NewDocument, metadata_json
 from indexes.writer import Writer
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
-from retriever.corpus.metadata import document_fault
+from retriever.corpus.documents import document_fault
 from retriever.encoders.encoder import Encoder
 from retriever.errors import SourceError
 from retriever.indexing.passages import OnLong, PassageSettings, split_passages
