@@ -231,7 +231,7 @@ def _answer_file(
     from eval.metrics.trec import write_run
     from retriever.corpus import CorpusReader
 
-    reader = CorpusReader([queries], on_error=on_error, number_ids=True)
+    reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
     asked = list(reader)
     warn_reader(reader, lambda line: click.echo(line, err=True))
     answers = search([query.text for query in asked])

@@ -68,6 +68,7 @@ def index_documents(
         "unchanged": report.unchanged,
         "deleted": report.deleted,
         "skipped": reader.skipped,
+        "empty": reader.empty,
         "identical": reader.duplicates,
         "passages": report.passages,
         "pieces": report.pieces,
@@ -88,7 +89,9 @@ def index_documents(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
             f"{report.unchanged:,} unchanged, "
             + (f"{report.deleted:,} deleted, " if prune else "")
-            + f"{reader.skipped:,} skipped; {report.passages:,} passages encoded"
+            + f"{reader.skipped:,} skipped"
+            + (f", {reader.empty:,} empty" if reader.empty else "")
+            + f"; {report.passages:,} passages encoded"
             + (f" ({report.split:,} documents split)" if report.split else "")
             + f" in {summary['seconds']:.1f} s; {human_bytes(summary['bytes'])} on disk"
         )

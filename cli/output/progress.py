@@ -172,6 +172,11 @@ def long_builds_told() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 document``, ``2,000 documents``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def human_bytes(count: int) -> str:
     """A size for a person, in decimal units: ``1.5 MB``."""
     size = float(count)
@@ -183,9 +188,13 @@ def human_bytes(count: int) -> str:
 
 
 def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
-    """Say on the screen what the reader made, merged or skipped."""
+    """Report which ids the reader made, and which records it merged or skipped."""
     if reader.made_ids is not None:
         echo(f"note: {reader.made_ids}")
+    if reader.empty:
+        more = reader.empty - len(reader.empty_at)
+        places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")
+        echo(f"warning: {counted(reader.empty, 'document')} without text skipped: {places}")
     if reader.duplicates:
         echo(f"note: {reader.duplicates:,} records were identical to earlier ones")
     for problem in reader.problems:

@@ -17,7 +17,7 @@ from retriever.corpus.sources import Format, Meter, OpenSource, file_size, opene
 
 _STDIN = "-"
 _DETECT = Fields()
-_KEPT_PROBLEMS = 10
+_KEPT = 10
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "jsonl": jsonl.read,
     "csv": delimited.read_csv,
@@ -34,62 +34,66 @@ _BY_PATH = "ids are the paths relative to the folder"
 
 
 class CorpusReader:
-    """Iterates over the documents of files, folders and standard input, in the order given.
+    """Iterates over the documents of files, folders and standard input, in order.
 
-    Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage a line), each gzipped or
-    not, folders of .txt and .md files (a document a file, sorted by relative path), and `-` for
-    standard input. Memory does not grow with the corpus. Every iteration begins anew and resets
+    Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
+    not, folders of .txt and .md files (a document per file, sorted by relative path) and ``-`` for
+    standard input. Memory does not grow with the corpus. Every iteration starts over and resets
     the counts; standard input can be read only once.
 
-    A record without id gets one made from its content (or its 1-based number, counted over all
-    sources and over skipped records too, with `number_ids`), if its source has none at all. Of
-    records with the same made id only the first is yielded. An id given twice within one source
-    is an error; in two sources it is fine, and both documents are yielded.
+    If a source has no ids at all, each record gets one made from its content, or with `number_ids`
+    its 1-based number, counted over all sources and over skipped records too. Of records with the
+    same made id only the first is yielded. An id that occurs twice within one source is an error;
+    in two sources it is not, and both documents are yielded.
+
+    A record without text and title is empty: it is counted and skipped.
 
     Args:
-        sources: paths, or `-`.
+        sources: one path or several.
         fields: which field holds what; detected where None.
-        on_error: "fail" raises at the first bad record, "skip" counts it and goes on. What makes
-            a whole file unusable is raised either way.
+        on_error: "fail" raises at the first malformed record, "skip" counts it and continues. What
+            makes a whole source unusable is raised in either case.
+        on_empty: "skip" counts empty records; "fail" treats them as malformed.
         stdin: read instead of the process's standard input.
-        blank_text: yield a record whose text and title are blank, which is an error otherwise.
         number_ids: make ids "1", "2", ... instead of hashes.
 
     Attributes:
-        total_bytes: sum of the sizes on disk; None where standard input or a pipe is a source.
-        skipped: records skipped so far.
-        duplicates: records not yielded so far because an earlier one has the same content.
-        problems: messages of the first 10 skipped records.
-        made_ids: how ids were made, in one sentence; None while all came from the data.
+        total_bytes: sum of the sizes on disk; None if a source is standard input or a pipe.
+        skipped: number of malformed records skipped so far.
+        problems: messages of the first 10 of them.
+        empty: number of empty records skipped so far.
+        empty_at: places of the first 10 of them, such as ``corpus.jsonl:7``.
+        duplicates: number of records skipped so far because an earlier one has the same content.
 
     Raises:
-        SourceError: on construction, a source that does not exist; while iterating, one that is
-            unusable. The message begins with the file and, if known, the line.
-        ConfigError: `on_error` is neither "fail" nor "skip", or `fields` names one field twice.
+        SourceError: on construction, a source does not exist; while iterating, one is unusable.
+            The message begins with the file and, if known, the line.
+        ConfigError: an argument has none of the values above.
         MissingExtraError: while iterating, Parquet without pyarrow.
         StorageError: while iterating, the disk for temporary files is full.
     """
 
     def __init__(
         self,
-        sources: Sequence[str | Path],
+        sources: str | Path | Sequence[str | Path],
         fields: Fields = _DETECT,
         *,
         on_error: Literal["fail", "skip"] = "fail",
+        on_empty: Literal["skip", "fail"] = "skip",
         stdin: BinaryIO | None = None,
-        blank_text: bool = False,
         number_ids: bool = False,
     ) -> None:
-        if on_error not in ("fail", "skip"):
-            raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
+        for name, value in (("on_error", on_error), ("on_empty", on_empty)):
+            if value not in ("fail", "skip"):
+                raise ConfigError(f"{name} is {value!r}, expected 'fail' or 'skip'")
         self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
         self._fields = fields
         self._on_error = on_error
+        self._on_empty = on_empty
         self._stdin = stdin
         self._stdin_read = False
-        self._blank_text = blank_text
         self._number_ids = number_ids
         self.total_bytes = _total_bytes(self._sources)
         self._reset()
@@ -99,12 +103,14 @@ class CorpusReader:
         self._records = 0
         self._made_how: list[str] = []
         self.skipped = 0
-        self.duplicates = 0
         self.problems: list[str] = []
+        self.empty = 0
+        self.empty_at: list[str] = []
+        self.duplicates = 0
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken so far from disk (compressed, as they are there) or standard input."""
+        """Number of bytes read so far from disk (before decompression) or standard input."""
         return self._meter.bytes
 
     @property
@@ -130,7 +136,7 @@ class CorpusReader:
                     if self._on_error == "fail":
                         raise
                     self.skipped += 1
-                    if len(self.problems) < _KEPT_PROBLEMS:
+                    if len(self.problems) < _KEPT:
                         self.problems.append(str(error))
                     continue
                 if document is not None:
@@ -143,10 +149,9 @@ class CorpusReader:
     ) -> Document | None:
         parts = assembler.split(record)
         doc_id, text, title, metadata = parts
-        if parts.is_empty and not self._blank_text:
-            raise SourceError(
-                f"{record.where}: text is empty (and there is no title to index instead)"
-            )
+        if parts.is_empty:
+            self._count_empty(record.where)
+            return None
         if doc_id is not None:
             earlier = given.earlier(doc_id, record.number)
             if earlier is not None:
@@ -165,6 +170,13 @@ class CorpusReader:
                 self.duplicates += 1
                 return None
         return Document(doc_id, text, title, metadata)
+
+    def _count_empty(self, where: str) -> None:
+        if self._on_empty == "fail":
+            raise SourceError(f"{where}: text is empty (and there is no title to use instead)")
+        self.empty += 1
+        if len(self.empty_at) < _KEPT:
+            self.empty_at.append(where)
 
     def _note_made(self, how: str) -> None:
         if how not in self._made_how:

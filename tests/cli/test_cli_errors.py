@@ -105,6 +105,29 @@ def test_bad_records_can_be_skipped_and_are_counted(retriever, standing, tmp_pat
     assert notes[-1] == "skipped: 6 more records"
 
 
+def test_empty_documents_are_named_and_skipped_whatever_else_is_refused(
+    retriever, standing, write_jsonl
+):
+    texts = ["new", "", *[" "] * 12]
+    source = write_jsonl(*({"id": f"n{i}", "text": text} for i, text in enumerate(texts)))
+    warning = "warning: 13 documents without text skipped: "
+    done = retriever("index", source, "--on-error", "fail")
+    assert done.code == 0
+    assert "1 added, 0 updated, 0 unchanged, 0 skipped, 13 empty; 1 passages" in done.out
+    places = ", ".join(f"{source}:{line}" for line in range(2, 12))
+    assert done.err == f"{warning}{places} and 3 more\n"
+    again = retriever("index", source, "--json")
+    assert json.loads(again.out).items() >= {"unchanged": 1, "skipped": 0, "empty": 13}.items()
+    encoded = retriever("encode", source, "-o", "v.npy")
+    assert encoded.err.startswith(warning)
+    assert Path("v.ids.jsonl").read_text() == '"n0"\n'
+
+
+def test_an_empty_query_of_a_file_is_an_error(retriever, standing, write_jsonl):
+    source = write_jsonl({"id": "q1", "text": "apples"}, {"id": "q2", "text": " "})
+    refused(retriever("query", "--queries", source), f"{source}:2: text is empty")
+
+
 @pytest.mark.parametrize(
     ("where", "column", "expected"),
     [

@@ -149,7 +149,6 @@ def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
 ROWS = {
     "short": ("b", "expected 3 cells as in the header, found 1"),
     "long": ("b,x,1,2", "expected 3 cells as in the header, found 4"),
-    "blank": ("b, ,1", "text is empty"),
     "after quote": ('b,"x"y,1', "not a valid row"),
     "lone carriage return": ("b,x\ry,1", "carriage return"),
     "not utf-8": (b'b,"x\n\xff\n",1', "byte 0xff .*line 4"),
@@ -185,7 +184,6 @@ def test_a_collection_without_header_is_an_id_and_a_text_a_line(tmp_path):
     [
         ("7\ta\n8\tb\tc\n", ":2", "found 3 cells"),
         ("7\ta\nb\n", ":2", "found 1 cells"),
-        ("7\ta\n8\t\n", ":2", "text"),
     ],
 )
 def test_a_malformed_line_of_a_collection_is_named(tmp_path, content, where, said):

@@ -138,7 +138,6 @@ BAD = {
     "no text": ('{"id": "b", "body": "x"}', r"no text field 'text'; the record has 'id', 'body'"),
     "text number": ('{"id": "b", "text": 5}', "'text' is the number 5, expected a string"),
     "text null": ('{"id": "b", "text": null}', "'text' is null"),
-    "text blank": ('{"id": "b", "text": " ", "title": ""}', "text is empty"),
     "title list": ('{"id": "b", "text": "x", "title": []}', r"'title' is a list \[\]"),
     "no id": ('{"text": "x"}', "no id field 'id'; the record has 'text'"),
     "id null": ('{"id": null, "text": "x"}', "id is null"),
@@ -200,11 +199,6 @@ def test_only_the_first_ten_problems_are_kept(tmp_path):
     ]
     list(reader)
     assert reader.skipped == 25
-
-
-def test_blank_text_is_yielded_where_it_is_allowed(tmp_path):
-    path = write(tmp_path, '{"id": "q", "text": " "}')
-    assert read(path, blank_text=True) == [Document("q", " ")]
 
 
 def test_a_title_alone_is_enough(tmp_path):
