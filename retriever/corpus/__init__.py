@@ -1,7 +1,7 @@
-"""Readers that turn files, folders and standard input into a stream of documents.
+"""Readers that turn files, folders, databases and standard input into a stream of documents.
 
-`CorpusReader` is the public class. The formats (`jsonl`, `delimited`, `parquet`, `lines`, `folder`)
-stand side by side in one shape: an open source in, records out.
+`CorpusReader` is the public class. The formats (`jsonl`, `delimited`, `parquet`, `lines`, `folder`,
+`sqlite`) stand side by side in one shape: an open source in, records out.
 """
 
 from retriever.corpus.documents import Document, Json

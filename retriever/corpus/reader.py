@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from indexes.errors import ConfigError, SourceError
-from retriever.corpus import delimited, folder, jsonl, lines, parquet
+from retriever.corpus import delimited, folder, jsonl, lines, parquet, sqlite
 from retriever.corpus.documents import Document, Record
 from retriever.corpus.fields import Assembler, Fields
 from retriever.corpus.identity import SeenIds, content_id
@@ -34,12 +34,13 @@ _BY_PATH = "ids are the paths relative to the folder"
 
 
 class CorpusReader:
-    """Iterates over the documents of files, folders and standard input, in order.
+    """Iterates over the documents of files, folders, databases and standard input, in order.
 
     Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
-    not, folders of .txt and .md files (a document per file, sorted by relative path) and ``-`` for
-    standard input. Memory does not grow with the corpus. Every iteration starts over and resets
-    the counts; standard input can be read only once.
+    not, folders of .txt and .md files (a document per file, sorted by relative path), tables of
+    SQLite databases (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not
+    grow with the corpus. Every iteration starts over and resets the counts; standard input can be
+    read only once.
 
     If a source has no ids at all, each record gets one made from its content, or with `number_ids`
     its 1-based number, counted over all sources and over skipped records too. Of records with the
@@ -54,11 +55,13 @@ class CorpusReader:
         on_error: "fail" raises at the first malformed record, "skip" counts it and continues. What
             makes a whole source unusable is raised in either case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed.
+        sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
         number_ids: make ids "1", "2", ... instead of hashes.
 
     Attributes:
-        total_bytes: sum of the sizes on disk; None if a source is standard input or a pipe.
+        total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
+            or a query.
         skipped: number of malformed records skipped so far.
         problems: messages of the first 10 of them.
         empty: number of empty records skipped so far.
@@ -80,6 +83,7 @@ class CorpusReader:
         *,
         on_error: Literal["fail", "skip"] = "fail",
         on_empty: Literal["skip", "fail"] = "skip",
+        sql: str | None = None,
         stdin: BinaryIO | None = None,
         number_ids: bool = False,
     ) -> None:
@@ -92,10 +96,12 @@ class CorpusReader:
         self._fields = fields
         self._on_error = on_error
         self._on_empty = on_empty
+        self._sql = sql
         self._stdin = stdin
         self._stdin_read = False
         self._number_ids = number_ids
-        self.total_bytes = _total_bytes(self._sources)
+        sizes = _total_bytes(self._sources)
+        self.total_bytes = sizes if sql is None else None
         self._reset()
 
     def _reset(self) -> None:
@@ -191,13 +197,25 @@ class CorpusReader:
             self._stdin_read = True
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter) as stream:
-                yield _READERS[stream.format](stream, fields)
+                yield self._records_of(stream, None)
         elif Path(source).is_dir():
             self._note_made(_BY_PATH)
             yield folder.read(Path(source), name, fields, self._meter)
         else:
-            with opened(Path(source), name, fields, self._meter) as file:
-                yield _READERS[file.format](file, fields)
+            path, table = sqlite.split_table(source)
+            with opened(path, str(path), fields, self._meter) as file:
+                yield self._records_of(file, table)
+
+    def _records_of(self, source: OpenSource, table: str | None) -> Iterator[Record]:
+        if source.format == "sqlite":
+            return sqlite.read(source, self._fields, table, self._sql)
+        if table is not None or self._sql is not None:
+            wanted = "SQL queries" if table is None else f"the table {table!r}"
+            raise SourceError(
+                f"{source.name}: expected a SQLite database to read {wanted} from, found "
+                f"{source.format}"
+            )
+        return _READERS[source.format](source, self._fields)
 
 
 def _name(source: str | Path) -> str:
@@ -215,6 +233,7 @@ def _total_bytes(sources: Sequence[str | Path]) -> int | None:
                 raise SourceError(f"{source}: the folder holds no .txt or .md file")
             size = sum(size or 0 for size in sizes)
         else:
-            size = file_size(Path(source))
+            path, _ = sqlite.split_table(source)
+            size = file_size(path)
         total = None if total is None or size is None else total + size
     return total

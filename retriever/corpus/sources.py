@@ -21,10 +21,10 @@ from retriever.corpus.fields import TEXT_NAMES, Fields
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-Format = Literal["jsonl", "csv", "tsv", "parquet", "lines"]
+Format = Literal["jsonl", "csv", "tsv", "parquet", "lines", "sqlite"]
 
 _GZIP = b"\x1f\x8b"
-_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet"}
+_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"SQLite format 3\0": "sqlite"}
 _CHUNK = 1 << 17
 _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
