@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from indexes.bm25.formulas import idf
+from indexes.bm25.scoring import BM25
 from indexes.filters.grammar import Where, compile_where
 from indexes.reader import Reader, Snapshot
 from indexes.segments.maintenance import compact, estimate_build, merge, rebuild
@@ -379,6 +381,19 @@ class Index:
                         for text, query, hits in zip(texts, queries, found, strict=True)
                     ]
             self._follow_replacement()
+
+    def term_weights(self, text: str) -> dict[str, float]:
+        """How much BM25 weighs the terms of a text, by the passages that are live now.
+
+        Returns:
+            Lucene's idf of each term that a passage holds, ln(1 + (N - df + 0.5) / (df + 0.5)),
+            in the order of the text: above 0, and the higher the fewer of the N passages hold it.
+        """
+        with self._current() as snapshot:
+            bm25 = BM25(snapshot.segments, statistics=snapshot.statistics)
+            held = bm25.document_frequencies(self.analyzer.tokens(text))
+            passages = snapshot.statistics.passages
+            return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""

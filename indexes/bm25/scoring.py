@@ -239,6 +239,13 @@ class BM25:
         sizes = [len(segment.postings) for segment in self.segments]
         return BM25Query(self._addends(query_terms), sizes)
 
+    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """How many live passages hold each of the terms, in the order of the terms."""
+        distinct = list(dict.fromkeys(terms))
+        found = (_postings(segment, distinct).counts for segment in self.segments)
+        totals = sum(found, np.zeros(len(distinct), np.int64))
+        return dict(zip(distinct, totals.tolist(), strict=True))
+
     def scores(
         self, query_terms: Iterable[str]
     ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
