@@ -19,7 +19,7 @@ id_field_option = option(
     "--id-field",
     metavar="NAME",
     help="Field that holds the id.",
-    shown_default="id or _id; made from the content if there is none",
+    shown_default="id or _id; generated from the content if there is none",
     section="Input",
 )
 text_field_option = option(

@@ -189,8 +189,8 @@ def human_bytes(count: int) -> str:
 
 def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
     """Report which ids the reader made, and which records it merged or skipped."""
-    if reader.made_ids is not None:
-        echo(f"note: {reader.made_ids}")
+    if reader.generated_ids is not None:
+        echo(f"note: {reader.generated_ids}")
     if reader.empty:
         more = reader.empty - len(reader.empty_at)
         places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")

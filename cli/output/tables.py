@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from wcwidth import ljust, rjust, width
-
 from cli.output.safe_text import on_one_line
 
 
@@ -21,6 +19,9 @@ def table(
         rows: as many cells each.
         left: the columns that are aligned to the left; the others are aligned to the right.
     """
+    # Imported here, so that help pages come sooner.
+    from wcwidth import ljust, rjust, width
+
     lines = [[on_one_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
     return [

@@ -26,10 +26,10 @@ _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "lines": lines.read,
 }
 _BY_HASH = (
-    "ids are made from a hash of title and text: a document that changes gets a new id, and "
-    "identical ones are one document"
+    "ids are generated from a hash of title and text: a document that changes gets a new id, and "
+    "identical documents become one"
 )
-_BY_NUMBER = "ids are made from the order of the records: 1, 2, 3, ..."
+_BY_NUMBER = "ids are generated from the order of the records: 1, 2, 3, ..."
 _BY_PATH = "ids are the paths relative to the folder"
 
 
@@ -42,10 +42,10 @@ class CorpusReader:
     grow with the corpus. Every iteration starts over and resets the counts; standard input can be
     read only once.
 
-    If a source has no ids at all, each record gets one made from its content, or with `number_ids`
-    its 1-based number, counted over all sources and over skipped records too. Of records with the
-    same made id only the first is yielded. An id that occurs twice within one source is an error;
-    in two sources it is not, and both documents are yielded.
+    If a source has no ids at all, each record gets one that is generated from its content, or with
+    `number_ids` its 1-based number, counted over all sources and over skipped records too. Of
+    records with the same generated id only the first is yielded. An id that occurs twice within
+    one source is an error; in two sources it is not, and both documents are yielded.
 
     A record without text and title is empty: it is counted and skipped.
 
@@ -57,7 +57,7 @@ class CorpusReader:
         on_empty: "skip" counts empty records; "fail" treats them as malformed.
         sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
-        number_ids: make ids "1", "2", ... instead of hashes.
+        number_ids: generate the ids "1", "2", ... instead of hashes.
 
     Attributes:
         total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
@@ -107,7 +107,7 @@ class CorpusReader:
     def _reset(self) -> None:
         self._meter = Meter()
         self._records = 0
-        self._made_how: list[str] = []
+        self._generated_how: list[str] = []
         self.skipped = 0
         self.problems: list[str] = []
         self.empty = 0
@@ -120,24 +120,24 @@ class CorpusReader:
         return self._meter.bytes
 
     @property
-    def made_ids(self) -> str | None:
-        """How ids were made so far, in one sentence; None while all came from the data."""
-        return "; ".join(self._made_how) or None
+    def generated_ids(self) -> str | None:
+        """How ids were generated so far, in one sentence; None while all came from the data."""
+        return "; ".join(self._generated_how) or None
 
     def __iter__(self) -> Iterator[Document]:
         self._reset()
-        with closing(SeenIds()) as made:
+        with closing(SeenIds()) as generated:
             for source in self._sources:
-                yield from self._documents(source, made)
+                yield from self._documents(source, generated)
 
-    def _documents(self, source: str | Path, made: SeenIds) -> Iterator[Document]:
+    def _documents(self, source: str | Path, generated: SeenIds) -> Iterator[Document]:
         assembler = Assembler(self._fields)
         before = self._records
         with closing(SeenIds()) as given, self._open(source) as records:
             for record in records:
                 self._records += 1
                 try:
-                    document = self._document(record, assembler, given, made)
+                    document = self._document(record, assembler, given, generated)
                 except SourceError as error:
                     if self._on_error == "fail":
                         raise
@@ -151,7 +151,7 @@ class CorpusReader:
             raise SourceError(f"{_name(source)}: holds no records; check that it is the right file")
 
     def _document(
-        self, record: Record, assembler: Assembler, given: SeenIds, made: SeenIds
+        self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
     ) -> Document | None:
         parts = assembler.split(record)
         doc_id, text, title, metadata = parts
@@ -167,12 +167,12 @@ class CorpusReader:
                     "ids must be unique within a file"
                 )
         elif self._number_ids:
-            self._note_made(_BY_NUMBER)
+            self._note_generated(_BY_NUMBER)
             doc_id = str(self._records)
         else:
-            self._note_made(_BY_HASH)
+            self._note_generated(_BY_HASH)
             doc_id = content_id(title, text)
-            if made.earlier(doc_id, self._records) is not None:
+            if generated.earlier(doc_id, self._records) is not None:
                 self.duplicates += 1
                 return None
         return Document(doc_id, text, title, metadata)
@@ -184,9 +184,9 @@ class CorpusReader:
         if len(self.empty_at) < _KEPT:
             self.empty_at.append(where)
 
-    def _note_made(self, how: str) -> None:
-        if how not in self._made_how:
-            self._made_how.append(how)
+    def _note_generated(self, how: str) -> None:
+        if how not in self._generated_how:
+            self._generated_how.append(how)
 
     @contextmanager
     def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
@@ -199,7 +199,7 @@ class CorpusReader:
             with opened_stream(stdin, name, fields, self._meter) as stream:
                 yield self._records_of(stream, None)
         elif Path(source).is_dir():
-            self._note_made(_BY_PATH)
+            self._note_generated(_BY_PATH)
             yield folder.read(Path(source), name, fields, self._meter)
         else:
             path, table = sqlite.split_table(source)

@@ -46,8 +46,8 @@ def read(
     Args:
         source: of the format ``sqlite``.
         fields: which column holds what.
-        table: a table or view, or None with `sql`.
-        sql: a statement that returns rows.
+        table: a table or view; None with `sql`.
+        sql: a statement that returns rows; None with `table`.
 
     Raises:
         SourceError: the database, the table or the query cannot be read; a column is missing.
@@ -56,6 +56,10 @@ def read(
         raise SourceError(
             f"{source.name}: a SQLite database is read from an uncompressed file; decompress it "
             "or save it as one"
+        )
+    if table is not None and sql is not None:
+        raise SourceError(
+            f"{source.name}: found both the table {table!r} and an SQL query; give one of the two"
         )
     from sqlite_utils import Database
 

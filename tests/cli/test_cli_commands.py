@@ -262,7 +262,7 @@ def test_queries_a_line_get_numbers_as_ids(retriever, indexed, tmp_path):
     (tmp_path / "q.txt").write_text("red apples\n\ngrey stones\n")
     done = retriever("query", "--queries", "q.txt", "--json", "-k", "1")
     assert [hit["query"] for hit in lines_of_json(done.out)] == ["1", "2"]
-    assert done.err.startswith("note: ids are made from the order")
+    assert done.err.startswith("note: ids are generated from the order")
 
 
 def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries, tmp_path):

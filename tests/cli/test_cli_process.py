@@ -271,7 +271,7 @@ def test_a_reader_that_leaves_early_is_no_error(folder, tmp_path):
         process.stdout.close()
         errors = process.stderr.read().decode()
         assert process.wait(60) == 0
-    assert errors == "note: ids are made from the order of the records: 1, 2, 3, ...\n"
+    assert errors == "note: ids are generated from the order of the records: 1, 2, 3, ...\n"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

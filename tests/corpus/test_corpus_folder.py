@@ -27,7 +27,7 @@ def test_a_folder_is_read_in_order_of_relative_paths_without_hidden_ones(tmp_pat
     reader = CorpusReader([str(tmp_path)])
     assert list(reader) == [Document(name, f"text of {name}") for name in sorted(names)]
     assert reader.bytes_read == reader.total_bytes
-    assert reader.made_ids == "ids are the paths relative to the folder"
+    assert reader.generated_ids == "ids are the paths relative to the folder"
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def test_query_lines_can_be_numbered(tmp_path):
     path = write(tmp_path / "q.txt", "same\n\nsame\n")
     reader = CorpusReader([path], number_ids=True)
     assert list(reader) == [Document("1", "same"), Document("2", "same")]
-    assert reader.made_ids is not None
-    assert "1, 2, 3" in reader.made_ids
+    assert reader.generated_ids is not None
+    assert "1, 2, 3" in reader.generated_ids
 
 
 def test_a_bad_text_line_is_named_or_skipped(tmp_path):

@@ -104,6 +104,7 @@ def test_what_cannot_be_read_is_named(database, tmp_path):
     refused(
         text, r"c\.jsonl: expected a SQLite database .* SQL queries from, found", sql="SELECT 1"
     )
+    refused(f"{database}::docs", "both the table 'docs' and an SQL query", sql="SELECT 1")
     refused(database, "the SQL query fails: no such table: none", sql="SELECT * FROM none")
     refused(database, "the SQL query fails: .*one statement", sql="SELECT 1; SELECT 2")
     refused(database, "two columns are called 'id'", sql="SELECT id, id FROM docs")
