@@ -43,7 +43,7 @@ def reference() -> str:
 def commands(
     group: click.Group = cli, parent: click.Context | None = None
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
-    """The full name of each command that is no group, in the order of the tree."""
+    """The full name of each command that is not a group, in the order of the tree."""
     context = parent or click.Context(cli, info_name="retriever", **cli.context_settings)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

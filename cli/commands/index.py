@@ -13,8 +13,8 @@ import click
 
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
-from cli.options.encoder import OWN_OR_MINILM, EncoderOptions, encoder_options
-from cli.options.index import index_option
+from cli.options.encoder import MINILM, EncoderOptions, encoder_options
+from cli.options.index import OWN_OR, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 from cli.options.structure import StructureOptions, structure_options
@@ -31,7 +31,7 @@ on_long_option = option(
     type=click.Choice(["split", "truncate", "error"]),
     help="How to treat a text longer than the encoder's window: split it into passages, cut it, or "
     "stop.",
-    shown_default="as the index does; split for a new one",
+    shown_default=OWN_OR.format("split"),
     section="Input",
 )
 
@@ -47,9 +47,9 @@ on_long_option = option(
 )
 @source_options
 @on_long_option
-@encoder_options(OWN_OR_MINILM)
-@analyzer_options("the index's own; english for a new one")
-@structure_options("the index's own; auto for a new one")
+@encoder_options(OWN_OR.format(MINILM))
+@analyzer_options(OWN_OR)
+@structure_options(OWN_OR.format("auto"))
 @quiet_option
 @json_option
 def command(
@@ -72,6 +72,9 @@ def command(
 
     Documents whose id is in the index are replaced; unchanged ones are not encoded again. An
     interrupted run resumes when you run the same command again.
+
+    Encoder, analyzer and search structure belong to the index. For an existing index you can leave
+    them out; others than its own are refused.
     """
     from retriever.index import Index
     from retriever.indexing.passages import PassageSettings

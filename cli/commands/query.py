@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.options.declaring import Command, option
-from cli.options.encoder import OWN, ModelOptions, model_options
-from cli.options.index import index_option, pointing, where_option
+from cli.options.encoder import ModelOptions, model_options
+from cli.options.index import OWN, index_option, pointing, where_option
 from cli.options.output import json_option
 from cli.options.ranking import RankingOptions, ranking_options
 

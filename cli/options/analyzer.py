@@ -34,11 +34,12 @@ class AnalyzerOptions:
         return AnalyzerSettings.from_json({**(base or AnalyzerSettings()).to_json(), **asked})
 
 
-def analyzer_options(language: str) -> Callable[[F], Callable[..., Any]]:
+def analyzer_options(default: str) -> Callable[[F], Callable[..., Any]]:
     """--language, --stemming and --stop-words: the command takes `analyzer: AnalyzerOptions`.
 
     Args:
-        language: what the help says is the language without the option.
+        default: what the help says happens without an option; {} stands for the default of a new
+            index.
     """
     return settings(
         "analyzer",
@@ -48,21 +49,21 @@ def analyzer_options(language: str) -> Callable[[F], Callable[..., Any]]:
                 "--language",
                 metavar="NAME",
                 help="Language of the texts, or none.",
-                shown_default=language,
+                shown_default=default.format("english"),
                 section="BM25",
             ),
             option(
                 "--stemming/--no-stemming",
                 default=None,
                 help="Reduce words to their stems.",
-                shown_default="yes",
+                shown_default=default.format("yes"),
                 section="BM25",
             ),
             option(
                 "--stop-words/--no-stop-words",
                 default=None,
                 help="Drop stop words such as `the` and `of`.",
-                shown_default="yes",
+                shown_default=default.format("yes"),
                 section="BM25",
             ),
         ],

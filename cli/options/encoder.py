@@ -22,9 +22,6 @@ if TYPE_CHECKING:
         WKVariance,
     )
 
-# Defaults in help pages.
-OWN = "the index's own"
-OWN_OR_MINILM = "the index's own; all-MiniLM-L6-v2 for a new one"
 MINILM = "all-MiniLM-L6-v2"
 
 device_option = option(
@@ -126,26 +123,31 @@ def model_options(default: str) -> Callable[[F], Callable[..., Any]]:
     )
 
 
-def encoder_options(default: str) -> Callable[[F], Callable[..., Any]]:
+def encoder_options(model: str, others: str | None = None) -> Callable[[F], Callable[..., Any]]:
     """All settings of an encoder: the command takes `encoder: EncoderOptions`.
 
     Args:
-        default: what the help says is the model without --model.
+        model: what the help says is the model without --model.
+        others: what it says are all other settings; None for the defaults of a new encoder.
     """
-    return settings("encoder", EncoderOptions, encoder_option_list(default))
+    return settings("encoder", EncoderOptions, encoder_option_list(model, others))
 
 
-def encoder_option_list(default: str) -> list[Decorator]:
+def encoder_option_list(model: str, others: str | None = None) -> list[Decorator]:
     """The options of `EncoderOptions`, in the order of the help page."""
+
+    def setting(*names: str, shown_default: str, **attributes: Any) -> Decorator:
+        return option(*names, shown_default=others or shown_default, **attributes)
+
     return [
-        model_option(default),
+        model_option(model),
         option(
             "--preset",
             metavar="NAME",
             help="Several settings by one name: last, last4, top-bottom, sbert-wk or lc:LAYERS.",
             section="Encoder",
         ),
-        option(
+        setting(
             "--layers",
             metavar="LAYERS",
             help="Hidden states to use: last, last4, all, 0,6 or 1..4; 0 is the embedding output, "
@@ -153,14 +155,14 @@ def encoder_option_list(default: str) -> list[Decorator]:
             shown_default="last",
             section="Encoder",
         ),
-        option(
+        setting(
             "--fusion",
             type=click.Choice(["mean", "concat", "sbert-wk"]),
             help="How the vectors of the layers become one.",
             shown_default="mean",
             section="Encoder",
         ),
-        option(
+        setting(
             "--pooling",
             type=click.Choice(["mean", "max", "cls", "sep"]),
             help="How the vectors of the word pieces become one.",
@@ -169,42 +171,42 @@ def encoder_option_list(default: str) -> list[Decorator]:
         ),
         device_option,
         download_option,
-        option(
+        setting(
             "--special-tokens",
             type=click.Choice(["keep", "drop"]),
             help="Include [CLS] and [SEP] in pooling, or not.",
             shown_default="keep",
             section=RARE,
         ),
-        option(
+        setting(
             "--head/--no-head",
             default=None,
             help="Apply the model's own pooler or projection after pooling.",
             shown_default="if the model's files name a projection",
             section=RARE,
         ),
-        option(
+        setting(
             "--normalize/--no-normalize",
             default=None,
             help="Scale vectors to length 1.",
             shown_default="yes",
             section=RARE,
         ),
-        option(
+        setting(
             "--query-prompt",
             metavar="TEXT",
             help="Text put before each query.",
             shown_default="the model's own",
             section=RARE,
         ),
-        option(
+        setting(
             "--passage-prompt",
             metavar="TEXT",
             help="Text put before each passage.",
             shown_default="the model's own",
             section=RARE,
         ),
-        option(
+        setting(
             "--max-length",
             type=click.IntRange(min=8),
             metavar="N",
@@ -212,7 +214,7 @@ def encoder_option_list(default: str) -> list[Decorator]:
             shown_default="the model's own",
             section=RARE,
         ),
-        option(
+        setting(
             "--dtype",
             type=click.Choice(["float32", "bfloat16", "float16"]),
             help="Number format that the model computes in.",
@@ -225,14 +227,14 @@ def encoder_option_list(default: str) -> list[Decorator]:
             help="Combine word vectors this way instead of running a model.",
             section=RARE,
         ),
-        option(
+        setting(
             "--wk-preset",
             type=click.Choice(["paper", "released"]),
             help="SBERT-WK: as in the paper or as in the released code.",
             shown_default="paper",
             section=RARE,
         ),
-        option(
+        setting(
             "--window",
             type=click.IntRange(min=1),
             metavar="N",
@@ -240,7 +242,7 @@ def encoder_option_list(default: str) -> list[Decorator]:
             shown_default="2",
             section=RARE,
         ),
-        option(
+        setting(
             "--start-layer",
             type=click.IntRange(min=0),
             metavar="N",
@@ -248,7 +250,7 @@ def encoder_option_list(default: str) -> list[Decorator]:
             shown_default="a third of the depth",
             section=RARE,
         ),
-        option(
+        setting(
             "--omega",
             type=click.FloatRange(0, 1),
             metavar="WEIGHT",
@@ -256,7 +258,7 @@ def encoder_option_list(default: str) -> list[Decorator]:
             shown_default="0.5",
             section=RARE,
         ),
-        option(
+        setting(
             "--wk-variance",
             type=click.Choice(["all", "fused"]),
             help="SBERT-WK: hidden states whose variance weights a word.",

@@ -11,6 +11,10 @@ import click
 from cli.options.declaring import F, option
 from indexes.errors import FilterError
 
+# Defaults in help pages of commands that have an index; the second for those that can create one.
+OWN = "the index's own"
+OWN_OR = "the index's own; {} for a new one"
+
 index_option = option(
     "-i",
     "--index",

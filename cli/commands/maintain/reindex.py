@@ -12,8 +12,8 @@ import click
 
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
-from cli.options.encoder import OWN, EncoderOptions, encoder_options
-from cli.options.index import index_option
+from cli.options.encoder import EncoderOptions, encoder_options
+from cli.options.index import OWN, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
@@ -32,7 +32,7 @@ class _DocumentsRead:
 
 @click.command("reindex", cls=Command)
 @index_option
-@encoder_options(OWN)
+@encoder_options(OWN, OWN)
 @option(
     "--on-long",
     type=click.Choice(["split", "truncate"]),
@@ -56,7 +56,8 @@ def command(
     """Rebuild an index from its own documents, with another encoder.
 
     The old index serves searches until the new one is complete and replaces it. Settings that you
-    do not give stay as they are. An interrupted run resumes when you run the same command again.
+    do not give stay as they are; with --model, those of the encoder are that model's own. An
+    interrupted run resumes when you run the same command again.
     """
     from cli.output.progress import EncodingProgress
     from retriever.index import Index

@@ -11,7 +11,7 @@ import click
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
 from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.index import index_option
+from cli.options.index import OWN_OR, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import FieldOptions, field_options
 from cli.options.structure import StructureOptions, structure_options
@@ -38,8 +38,8 @@ from cli.output.progress import counted
 )
 @field_options
 @encoder_options("the one that an export names beside its vectors")
-@analyzer_options("the index's own; english for a new one")
-@structure_options("the index's own; auto for a new one")
+@analyzer_options(OWN_OR)
+@structure_options(OWN_OR.format("auto"))
 @quiet_option
 @json_option
 def command(
