@@ -241,10 +241,11 @@ class BM25:
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
-        distinct = list(dict.fromkeys(terms))
-        found = (_postings(segment, distinct).counts for segment in self.segments)
-        totals = sum(found, np.zeros(len(distinct), np.int64))
-        return dict(zip(distinct, totals.tolist(), strict=True))
+        # Term by term, since the postings of a single one are views.
+        return {
+            term: sum(int(_postings(segment, [term]).counts[0]) for segment in self.segments)
+            for term in dict.fromkeys(terms)
+        }
 
     def scores(
         self, query_terms: Iterable[str]
