@@ -7,7 +7,7 @@ from itertools import chain
 
 from retriever.analyzer import Analyzer
 
-_SHARE = 1 / 3
+_SHARE = 1 / 4
 # Pronouns, auxiliaries, question words and the like, beyond the analyzer's short stop list. Where
 # texts are not questions, "how" and "I" are rare, and idf alone would take them for telling words.
 _ENGLISH = """
@@ -26,7 +26,7 @@ def highlights(
 ) -> list[tuple[int, int]]:
     """The words of `text` that match a telling term of a query.
 
-    A term is telling if it weighs at least a third of the query's heaviest one and, in English, is
+    A term is telling if it weighs at least a quarter of the query's heaviest one and, in English, is
     no function word: in "how do I sharpen a chisel" the words "how", "do" and "I" are not. A query
     of function words alone is judged by their weights. So at least one term is telling.
 
