@@ -26,9 +26,9 @@ def highlights(
 ) -> list[tuple[int, int]]:
     """The words of `text` that match a telling term of a query.
 
-    A term is telling if it weighs at least a quarter of the query's heaviest one and, in English, is
-    no function word: in "how do I sharpen a chisel" the words "how", "do" and "I" are not. A query
-    of function words alone is judged by their weights. So at least one term is telling.
+    A term is telling if it weighs at least a quarter of the query's heaviest one and is not an
+    English function word, such as "how", "do" and "I" in "how do I sharpen a chisel". If the query
+    has nothing but function words, their weights decide. At least one term is always telling.
 
     Args:
         text: a passage.

@@ -28,6 +28,9 @@ def test_words_that_most_passages_hold_are_not_highlighted(tmp_path, fake_encode
         weights = index.term_weights("how do I sharpen my chisels")
         assert {"how", "do", "sharpen", "chisel"} <= set(weights)
         assert words(texts[7], weights) == ["sharpen", "chisel", "Sharpening", "chisels"]
+        common = index.term_weights("the right plane, number 11")
+        assert {"right", "plane", "number"} < set(common)
+        assert words(texts[11], common) == ["11"]
         # Where all weigh the same, all count.
         assert words(texts[7], index.term_weights("how do I")) == ["How", "do", "I", "do"]
 
