@@ -131,6 +131,13 @@ def test_no_command_without_an_index_speaks_of_its_own():
         assert has_index or "the index's own" not in page, name
 
 
+@pytest.mark.parametrize("name", ["model", "device", "download", "as_json", "quiet", "folder"])
+def test_an_option_of_several_commands_has_one_help_text(name):
+    found = [one for command in SECTIONED.values() for one in command.params if one.name == name]
+    assert len(found) > 1
+    assert len({one.help for one in found}) == 1
+
+
 def test_shown_defaults_are_those_of_the_library():
     from indexes.bm25.formulas import BM25Settings
     from retriever.search.engine import SearchSettings
