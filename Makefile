@@ -6,7 +6,7 @@ EXTRAS := offline,cpu,parquet,plot,sentences,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 
-.PHONY: env demo test lint bench clean
+.PHONY: env demo test lint docs bench clean
 
 env: $(STAMP)
 
@@ -35,6 +35,9 @@ lint: $(STAMP)
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
+
+docs: $(STAMP)
+	$(BIN)/python docs/make_cli.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/index_and_query.py

@@ -1,50 +1,127 @@
-"""The `retriever` command: finds the subcommand, prints errors, sets the exit code.
+"""The `retriever` command: its tree of subcommands, its error messages and its exit codes.
 
 Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 130 interrupted.
-Subcommands are imported when they run, so that ``retriever --help`` stays quick.
+A subcommand's module is imported when it is needed, and heavy libraries when it runs, so that
+``retriever --help`` stays quick.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeAlias
 
 import click
 
-from cli.lazy import LazyGroup
-from cli.output.progress import long_builds_told
-from retriever.errors import RetrieverError
+from cli.output.progress import announce_long_builds
 
+Tree: TypeAlias = "Mapping[str, str | Tree]"
+
+# A command is the module that defines it as `command`; a group is another tree. In the order of
+# the help page.
+COMMANDS: Tree = {
+    "index": "cli.commands.index",
+    "add": "cli.commands.add",
+    "query": "cli.commands.query",
+    "delete": "cli.commands.delete",
+    "info": "cli.commands.info",
+    "verify": "cli.commands.verify",
+    "compact": "cli.commands.maintain.compact",
+    "rebuild": "cli.commands.maintain.rebuild",
+    "reindex": "cli.commands.maintain.reindex",
+    "export": "cli.commands.move.export",
+    "import": "cli.commands.move.imports",
+    "snapshot": "cli.commands.move.snapshot",
+    "encode": "cli.commands.encode",
+    "eval": {
+        "qa": "cli.commands.eval.qa",
+        "sts": "cli.commands.eval.sts",
+        "transfer": "cli.commands.eval.transfer",
+        "probe": "cli.commands.eval.probe",
+        "run": "cli.commands.eval.run",
+        "compare": "cli.commands.eval.compare",
+    },
+    "train": {
+        "reranker": "cli.commands.train.reranker",
+        "cross-encoder": "cli.commands.train.cross_encoder",
+    },
+    "fit": {"static": "cli.commands.train.static"},
+    "tune": {"layers": "cli.commands.tune.layers"},
+    "inspect": {
+        "layers": "cli.commands.inspect.layers",
+        "words": "cli.commands.inspect.words",
+        "weights": "cli.commands.inspect.weights",
+        "sensitivity": "cli.commands.inspect.sensitivity",
+    },
+    "make": {"probing": "cli.commands.make.probing"},
+}
+_GROUP_HELP = {
+    "eval": "Score rankings by relevance judgments, and encoders.",
+    "train": "Train rerankers on questions with judged passages.",
+    "fit": "Fit encoders that need no forward pass to a corpus.",
+    "tune": "Choose settings by their score on your data.",
+    "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
+    "make": "Make data sets from a corpus.",
+}
 _INTERRUPTED = 130
 _REFUSED = 2
 
 
+class LazyGroup(click.Group):
+    """A group whose subcommands are imported when they are needed.
+
+    Args:
+        tree: its subcommands and groups.
+    """
+
+    def __init__(self, *args: Any, tree: Tree, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._tree = tree
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The subcommands, in the order of the tree."""
+        return list(self._tree)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one subcommand; None if there is none of that name."""
+        found = self._tree.get(cmd_name)
+        if found is None:
+            return None
+        if isinstance(found, str):
+            command: click.Command = importlib.import_module(found).command
+            return command
+        return LazyGroup(cmd_name, tree=found, help=_GROUP_HELP[cmd_name])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand that the arguments name, or suggest the nearest ones."""
+        name = args[0]
+        if name not in self._tree and not name.startswith("-"):
+            near = get_close_matches(name, self._tree) or _deeper(self._tree, name)
+            raise click.UsageError(f"No such command {name!r}{_did_you_mean(near)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _deeper(tree: Tree, name: str) -> list[str]:
+    """The commands of that name in the groups of a tree."""
+    groups = ((group, below) for group, below in tree.items() if not isinstance(below, str))
+    return [f"{group} {name}" for group, below in groups if name in below]
+
+
+def _did_you_mean(near: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
+
+
 @click.group(
     cls=LazyGroup,
-    modules={
-        "index": "cli.commands.index",
-        "add": "cli.commands.add",
-        "query": "cli.commands.query",
-        "delete": "cli.commands.delete",
-        "compact": "cli.commands.maintain.compact",
-        "rebuild": "cli.commands.maintain.rebuild",
-        "info": "cli.commands.info",
-        "verify": "cli.commands.verify",
-        "encode": "cli.commands.encode",
-        "export": "cli.commands.move.export",
-        "import": "cli.commands.move.imports",
-        "snapshot": "cli.commands.move.snapshot",
-        "reindex": "cli.commands.maintain.reindex",
-        "eval": "cli.commands.eval.group",
-        "train": "cli.commands.train.group",
-        "fit": "cli.commands.train.fit",
-        "tune": "cli.commands.tune.group",
-        "inspect": "cli.commands.inspect.group",
-        "make": "cli.commands.make.group",
-    },
-    context_settings={"help_option_names": ["-h", "--help"]},
+    tree=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="layer-retriever", prog_name="retriever")
 def cli() -> None:
@@ -54,27 +131,27 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit."""
     warnings.formatwarning = _one_line
-    _open_closed_streams()
+    _reopen_closed_streams()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line with `arguments`; returns the exit code."""
     try:
-        with long_builds_told():
+        with announce_long_builds():
             code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
         sys.stdout.flush()
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        return error.exit_code
-    except RetrieverError as error:
-        click.echo(f"retriever: {error}", err=True)
+        return _REFUSED
+    except click.ClickException as error:
+        click.echo(f"retriever: {_usage_message(error)}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("retriever: interrupted", err=True)
         return _INTERRUPTED
     except (BrokenPipeError, SystemExit):
-        # The reader of our output has gone (`| head`); click exits where it notices first.
+        # The reader of the output is gone (`| head`); click raises SystemExit if it notices first.
         _discard_output()
         return 0
     except OSError as error:
@@ -82,16 +159,35 @@ def run(arguments: list[str]) -> int:
         click.echo(f"retriever: {where}{error.strerror or error}", err=True)
         _discard_output()
         return _REFUSED
+    except Exception as error:
+        # Imported only now, so that `--help` stays quick.
+        from retriever.errors import RetrieverError
+
+        if not isinstance(error, RetrieverError):
+            raise
+        click.echo(f"retriever: {error}", err=True)
+        return error.exit_code
     return code if isinstance(code, int) else 0
 
 
-def _open_closed_streams() -> None:
-    """Let nothing be written to a standard stream that is closed, nor its number name a file."""
+def _usage_message(error: click.ClickException) -> str:
+    """An error of click on one line, with a suggestion and where to read on."""
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        message = f"No such option {error.option_name!r}{_did_you_mean(error.possibilities or ())}"
+    # click lists the values that an option can have on lines of their own.
+    message = " ".join(message.split()).removesuffix(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return message if context is None else f"{message} (see `{context.command_path} --help`)"
+
+
+def _reopen_closed_streams() -> None:
+    """Replace closed standard streams, so that no file that is opened later gets their numbers."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free: this one.
+            # Takes the lowest free number: this one.
             os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 

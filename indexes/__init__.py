@@ -14,6 +14,7 @@
 from indexes.backup import Backup as Backup
 from indexes.backup import snapshot_index as snapshot_index
 from indexes.bm25.formulas import BM25Settings as BM25Settings
+from indexes.bm25.formulas import BM25Variant as BM25Variant
 from indexes.bm25.formulas import idf as idf
 from indexes.bm25.postings import Postings as Postings
 from indexes.bm25.scoring import BM25 as BM25

@@ -41,13 +41,14 @@ class SourceError(BadInputError):
 
 
 class FilterError(BadInputError):
-    """A metadata filter does not parse.
+    """A metadata filter does not parse, or names a field that no document has.
 
     Attributes:
-        position: zero-based index of the offending character in the filter's text.
+        position: zero-based index of the offending character in the filter's text; None where it
+            is no single one.
     """
 
-    def __init__(self, message: str, position: int) -> None:
+    def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
         self.position = position
 

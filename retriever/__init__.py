@@ -8,8 +8,13 @@
 Importing it loads neither torch nor FAISS; searching by BM25 needs neither.
 """
 
+from indexes import BM25Settings as BM25Settings
+from indexes import BM25Variant as BM25Variant
 from indexes import StructureSettings as StructureSettings
+from indexes import point_at as point_at
+from indexes import remains as remains
 from indexes import snapshot_index as snapshot_index
+from indexes import verify as verify
 from retriever.analyzer import Analyzer as Analyzer
 from retriever.analyzer import AnalyzerSettings as AnalyzerSettings
 from retriever.corpus import CorpusReader as CorpusReader
@@ -47,5 +52,4 @@ from retriever.indexing.report import IndexingReport as IndexingReport
 from retriever.search.engine import Hit as Hit
 from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.reranking import load_reranker as load_reranker
-from retriever.search.settings import BM25Settings as BM25Settings
 from retriever.search.settings import SearchSettings as SearchSettings

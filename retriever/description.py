@@ -32,7 +32,8 @@ def describe(
         "documents": view.count_documents(),
         "passages": view.statistics.passages,
         "deleted_passages": view.count_tombstones(),
-        "segments": [_describe_segment(live) for live in view.segments],
+        "waiting_passages": sum(len(one.postings) for one in view.segments if one.is_pending),
+        "segments": [_describe_segment(one) for one in view.segments if not one.is_pending],
         "encoder": {
             **encoder.to_json(),
             "model": encoder.model,
@@ -61,9 +62,6 @@ def size_on_disk(folder: Path) -> int:
 
 def _describe_segment(live: LiveSegment) -> dict[str, Any]:
     segment = live.segment
-    if live.is_pending:
-        # They wait in the database.
-        return {"segment": 0, "passages": len(segment.ids), **segment.structure.to_json()}
     return {
         "segment": segment.number,
         "passages": len(segment.ids),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from indexes import (
+    BM25,
     Backup,
     Choice,
     Reader,
@@ -26,6 +27,7 @@ from indexes import (
     Writer,
     compact,
     compile_where,
+    idf,
     is_index,
     merge,
     no_progress,
@@ -38,7 +40,7 @@ from indexes import (
 )
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document, as_document
-from retriever.corpus.metadata import metadata_fault, string_fault
+from retriever.corpus.documents import metadata_fault, string_fault
 from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
@@ -388,7 +390,7 @@ class Index:
             with self._reader.view() as view:
                 problem = _unknown_fields(view, compiled)
             if problem:
-                raise FilterError(f"filter: {problem}; nothing was deleted", 0)
+                raise FilterError(f"filter: {problem}; nothing was deleted")
             deleted = writer.delete_where(compiled)
             merge(writer)
             return deleted
@@ -556,6 +558,19 @@ class Index:
         return self._search_all(
             texts, wanted, None if where is None else compile_where(where), reranker
         )
+
+    def term_weights(self, text: str) -> dict[str, float]:
+        """How much BM25 weighs the terms of a text, by the passages that are live now.
+
+        Returns:
+            Lucene's idf of each term that a passage holds, ln(1 + (N - df + 0.5) / (df + 0.5)),
+            in the order of the text: above 0, and the higher the fewer of the N passages hold it.
+        """
+        with self._reader.view() as view:
+            bm25 = BM25(view.segments, statistics=view.statistics)
+            held = bm25.document_frequencies(self._state_of(view).analyzer.tokens(text))
+            passages = view.statistics.passages
+            return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values."""

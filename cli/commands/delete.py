@@ -1,4 +1,4 @@
-"""`retriever delete`: take documents out of an index."""
+"""`retriever delete`: delete documents from an index."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import index_option, json_option
+from cli.options.declaring import Command
+from cli.options.index import index_option, pointing, where_option
+from cli.options.output import json_option
+from cli.output.progress import counted
 
 
-@click.command("delete")
+@click.command("delete", cls=Command)
 @click.argument("ids", nargs=-1, metavar="ID...")
-@click.option("--where", help="Delete the documents that match this filter instead.")
 @index_option
+@where_option("Delete the documents that match, such as 'year < 2000'.")
 @json_option
-def command(ids: tuple[str, ...], where: str | None, folder: Path, as_json: bool) -> None:
-    """Delete documents by ID, or by a filter such as 'year < 2000'.
+def command(ids: tuple[str, ...], folder: Path, where: str | None, as_json: bool) -> None:
+    """Delete documents by id or by filter.
 
-    They are gone from every answer at once. An id that the index does not hold is named on stderr
-    and makes the exit code 2; the others are deleted all the same.
+    Deleted documents disappear from all answers at once. If the index does not hold one of the
+    ids, the others are deleted, the id is named on stderr, and the exit code is 2.
     """
-    from cli.options.filters import pointing
     from retriever.index import Index
 
     if bool(ids) == (where is not None):
@@ -32,7 +34,7 @@ def command(ids: tuple[str, ...], where: str | None, folder: Path, as_json: bool
     if as_json:
         click.echo(json.dumps({"deleted": deleted, "missing": missing}, ensure_ascii=False))
     else:
-        click.echo(f"{folder}: {deleted:,} documents deleted")
+        click.echo(f"{folder}: {counted(deleted, 'document')} deleted")
     if missing:
         names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
         click.echo(f"retriever: {folder}: the index holds no document {names}", err=True)

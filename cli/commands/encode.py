@@ -3,74 +3,78 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
-from cli.options.shared import field_options, model_options, on_error_option, quiet_option
+from cli.options.declaring import Command, option
+from cli.options.encoder import MINILM, EncoderOptions, encoder_options
+from cli.options.output import quiet_option
+from cli.options.source import SourceOptions, source_options, sources_argument
+from cli.output.progress import counted
 
 
-@click.command("encode")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--output",
+@click.command("encode", cls=Command)
+@sources_argument
+@option(
     "-o",
+    "--output",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     required=True,
-    help="The .npy file to write; the ids go beside it, into the same name with .ids.jsonl.",
+    help="The .npy file to write; the ids go into a .ids.jsonl file of the same name beside it.",
+    section="Output",
 )
-@field_options
-@model_options
-@click.option(
+@source_options
+@option(
+    "--as-queries",
+    is_flag=True,
+    help="Encode the texts as queries, with the query prompt instead of the passage prompt.",
+    section="Input",
+)
+@option(
     "--on-long",
     type=click.Choice(["truncate", "error"]),
     default="truncate",
     show_default=True,
-    help="What to do with a text longer than the window.",
+    help="How to treat a text longer than the encoder's window: cut it, or stop.",
+    section="Input",
 )
-@click.option(
-    "--as-queries", is_flag=True, help="The texts are queries: the query prompt goes before them."
-)
-@on_error_option
+@encoder_options(MINILM)
 @quiet_option
 def command(
     sources: tuple[str, ...],
     output: Path,
-    id_field: str | None,
-    text_field: str | None,
-    title_field: str | None,
-    on_long: Literal["truncate", "error"],
+    source: SourceOptions,
     as_queries: bool,
-    on_error: Literal["fail", "skip"],
+    on_long: Literal["truncate", "error"],
+    encoder: EncoderOptions,
     quiet: bool,
-    **encoder_options: Any,
 ) -> None:
-    """Encode the documents of SOURCE... into one float32 row each, in input order.
+    """Write the vectors of documents to a NumPy file.
 
-    The title, if there is one, is encoded before the text. The ids file holds one JSON string a
-    line, in the order of the rows.
+    The file has one float32 row per document, in input order. A title is encoded before its text.
+    The ids file has one JSON string per line, in the order of the rows.
     """
-    from cli.options.encoder import model_choice
     from cli.output.progress import EncodingProgress, warn_reader
-    from retriever.corpus import CorpusReader, Fields
     from retriever.indexing.encode import check_output, encode_to_file
 
-    reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
+    reader = source.reader(sources)
     check_output(output)
-    encoder = model_choice(encoder_options).load()
+    loaded = encoder.choice().load()
     with EncodingProgress(reader, quiet=quiet) as progress:
         written = encode_to_file(
-            reader, encoder, output, on_long=on_long, progress=progress, queries=as_queries
+            reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
         )
     warn_reader(reader, lambda line: click.echo(line, err=True))
     if written.truncated:
         click.echo(
-            f"warning: the end of {written.truncated:,} texts was cut off: they are longer than "
-            f"the window of {encoder.spec.max_length} word pieces",
+            f"warning: {counted(written.truncated, 'text')} truncated to the encoder's window of "
+            f"{loaded.spec.max_length} word pieces",
             err=True,
         )
     if not quiet:
         click.echo(
-            f"{output}: {written.rows:,} vectors of {encoder.spec.dimensions} dimensions; "
+            f"{output}: {counted(written.rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
             f"ids in {written.ids_file}"
         )

@@ -1,82 +1,90 @@
-"""`retriever index`: put documents into an index."""
+"""`retriever index`: add documents to an index."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.analyzer import analyzer_options, analyzer_settings
-from cli.options.indexing import index_documents, on_long_option
-from cli.options.shared import (
-    field_options,
-    index_option,
-    index_type_option,
-    json_option,
-    memory_option,
-    model_options,
-    on_error_option,
-    quiet_option,
+from cli.options.analyzer import AnalyzerOptions, analyzer_options
+from cli.options.declaring import Command, option
+from cli.options.encoder import MINILM, EncoderOptions, encoder_options
+from cli.options.index import OWN_OR, index_option
+from cli.options.output import json_option, quiet_option
+from cli.options.source import SourceOptions, source_options, sources_argument
+from cli.options.structure import StructureOptions, structure_options
+from cli.output.progress import counted
+
+if TYPE_CHECKING:
+    from retriever.corpus import CorpusReader
+    from retriever.index import Index
+
+OnLong = Literal["split", "truncate", "error"]
+
+on_long_option = option(
+    "--on-long",
+    type=click.Choice(["split", "truncate", "error"]),
+    help="How to treat a text longer than the encoder's window: split it into passages, cut it, or "
+    "stop.",
+    shown_default=OWN_OR.format("split"),
+    section="Input",
 )
 
 
-@click.command("index")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.command("index", cls=Command)
+@sources_argument
 @index_option
-@field_options
-@model_options
+@option(
+    "--recreate",
+    is_flag=True,
+    help="Replace the index by a new one; the old one serves searches until then.",
+    section="Index",
+)
+@source_options
 @on_long_option
-@analyzer_options
-@index_type_option
-@memory_option
-@on_error_option
-@click.option("--recreate", is_flag=True, help="Start over; the old index serves until then.")
+@encoder_options(OWN_OR.format(MINILM))
+@analyzer_options(OWN_OR)
+@structure_options(OWN_OR.format("auto"))
 @quiet_option
 @json_option
 def command(
     sources: tuple[str, ...],
     folder: Path,
-    id_field: str | None,
-    text_field: str | None,
-    title_field: str | None,
-    on_long: Literal["split", "truncate", "error"] | None,
-    language: str | None,
-    stemming: bool | None,
-    stop_words: bool | None,
-    index_type: str | None,
-    memory: int | None,
-    on_error: Literal["fail", "skip"],
     recreate: bool,
+    source: SourceOptions,
+    on_long: OnLong | None,
+    encoder: EncoderOptions,
+    analyzer: AnalyzerOptions,
+    structure: StructureOptions,
     quiet: bool,
     as_json: bool,
-    **encoder_options: Any,
 ) -> None:
-    """Add the documents of SOURCE... to an index, which is made if there is none.
+    """Add documents to an index, and create it if needed.
 
-    A SOURCE is a .jsonl, .csv, .tsv, .parquet or .txt file (a passage a line), gzipped or not, a
-    folder of .txt and .md files, or - for standard input. Documents whose id the index holds are
-    replaced; unchanged ones cost no encoding. An interrupted run goes on where it was when it is
-    started again.
+    A SOURCE is a .jsonl, .csv, .tsv, .parquet or .txt file (a passage per line), gzipped or not, a
+    folder of .txt and .md files, a table of a SQLite database (data.db::table), or - for standard
+    input.
+
+    Documents whose id is in the index are replaced; unchanged ones are not encoded again. An
+    interrupted run resumes when you run the same command again.
+
+    Encoder, analyzer and search structure belong to the index. For an existing index you can leave
+    them out; others than its own are refused.
     """
-    from cli.options.encoder import model_choice
-    from indexes.vectors.choice import StructureSettings
-    from retriever.corpus import CorpusReader, Fields
     from retriever.index import Index
     from retriever.indexing.passages import PassageSettings
     from retriever.indexing.recreation import recreated
 
-    reader = CorpusReader(sources, Fields(id_field, text_field, title_field), on_error=on_error)
-    choice = model_choice(encoder_options)
-    analyzer = analyzer_settings(language, stemming, stop_words)
+    reader = source.reader(sources)
+    choice = encoder.choice()
     passages = None
     if on_long is not None and on_long != "error":
         passages = PassageSettings(on_long=on_long)
-    structures = None
-    if index_type is not None or memory is not None:
-        structures = StructureSettings(index_type or "auto", memory)
     make: Callable[..., AbstractContextManager[Index]] = recreated if recreate else Index.create
     index_documents(
         lambda: make(
@@ -84,9 +92,9 @@ def command(
             choice.encoder,
             device=choice.device,
             download=choice.download,
-            analyzer=analyzer,
+            analyzer=analyzer.settings(),
             passages=passages,
-            structures=structures,
+            structures=structure.settings(),
         ),
         folder,
         reader,
@@ -95,3 +103,88 @@ def command(
         quiet=quiet,
         as_json=as_json,
     )
+
+
+def index_documents(
+    open_index: Callable[[], AbstractContextManager[Index]],
+    folder: Path,
+    reader: CorpusReader,
+    *,
+    on_long: OnLong | None,
+    prune: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Add the documents of a corpus to an index, with progress, and print a summary.
+
+    Args:
+        open_index: opens or creates the index.
+        folder: the index folder, as the user named it.
+        reader: the corpus.
+        on_long: as for `Index.add`.
+        prune: delete every document that is not in the corpus.
+        quiet: print nothing but warnings.
+        as_json: print an object.
+
+    Raises:
+        What `open_index` and `Index.add` raise.
+    """
+    from cli.output.progress import EncodingProgress, Stages, human_bytes, warn_reader
+    from retriever.description import size_on_disk
+    from retriever.indexing.report import IndexingReport
+
+    started = time.monotonic()
+    report = IndexingReport()
+    with ExitStack() as stack:
+        index = stack.enter_context(open_index())
+        progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
+        stack.callback(warn_reader, reader, _note)
+        try:
+            index.add(
+                reader,
+                on_long=on_long,
+                progress=progress,
+                stage=stack.enter_context(Stages(quiet=quiet)),
+                report=report,
+                prune=prune,
+            )
+        except KeyboardInterrupt:
+            _note(f"{folder}: what was encoded is kept; run the same command again to resume")
+            raise
+    summary: dict[str, Any] = {
+        "added": report.added,
+        "updated": report.updated,
+        "unchanged": report.unchanged,
+        "deleted": report.deleted,
+        "skipped": reader.skipped,
+        "empty": reader.empty,
+        "identical": reader.duplicates,
+        "passages": report.passages,
+        "pieces": report.pieces,
+        "split": report.split,
+        "truncated": report.truncated,
+        "seconds": round(time.monotonic() - started, 3),
+        "bytes": size_on_disk(folder),
+    }
+    if report.truncated:
+        _note(
+            f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
+            f"of {index.encoder_spec.max_length} word pieces"
+        )
+    if as_json:
+        click.echo(json.dumps(summary))
+    elif not quiet:
+        click.echo(
+            f"{folder}: {report.added:,} added, {report.updated:,} updated, "
+            f"{report.unchanged:,} unchanged, "
+            + (f"{report.deleted:,} deleted, " if prune else "")
+            + f"{reader.skipped:,} skipped"
+            + (f", {reader.empty:,} empty" if reader.empty else "")
+            + f"; {counted(report.passages, 'passage')} encoded"
+            + (f" ({counted(report.split, 'document')} split)" if report.split else "")
+            + f" in {summary['seconds']:.1f} s; {human_bytes(summary['bytes'])} on disk"
+        )
+
+
+def _note(line: str) -> None:
+    click.echo(line, err=True)

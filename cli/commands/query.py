@@ -6,114 +6,91 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.shared import (
-    LAYER_FUSIONS,
-    encoder_options,
-    index_option,
-    json_option,
-    on_error_option,
-)
+from cli.options.declaring import Command, option
+from cli.options.encoder import ModelOptions, model_options
+from cli.options.index import OWN, index_option, pointing, where_option
+from cli.options.output import json_option
+from cli.options.ranking import RankingOptions, ranking_options
 
 if TYPE_CHECKING:
     from retriever.index import Index
     from retriever.search.engine import Hit
     from retriever.search.settings import SearchSettings
 
-HYBRID_FUSIONS = ("convex", "rrf")
-
+_WIDEST = 120
 Search = Callable[[list[str]], Iterator[list["Hit"]]]
 Print = Callable[[list["Hit"], str, str | None], None]
 
 
-@click.command("query")
+@click.command("query", cls=Command)
 @click.argument("text", nargs=-1)
 @index_option
-@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits wanted.")
-@click.option(
-    "--mode",
-    type=click.Choice(["hybrid", "dense", "bm25"]),
-    default="hybrid",
-    show_default=True,
-    help="Rank by embeddings, by BM25, or by both.",
+@ranking_options
+@where_option("Rank only the documents that match, such as 'year >= 2020'.")
+@option(
+    "--queries",
+    metavar="FILE",
+    help="Answer every query of a file: .jsonl, .csv, .tsv, .txt (one per line), or - for "
+    "standard input.",
+    section="Search",
 )
-@click.option("--where", help="Rank only documents that match, such as 'year >= 2020'.")
-@click.option(
-    "--queries", help="Answer every query of a file: .jsonl, .tsv, .txt (one a line), ... or -."
-)
-@click.option(
-    "--run", "run_file", type=click.Path(path_type=Path), help="Write a TREC run (with --queries)."
-)
-@click.option("--alpha", type=float, help="Weight of the embeddings in convex fusion, 0 to 1.")
-@click.option(
-    "--normalization", type=click.Choice(["min-max", "z-score"]), help="Of scores, before fusion."
-)
-@click.option("--rrf-k", type=float, help="The constant of rrf.")
-@click.option(
-    "--variant",
-    type=click.Choice(["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]),
-    help="Which BM25.",
-)
-@click.option("--k1", type=float, help="BM25: saturation of term frequency.")
-@click.option("--b", type=float, help="BM25: normalisation by length, 0 to 1.")
-@click.option(
-    "--depth",
-    type=click.IntRange(min=1),
-    help="Candidate passages from each component (hybrid); hits that are reranked. [default: 100]",
-)
-@click.option(
-    "--recall",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Recall@10 of the embedding side where an index has search structures. [default: 0.95]",
-)
-@click.option(
+@option(
     "--rerank",
     type=click.Path(path_type=Path),
-    help="The folder of a trained reranker, which ranks the first --depth hits anew.",
+    metavar="FOLDER",
+    help="Rank the best --depth hits again with this trained reranker.",
+    section="Ranking",
 )
-@click.option("--explain", is_flag=True, help="Show a table of component scores and ranks.")
-@click.option("--full", is_flag=True, help="Show whole passages.")
-@encoder_options(
-    click.option(
-        "--fusion",
-        "fusions",
-        type=click.Choice([*HYBRID_FUSIONS, *LAYER_FUSIONS]),
-        multiple=True,
-        help="How hybrid fuses scores (convex, rrf); how the encoder fuses layers (the others).",
-    )
-)
-@on_error_option
+@model_options(OWN)
 @json_option
+@option(
+    "--explain",
+    is_flag=True,
+    help="Print a table of component scores and ranks.",
+    section="Output",
+)
+@option("--full", is_flag=True, help="Print whole passages.", section="Output")
+@option(
+    "--run",
+    "run_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a TREC run instead of printing hits; needs --queries.",
+    section="Output",
+)
+@option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="At a malformed query of --queries: stop, or count and skip it.",
+    section="Rarely needed",
+)
 def command(
     text: tuple[str, ...],
     folder: Path,
-    k: int,
-    mode: Literal["hybrid", "dense", "bm25"],
     where: str | None,
     queries: str | None,
-    run_file: Path | None,
+    ranking: RankingOptions,
     rerank: Path | None,
+    encoder: ModelOptions,
+    as_json: bool,
     explain: bool,
     full: bool,
+    run_file: Path | None,
     on_error: Literal["fail", "skip"],
-    as_json: bool,
-    fusions: tuple[str, ...],
-    **options: Any,
 ) -> None:
     """Rank the documents of an index for TEXT.
 
-    Without TEXT, at a terminal, asks for queries one after the other. --json prints one object a
-    hit. Higher scores are better; equal ones are ordered by id. With --rerank, scores are the
-    reranker's and in no fixed range.
+    Without TEXT, at a terminal, asks for one query after another. Higher scores are better; equal
+    ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
     """
-    from cli.options.encoder import model_choice
-    from cli.options.filters import pointing
     from retriever.index import Index
 
     if text and queries is not None:
@@ -122,8 +99,7 @@ def command(
         raise click.UsageError("--run needs --queries")
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-    settings = _settings(mode, k, {**options, "method": _one_of(fusions, HYBRID_FUSIONS)})
-    choice = model_choice({**options, "fusion": _one_of(fusions, LAYER_FUSIONS)})
+    settings, choice = ranking.settings(), encoder.choice()
     reranker = None
     if rerank is not None:
         from retriever.search.reranking import load_reranker
@@ -145,32 +121,6 @@ def command(
             _prompt(search, show)
 
 
-def _one_of(fusions: tuple[str, ...], kind: tuple[str, ...]) -> str | None:
-    """The fusion of one kind that was asked for, or None."""
-    asked = [fusion for fusion in fusions if fusion in kind]
-    if len(asked) > 1:
-        raise click.UsageError(f"--fusion: {asked[0]} and {asked[1]} exclude each other")
-    return asked[0] if asked else None
-
-
-def _settings(mode: Literal["hybrid", "dense", "bm25"], k: int, given: dict[str, Any]) -> Any:
-    """Settings from the options that were given, defaults for the rest."""
-    from indexes import BM25Settings
-    from retriever.search.fusion import FusionSettings
-    from retriever.search.settings import SearchSettings
-
-    given = {name: value for name, value in given.items() if value is not None}
-
-    def chosen(kind: Any) -> Any:
-        names = {field.name for field in fields(kind)} & set(given)
-        return kind(**{name: given[name] for name in names})
-
-    own = {name: given[name] for name in ("depth", "recall") if name in given}
-    return SearchSettings(
-        mode=mode, k=k, fusion=chosen(FusionSettings), bm25=chosen(BM25Settings), **own
-    )
-
-
 def _printer(
     index: Index,
     settings: SearchSettings,
@@ -181,9 +131,10 @@ def _printer(
     full: bool,
 ) -> Print:
     from cli.output.hits import explanation, hit_json, hit_text
+    from retriever.search.highlights import highlights
 
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
 
     def show(hits: list[Hit], text: str, query: str | None) -> None:
         if as_json:
@@ -192,12 +143,10 @@ def _printer(
             return
         if query is not None:
             click.echo(f"== {query}: {text}")
-        terms = frozenset(index.analyzer.tokens(text))
+        weights = index.term_weights(text)
         for hit in hits:
-            click.echo(
-                hit_text(hit, terms, index.analyzer, width=width, color=color, full=full),
-                color=color,
-            )
+            spans = highlights(hit.passage, index.analyzer, weights)
+            click.echo(hit_text(hit, spans, cells=cells, styled=styled, full=full), color=styled)
         if explain and hits:
             click.echo(explanation(hits, settings))
         if not hits:
@@ -212,7 +161,7 @@ def _why_nothing(index: Index, text: str, settings: SearchSettings, where: str |
     if settings.mode != "bm25" and where is not None:
         return "no hits: no document matches the filter"
     if settings.mode == "bm25" and not index.analyzer.tokens(text):
-        return "no hits: the query holds nothing but stop words and punctuation"
+        return "no hits: the query has only stop words and punctuation"
     return "no hits"
 
 
@@ -228,11 +177,11 @@ def _answer_file(
     run_file: Path | None,
     show: Print,
 ) -> None:
-    from cli.output.progress import warn_reader
+    from cli.output.progress import counted, warn_reader
     from eval.metrics.trec import write_run
     from retriever.corpus import CorpusReader
 
-    reader = CorpusReader([queries], on_error=on_error, number_ids=True)
+    reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
     asked = list(reader)
     warn_reader(reader, lambda line: click.echo(line, err=True))
     answers = search([query.text for query in asked])
@@ -245,9 +194,8 @@ def _answer_file(
         for query, hits in zip(asked, answers, strict=True)
     }
     write_run(run_file, ranked, f"retriever-{settings.mode}")
-    click.echo(
-        f"{run_file}: {len(ranked):,} queries, {sum(map(len, ranked.values())):,} hits", err=True
-    )
+    number = f"{len(ranked):,} {'query' if len(ranked) == 1 else 'queries'}"
+    click.echo(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}", err=True)
 
 
 def _prompt(search: Search, show: Print) -> None:
@@ -255,8 +203,8 @@ def _prompt(search: Search, show: Print) -> None:
     try:
         import readline  # noqa: F401  (line editing and history for input())
     except ImportError:
-        click.echo("note: no line editing here", err=True)
-    click.echo("One query a line; Ctrl-D ends.", err=True)
+        click.echo("note: line editing is not available", err=True)
+    click.echo("One query per line; Ctrl-D ends.", err=True)
     # input() writes its prompt to standard output, which may be a file of hits.
     shown = "> " if sys.stdout.isatty() else ""
     while True:

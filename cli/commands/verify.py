@@ -1,4 +1,4 @@
-"""`retriever verify`: is the index whole?"""
+"""`retriever verify`: is the index intact?"""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import index_option, json_option
+from cli.options.declaring import Command
+from cli.options.index import index_option
+from cli.options.output import json_option
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @index_option
 @json_option
 def command(folder: Path, as_json: bool) -> None:
-    """Check every file's checksum, and that documents, passages and segments agree.
+    """Check that an index is intact.
 
-    Prints a line for each problem and exits with code 3 if there is one.
+    Compares every file with its checksum, and documents, passages and segments with each other.
+    Prints a line for each problem; the exit code is 3 if there is one.
     """
-    from indexes.verify import verify
+    from retriever import remains, verify
 
     problems = verify(folder)
+    for path, what in remains(folder).items():
+        click.echo(f"note: {path}: {what}", err=True)
     if as_json:
         click.echo(json.dumps({"sound": not problems, "problems": problems}, ensure_ascii=False))
     elif problems:

@@ -1,47 +1,70 @@
-"""The analyser of the BM25 side, as options of a command."""
+"""The text analyzer of BM25."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-import click
+from cli.options.declaring import F, option, settings
 
 if TYPE_CHECKING:
     from retriever.analyzer import AnalyzerSettings
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+@dataclass(frozen=True, slots=True)
+class AnalyzerOptions:
+    """What is asked of the analyzer; None where nothing is."""
+
+    language: str | None
+    stemming: bool | None
+    stop_words: bool | None
+
+    def settings(self, base: AnalyzerSettings | None = None) -> AnalyzerSettings | None:
+        """What is asked for, the rest as in `base`; None if nothing is asked for.
+
+        Raises:
+            ConfigError: the language is unknown, or has no stemmer or stop words.
+        """
+        from retriever.analyzer import AnalyzerSettings
+
+        asked = {name: value for name, value in asdict(self).items() if value is not None}
+        if not asked:
+            return None
+        return AnalyzerSettings.from_json({**(base or AnalyzerSettings()).to_json(), **asked})
 
 
-def analyzer_options(command: Command) -> Command:
-    """--language, --stemming and --stop-words, for `analyzer_settings`."""
-    for option in (
-        click.option("--stop-words/--no-stop-words", default=None, help="Leave out `the`, `of` …"),
-        click.option("--stemming/--no-stemming", default=None, help="Reduce words to stems."),
-        click.option(
-            "--language",
-            help="Language of the BM25 side, or none. [default: english, or the index's own]",
-        ),
-    ):
-        command = option(command)
-    return command
+def analyzer_options(default: str) -> Callable[[F], Callable[..., Any]]:
+    """--language, --stemming and --stop-words: the command takes `analyzer: AnalyzerOptions`.
 
-
-def analyzer_settings(
-    language: str | None,
-    stemming: bool | None,
-    stop_words: bool | None,
-    base: AnalyzerSettings | None = None,
-) -> AnalyzerSettings | None:
-    """What the options ask for, the rest as in `base`, or None where no option was given.
-
-    Raises:
-        ConfigError: the language is unknown, or lacks what is asked for.
+    Args:
+        default: what the help says happens without an option; {} stands for the default of a new
+            index.
     """
-    from retriever.analyzer import AnalyzerSettings
-
-    given = {"language": language, "stemming": stemming, "stop_words": stop_words}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if not chosen:
-        return None
-    return AnalyzerSettings.from_json({**(base or AnalyzerSettings()).to_json(), **chosen})
+    return settings(
+        "analyzer",
+        AnalyzerOptions,
+        [
+            option(
+                "--language",
+                metavar="NAME",
+                help="Language of the texts, or none.",
+                shown_default=default.format("english"),
+                section="BM25",
+            ),
+            option(
+                "--stemming/--no-stemming",
+                default=None,
+                help="Reduce words to their stems.",
+                shown_default=default.format("yes"),
+                section="BM25",
+            ),
+            option(
+                "--stop-words/--no-stop-words",
+                default=None,
+                help="Drop stop words such as `the` and `of`.",
+                shown_default=default.format("yes"),
+                section="BM25",
+            ),
+        ],
+    )

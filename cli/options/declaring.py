@@ -13,15 +13,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Section = Literal[
-    "Input", "Search", "Ranking", "Training", "Encoder", "BM25", "Output", "Rarely needed"
+    "Index", "Input", "Search", "Ranking", "Training", "Encoder", "BM25", "Output", "Rarely needed"
 ]
-_ORDER: tuple[str, ...] = get_args(Section)
+RARE: Final = "Rarely needed"
+SECTIONS: tuple[Section, ...] = get_args(Section)
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -29,32 +31,58 @@ class Command(click.Command):
     """A command whose help page lists its options in sections, in the order of `Section`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections; `--help` itself comes under `Output`."""
-        rows: dict[str, list[tuple[str, str]]] = {section: [] for section in _ORDER}
+        """Write each section with its options, in the order in which they are declared."""
+        for section, options in self.sections(ctx).items():
+            with formatter.section(section):
+                formatter.write_dl([one.get_help_record(ctx) or ("", "") for one in options])
+
+    def sections(self, ctx: click.Context) -> dict[Section, list[click.Option]]:
+        """The options of each section that has any; `--help` belongs to `Output`."""
+        found: dict[Section, list[click.Option]] = {section: [] for section in SECTIONS}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                rows[getattr(parameter, "section", "Output")].append(record)
-        for section, records in rows.items():
-            if records:
-                with formatter.section(section):
-                    formatter.write_dl(records)
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                found[getattr(parameter, "section", "Output")].append(parameter)
+        return {section: options for section, options in found.items() if options}
 
 
 class _Option(click.Option):
     """An option that belongs to a section of the help page."""
 
-    def __init__(self, *args: Any, section: Section, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, section: Section, shown_default: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+        self.shown_default = shown_default
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What stands in brackets after the help text."""
+        extra = super().get_help_extra(ctx)
+        if self.shown_default is not None:
+            extra["default"] = self.shown_default
+        return extra
 
 
-def option(*names: str, section: Section, **attributes: Any) -> Decorator:
-    """As `click.option`, in a section of the help page of a `Command`."""
-    return click.option(*names, cls=_Option, section=section, **attributes)
+def option(
+    *names: str, section: Section, shown_default: str | None = None, **attributes: Any
+) -> Callable[[F], F]:
+    """As `click.option`, in a section of the help page of a `Command`.
+
+    Args:
+        names: of the option, as `click.option` takes them.
+        section: of the help page.
+        shown_default: what the help page says happens without the option, if that is not the value
+            of `default`, such as ``the index's own``.
+        attributes: other arguments of `click.option`.
+    """
+    return click.option(
+        *names, cls=_Option, section=section, shown_default=shown_default, **attributes
+    )
 
 
-def settings(name: str, kind: Callable[..., T], options: Sequence[Decorator]) -> Decorator:
+def settings(
+    name: str, kind: Callable[..., T], options: Sequence[Decorator]
+) -> Callable[[F], Callable[..., Any]]:
     """Options that a command takes as one value.
 
     Args:
@@ -64,7 +92,7 @@ def settings(name: str, kind: Callable[..., T], options: Sequence[Decorator]) ->
     """
     parts = [field.name for field in fields(kind)]  # type: ignore[arg-type]
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: F) -> Callable[..., Any]:
         @functools.wraps(command)
         def call(**arguments: Any) -> Any:
             arguments[name] = kind(**{part: arguments.pop(part) for part in parts})

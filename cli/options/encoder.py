@@ -1,25 +1,268 @@
-"""From the encoder options of a command to the encoder that is asked for."""
+"""Which encoder, and where it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options.declaring import RARE, Decorator, F, option, settings
 
 if TYPE_CHECKING:
     from retriever.encoders.choice import ModelChoice
+    from retriever.encoders.settings import (
+        Dtype,
+        Fusion,
+        Pooling,
+        SpecialTokens,
+        Static,
+        WKPreset,
+        WKVariance,
+    )
+
+MINILM = "all-MiniLM-L6-v2"
+
+device_option = option(
+    "--device",
+    metavar="NAME",
+    help="Device of the model: cpu, cuda, ...",
+    shown_default="a GPU if there is one",
+    section="Encoder",
+)
+download_option = option(
+    "--download",
+    is_flag=True,
+    help="Download a model that is not in the local cache.",
+    section="Encoder",
+)
+
+
+def model_option(default: str) -> Callable[[F], F]:
+    """--model; `default` is what the help says is used without it."""
+    return option(
+        "--model",
+        metavar="MODEL[::SETTING...]",
+        help="Model folder, name of a bundled model, hub id in the local cache or file of word "
+        "vectors; settings may follow, such as ::lc:0,6.",
+        shown_default=default,
+        section="Encoder",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """An encoder in its text form, and where it runs."""
+
+    model: str | None
+    device: str | None
+    download: bool
+
+    def choice(self) -> ModelChoice:
+        """The encoder that is asked for.
+
+        Raises:
+            ConfigError: the text form is malformed, or a setting is impossible.
+        """
+        from retriever.encoders.choice import ModelChoice
+
+        return ModelChoice(self.model or "", self.device, self.download)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOptions:
+    """An encoder with each setting as an option, and where it runs; None where nothing is asked."""
+
+    model: str | None
+    preset: str | None
+    layers: str | None
+    fusion: Fusion | None
+    pooling: Pooling | None
+    device: str | None
+    download: bool
+    special_tokens: SpecialTokens | None
+    head: bool | None
+    normalize: bool | None
+    query_prompt: str | None
+    passage_prompt: str | None
+    max_length: int | None
+    dtype: Dtype | None
+    static: Static | None
+    wk_preset: WKPreset | None
+    window: int | None
+    start_layer: int | None
+    omega: float | None
+    wk_variance: WKVariance | None
+
+    def choice(self) -> ModelChoice:
+        """The encoder that is asked for.
+
+        Raises:
+            ConfigError: a setting is impossible, or given in --model and as an option.
+        """
+        from retriever.encoders.choice import ModelChoice
+        from retriever.encoders.settings import EncoderSettings, parse_encoder
+
+        names = {field.name for field in fields(EncoderSettings)} - {"model"}
+        asked = {name: getattr(self, name) for name in names}
+        encoder = parse_encoder(self.model or "", self.preset, **asked)
+        return ModelChoice(str(encoder), self.device, self.download)
 
 
 def model_choice(options: Mapping[str, Any]) -> ModelChoice:
-    """Read what `model_options` added to a command; other keywords are left alone.
+    """As `EncoderOptions.choice`, from the keywords of a command; others are ignored."""
+    named = {field.name: options[field.name] for field in fields(EncoderOptions)}
+    return EncoderOptions(**named).choice()
 
-    Raises:
-        ConfigError: an option is impossible, or contradicts the text form in --model.
+
+def model_options(default: str) -> Callable[[F], Callable[..., Any]]:
+    """--model, --device and --download: the command takes `encoder: ModelOptions`."""
+    return settings(
+        "encoder", ModelOptions, [model_option(default), device_option, download_option]
+    )
+
+
+def encoder_options(model: str, others: str | None = None) -> Callable[[F], Callable[..., Any]]:
+    """All settings of an encoder: the command takes `encoder: EncoderOptions`.
+
+    Args:
+        model: what the help says is the model without --model.
+        others: what it says are all other settings; None for the defaults of a new encoder.
     """
-    from retriever.encoders.choice import ModelChoice
-    from retriever.encoders.settings import EncoderSettings, parse_encoder
+    return settings("encoder", EncoderOptions, encoder_option_list(model, others))
 
-    names = {field.name for field in fields(EncoderSettings)} - {"model"}
-    asked = {name: options[name] for name in names & options.keys()}
-    settings = parse_encoder(options["model"] or "", options["preset"], **asked)
-    return ModelChoice(str(settings), options["device"], options["download"])
+
+def encoder_option_list(model: str, others: str | None = None) -> list[Decorator]:
+    """The options of `EncoderOptions`, in the order of the help page."""
+
+    def setting(*names: str, shown_default: str, **attributes: Any) -> Decorator:
+        return option(*names, shown_default=others or shown_default, **attributes)
+
+    return [
+        model_option(model),
+        option(
+            "--preset",
+            metavar="NAME",
+            help="Several settings by one name: last, last4, top-bottom, sbert-wk or lc:LAYERS.",
+            section="Encoder",
+        ),
+        setting(
+            "--layers",
+            metavar="LAYERS",
+            help="Hidden states to use: last, last4, all, 0,6 or 1..4; 0 is the embedding output, "
+            "-1 the last layer.",
+            shown_default="last",
+            section="Encoder",
+        ),
+        setting(
+            "--fusion",
+            type=click.Choice(["mean", "concat", "sbert-wk"]),
+            help="How the vectors of the layers become one.",
+            shown_default="mean",
+            section="Encoder",
+        ),
+        setting(
+            "--pooling",
+            type=click.Choice(["mean", "max", "cls", "sep"]),
+            help="How the vectors of the word pieces become one.",
+            shown_default="the model's own",
+            section="Encoder",
+        ),
+        device_option,
+        download_option,
+        setting(
+            "--special-tokens",
+            type=click.Choice(["keep", "drop"]),
+            help="Include [CLS] and [SEP] in pooling, or not.",
+            shown_default="keep",
+            section=RARE,
+        ),
+        setting(
+            "--head/--no-head",
+            default=None,
+            help="Apply the model's own pooler or projection after pooling.",
+            shown_default="if the model's files name a projection",
+            section=RARE,
+        ),
+        setting(
+            "--normalize/--no-normalize",
+            default=None,
+            help="Scale vectors to length 1.",
+            shown_default="yes",
+            section=RARE,
+        ),
+        setting(
+            "--query-prompt",
+            metavar="TEXT",
+            help="Text put before each query.",
+            shown_default="the model's own",
+            section=RARE,
+        ),
+        setting(
+            "--passage-prompt",
+            metavar="TEXT",
+            help="Text put before each passage.",
+            shown_default="the model's own",
+            section=RARE,
+        ),
+        setting(
+            "--max-length",
+            type=click.IntRange(min=8),
+            metavar="N",
+            help="Window in word pieces.",
+            shown_default="the model's own",
+            section=RARE,
+        ),
+        setting(
+            "--dtype",
+            type=click.Choice(["float32", "bfloat16", "float16"]),
+            help="Number format that the model computes in.",
+            shown_default="float32",
+            section=RARE,
+        ),
+        option(
+            "--static",
+            type=click.Choice(["average", "sif", "usif", "p-mean"]),
+            help="Combine word vectors this way instead of running a model.",
+            section=RARE,
+        ),
+        setting(
+            "--wk-preset",
+            type=click.Choice(["paper", "released"]),
+            help="SBERT-WK: as in the paper or as in the released code.",
+            shown_default="paper",
+            section=RARE,
+        ),
+        setting(
+            "--window",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="SBERT-WK: number of neighboring layers on each side.",
+            shown_default="2",
+            section=RARE,
+        ),
+        setting(
+            "--start-layer",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="SBERT-WK: lowest hidden state.",
+            shown_default="a third of the depth",
+            section=RARE,
+        ),
+        setting(
+            "--omega",
+            type=click.FloatRange(0, 1),
+            metavar="WEIGHT",
+            help="SBERT-WK: weight of alignment against novelty.",
+            shown_default="0.5",
+            section=RARE,
+        ),
+        setting(
+            "--wk-variance",
+            type=click.Choice(["all", "fused"]),
+            help="SBERT-WK: hidden states whose variance weights a word.",
+            shown_default="the preset's",
+            section=RARE,
+        ),
+    ]

@@ -1,4 +1,4 @@
-"""How far a long command is: one line on stderr, and nothing where that is no terminal."""
+"""Progress of a long command: one line on stderr, and nothing if that is not a terminal."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class ReadInBytes(Protocol):
-    """What is read, and how far."""
+    """Something that is read, with its progress."""
 
     @property
     def bytes_read(self) -> int:
-        """Bytes so far."""
+        """Number of bytes read so far."""
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes in all; None if that is not known."""
+        """Number of bytes in total; None if it is unknown."""
 
 
 class EncodingProgress:
-    """A bar over the bytes of the corpus, with the rate of passages and the remaining time.
+    """A bar over the bytes of a corpus, with passages per second and the remaining time.
 
-    The reader runs one window ahead of the encoder; the bar follows the encoder.
+    The reader is one window ahead of the encoder; the bar follows the encoder.
 
     Args:
-        reader: whose `bytes_read` and `total_bytes` are shown.
+        reader: the corpus.
         quiet: show nothing.
     """
 
@@ -74,12 +74,12 @@ class EncodingProgress:
         self._bar.close()
 
     def window(self, passages: int) -> None:
-        """A window of so many passages is about to be encoded."""
+        """Begin a window of `passages` passages."""
         self._before, self._after = self._after, self._reader.bytes_read
         self._window, self._done = passages, 0
 
     def encoded(self, passages: int, pieces: int) -> None:
-        """So many more passages of the window are encoded."""
+        """Count `passages` more encoded passages of the window."""
         self._done += passages
         self._passages += passages
         reached = self._before + (self._after - self._before) * self._done // self._window
@@ -91,7 +91,7 @@ class EncodingProgress:
 
 
 class Stages:
-    """A bar on stderr for each part of the work; none where that is no terminal."""
+    """A bar on stderr for each stage of a command; nothing if stderr is not a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet or not sys.stderr.isatty()
@@ -101,7 +101,7 @@ class Stages:
         return self
 
     def __call__(self, name: str, total: int) -> Callable[[int], None]:
-        """Begin the next part, of so many steps; what it returns is told how many more are done."""
+        """Begin a stage of `total` steps; call the result with the number of steps just done."""
         from tqdm import tqdm
 
         self._close()
@@ -132,7 +132,7 @@ class Stages:
 
 @contextmanager
 def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """A bar on stderr, and nothing where that is no terminal; told how many more are done."""
+    """A bar on stderr, if that is a terminal; call it with the number of units just done."""
     from tqdm import tqdm
 
     bar: Any = tqdm(
@@ -148,7 +148,7 @@ def counting(unit: str, total: int | None, *, quiet: bool) -> Iterator[Callable[
 
 
 class _AboveBars(logging.Handler):
-    """Prints a line on stderr above the bars that are there, unless the command has --quiet."""
+    """Prints lines on stderr above any bars, unless the command has --quiet."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
@@ -159,8 +159,8 @@ class _AboveBars(logging.Handler):
 
 
 @contextmanager
-def long_builds_told() -> Iterator[None]:
-    """What `maintenance` expects of a long build is said on stderr before it begins."""
+def announce_long_builds() -> Iterator[None]:
+    """Print on stderr what `maintenance` expects of a long build, before the build begins."""
     logger, handler = logging.getLogger("indexes.segments.maintenance"), _AboveBars()
     level = logger.level
     logger.addHandler(handler)
@@ -172,8 +172,13 @@ def long_builds_told() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 document``, ``2,000 documents``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def human_bytes(count: int) -> str:
-    """A size for a person, in decimal units: ``1.5 MB``."""
+    """A size in decimal units: ``1.5 MB``."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
@@ -183,9 +188,13 @@ def human_bytes(count: int) -> str:
 
 
 def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
-    """Say on the screen what the reader made, merged or skipped."""
-    if reader.made_ids is not None:
-        echo(f"note: {reader.made_ids}")
+    """Report which ids the reader made, and which records it merged or skipped."""
+    if reader.generated_ids is not None:
+        echo(f"note: {reader.generated_ids}")
+    if reader.empty:
+        more = reader.empty - len(reader.empty_at)
+        places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")
+        echo(f"warning: {counted(reader.empty, 'document')} without text skipped: {places}")
     if reader.duplicates:
         echo(f"note: {reader.duplicates:,} records were identical to earlier ones")
     for problem in reader.problems:

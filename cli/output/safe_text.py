@@ -1,4 +1,4 @@
-"""Text of documents for a terminal: what they hold must not steer it."""
+"""Text of documents for a terminal, which their control characters must not reach."""
 
 from __future__ import annotations
 

@@ -1,20 +1,33 @@
-"""Tables of text for a terminal."""
+"""Tables of text for a terminal, aligned by the cells that characters take there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cli.output.safe_text import on_one_line
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned columns, the first to the left, the others to the right; controls made visible."""
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)
+) -> list[str]:
+    """The lines of a table, columns two spaces apart; control characters become visible.
+
+    A wide character, such as a Chinese one, takes two cells, and a combining one none.
+
+    Args:
+        header: the names of the columns.
+        rows: as many cells each.
+        left: the columns that are aligned to the left; the others are aligned to the right.
+    """
+    # Imported here, so that help pages come sooner.
+    from wcwidth import ljust, rjust, width
+
     lines = [[on_one_line(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            (ljust if place in left else rjust)(cell, cells)
+            for place, (cell, cells) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from retriever.corpus.decoding import TextLines
+from retriever.corpus.lines import TextLines
 from retriever.corpus.sources import Meter, bytes_of
 from retriever.errors import SourceError
 

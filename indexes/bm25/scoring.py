@@ -236,6 +236,14 @@ class BM25:
         """
         return BM25Query(self.segments, self._contributions(query_terms))
 
+    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """How many live passages hold each of the terms, in the order of the terms."""
+        # Term by term, since the postings of a single one are views.
+        return {
+            term: sum(int(_postings(segment, [term]).counts[0]) for segment in self.segments)
+            for term in dict.fromkeys(terms)
+        }
+
     def scores(
         self, query_terms: Iterable[str]
     ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:

@@ -1,10 +1,11 @@
-"""Readers that turn files, folders and standard input into a stream of documents.
+"""Readers that turn files, folders, databases and standard input into a stream of documents.
 
-`CorpusReader` is what others use; the formats (`jsonl`, `delimited`, `parquet`, `lines`,
-`folder`) stand beside each other and share one shape: an opened source in, records out.
+`CorpusReader` is the public class. The formats (`jsonl`, `delimited`, `parquet`, `lines`, `folder`,
+`sqlite`) stand side by side in one shape: an open source in, records out.
 """
 
-from retriever.corpus.documents import Document, Fields, Json
+from retriever.corpus.documents import Document, Json
+from retriever.corpus.fields import Fields
 from retriever.corpus.given import as_document
 from retriever.corpus.reader import CorpusReader
 

@@ -1,11 +1,16 @@
-"""What a reader yields, and which field of a record holds what."""
+"""What a reader yields, and which values an index can store."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+_MAX_DEPTH = 100
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +18,10 @@ class Document:
     """One document of a corpus.
 
     Attributes:
-        id: not blank, unique within its source.
-        text: the body; blank only where the title is not, or where blank text was allowed.
-        title: None where the source has none.
-        metadata: every other field; integers fit in 64 bits, floats are finite.
+        id: not blank; unique within its source.
+        text: the body; a reader never yields one whose text and title are both blank.
+        title: None if the source has none.
+        metadata: all other fields; integers fit in 64 bits, floats are finite.
     """
 
     id: str
@@ -25,25 +30,13 @@ class Document:
     metadata: dict[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """Names of the fields that hold a record's id, text and title.
-
-    A name that is None is detected (see `columns`); a name that is given must be in every record.
-    """
-
-    id: str | None = None
-    text: str | None = None
-    title: str | None = None
-
-
 class Record(NamedTuple):
-    """One record as a format read it, before its fields are told apart.
+    """One record as a format reads it, before its fields are assigned.
 
     Attributes:
         number: 1-based line, row or file within the source.
         where: the place for error messages, such as `corpus.jsonl:7`.
-        values: the record's fields; empty where `fault` is set.
+        values: the record's fields; empty if `fault` is set.
         fault: what is wrong with the record, or None.
     """
 
@@ -51,3 +44,78 @@ class Record(NamedTuple):
     where: str
     values: dict[str, Json]
     fault: str | None = None
+
+
+def string_fault(value: str) -> str | None:
+    """What keeps `value` from being stored as UTF-8, or None."""
+    if value.isascii():
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = ord(value[error.start])
+        return f"holds the lone surrogate \\u{code:04x}, which no text may hold"
+    return None
+
+
+def id_fault(value: str) -> str | None:
+    """What keeps `value` from being an id, or None."""
+    if not value.strip():
+        return "is empty, expected a string or an integer"
+    if "\0" in value:
+        # SQLite's JSON functions, which look ids up, end a string at NUL.
+        return "holds a NUL character (\\u0000), which no id may hold"
+    return string_fault(value)
+
+
+def document_fault(document: Document) -> str | None:
+    """What keeps a document, which any program may have made, from being stored, or None."""
+    for role, value in (("id", document.id), ("text", document.text), ("title", document.title)):
+        if not isinstance(value, str):
+            if role == "title" and value is None:
+                continue
+            return f"{role} is {value!r:.60}, expected a string"
+        fault = id_fault(value) if role == "id" else string_fault(value)
+        if fault is not None:
+            return f"{role} {fault}"
+    return metadata_fault(document.metadata)
+
+
+def metadata_fault(metadata: Mapping[str, object]) -> str | None:
+    """What keeps `metadata` from being stored, naming the top-level field, or None.
+
+    Refused are integers beyond 64 bits, NaN and infinities, lone surrogates (in keys as well),
+    types that JSON does not have, and nesting deeper than 100 levels.
+    """
+    for name, value in metadata.items():
+        fault = _key_fault(name) or _value_fault(value, 1)
+        if fault is not None:
+            return f"the field {name!r} {fault}"
+    return None
+
+
+def _key_fault(key: object) -> str | None:
+    return string_fault(key) if isinstance(key, str) else "has a name that is not a string"
+
+
+def _value_fault(value: object, depth: int) -> str | None:
+    if isinstance(value, str):
+        return string_fault(value)
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"holds {value}, expected a finite number"
+    if isinstance(value, int):
+        # Filters compare metadata inside SQLite, whose integers end at 64 bits.
+        return None if value in _INT64 else "holds an integer beyond 64 bits; write it as a string"
+    if value is None:
+        return None
+    if depth > _MAX_DEPTH:
+        return f"is nested deeper than {_MAX_DEPTH} levels"
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_value_fault(item, depth + 1) for item in value)), None)
+    if not isinstance(value, dict):
+        return f"holds a value of type {type(value).__name__}, which JSON does not have"
+    for key, item in value.items():
+        fault = _key_fault(key) or _value_fault(item, depth + 1)
+        if fault is not None:
+            return fault
+    return None

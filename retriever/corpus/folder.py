@@ -1,4 +1,4 @@
-"""A folder of .txt and .md files: one document a file."""
+"""A folder of .txt and .md files: one document per file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from retriever.corpus.decoding import NUL_FAULT, decode_fault
-from retriever.corpus.documents import Fields, Json, Record
-from retriever.corpus.lines import refuse_named_fields
+from retriever.corpus.documents import Json, Record
+from retriever.corpus.fields import Fields
+from retriever.corpus.lines import NUL_FAULT, decode_fault, refuse_named_fields
 from retriever.corpus.sources import Meter, base_name, bytes_of
 from retriever.errors import SourceError
 
@@ -21,15 +21,15 @@ _HEADING = re.compile(r"\s*?^ {0,3}#[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*\r?$", re.MU
 def files(folder: Path) -> Iterator[str]:
     """Relative POSIX paths of the documents below `folder`, sorted as strings.
 
-    Hidden files and folders, and links to folders (which may form a cycle), are left out.
-    One folder's names at a time are in memory.
+    Hidden files and folders, and links to folders (which may form a cycle), are skipped. Only the
+    names of one folder at a time are in memory.
 
     Raises:
         SourceError: a folder cannot be listed.
     """
     try:
         with os.scandir(folder) as found:
-            # With its slash a folder sorts among the files exactly as the paths below it do.
+            # With its slash, a folder sorts among the files as the paths below it do.
             names = sorted(
                 entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "")
                 for entry in found
@@ -47,8 +47,8 @@ def files(folder: Path) -> Iterator[str]:
 def read(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Record]:
     """The documents below `folder`, sorted by relative path, which is their id.
 
-    White space around a text is dropped. Where the first line of a .md file that is not blank is
-    `# Heading`, the heading is the title and the text is what follows.
+    White space around a text is removed. If the first line of a .md file that is not blank is
+    `# Heading`, the heading is the title and the rest is the text.
 
     Raises:
         SourceError: a file or folder cannot be read, or the caller names an id or title field,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from retriever.corpus.assembly import Assembler
-from retriever.corpus.documents import Document, Fields, Record
+from retriever.corpus.documents import Document, Record
+from retriever.corpus.fields import Assembler, Fields
 from retriever.corpus.identity import content_id
 
 
@@ -30,5 +30,5 @@ def as_document(given: str | Mapping[str, Any] | Document) -> Document:
         raise TypeError(f"expected a text, a mapping or a Document, found {type(given).__name__}")
     where = f"document {given['id']!r}" if "id" in given else "a document without id"
     record = Record(1, where, dict(given))
-    id_, text, title, metadata = Assembler(Fields(), blank_text=True).split(record)
+    id_, text, title, metadata = Assembler(Fields()).split(record)
     return Document(content_id(title, text) if id_ is None else id_, text, title, metadata)

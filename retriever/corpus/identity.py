@@ -1,4 +1,4 @@
-"""Ids made from content, and a memory of the ids seen that does not grow with the corpus."""
+"""Ids from content, and a record of the ids seen whose memory does not grow with the corpus."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _HEX_DIGITS = 16
 
 
 def content_id(title: str | None, text: str) -> str:
-    """16 hex digits that depend on title and text only, so they stay when records move."""
+    """16 hex digits that depend on title and text alone, so that they survive a reordering."""
     return blake2b(f"{title or ''}\x1f{text}".encode()).hexdigest()[:_HEX_DIGITS]
 
 
 class SeenIds:
     """Remembers which record first had an id, in a private temporary database.
 
-    The database spills to disk and goes away when it is closed; at most 32 MiB stay in memory.
+    At most 32 MiB of the database are in memory; closing deletes it.
     """
 
     def __init__(self) -> None:
         self._database: sqlite3.Connection | None = None
 
     def earlier(self, doc_id: str, number: int) -> int | None:
-        """The number of the record that had `doc_id` before; None, and remembered, if it is new.
+        """The number of the record that had `doc_id` before; if none had, remember it, return None.
 
         Raises:
             StorageError: the disk for temporary files is full or cannot be written.

@@ -1,4 +1,4 @@
-"""JSON Lines: one object a line; blank lines are ignored."""
+"""JSON Lines: one object per line; blank lines are skipped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from retriever.corpus.decoding import TextLines
-from retriever.corpus.documents import Fields, Json, Record
+from retriever.corpus.documents import Json, Record
+from retriever.corpus.fields import Fields
+from retriever.corpus.lines import TextLines
 from retriever.corpus.sources import OpenSource
 
 _SPACE = " \t\r\n"
@@ -20,7 +21,7 @@ def read(source: OpenSource, fields: Fields) -> Iterator[Record]:
     name = source.name
     for line in lines:
         fault = lines.take_fault()
-        # The line end goes first, so that an error's position is a column of this line.
+        # The line end is removed first, so that an error's position is a column of this line.
         text = line.rstrip(_SPACE)
         if not text and fault is None:
             continue
@@ -31,7 +32,7 @@ def read(source: OpenSource, fields: Fields) -> Iterator[Record]:
                 value = decode(text)
             except json.JSONDecodeError as error:
                 fault = (
-                    f"not JSON, expected one object a line: {error.msg} at column {error.pos + 1}"
+                    f"not JSON, expected one object per line: {error.msg} at column {error.pos + 1}"
                 )
             except KeyError as error:
                 fault = f"the key {error.args[0]!r} occurs twice in one object; keep one of them"

@@ -1,4 +1,4 @@
-"""Parquet: a row a record, read in batches; pyarrow is imported when first needed."""
+"""Parquet: a record per row, read in batches; pyarrow is imported when a file is read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
-from retriever.corpus.columns import Columns, find_columns
-from retriever.corpus.documents import Fields, Json, Record
+from retriever.corpus.documents import Json, Record
+from retriever.corpus.fields import Columns, Fields, find_columns
 from retriever.corpus.sources import OpenSource
 from retriever.errors import MissingExtraError, SourceError, StorageError
 
@@ -24,15 +24,15 @@ _BUFFER = 1 << 16
 
 
 def read(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a source, in file order; null cells of metadata are left out.
+    """The rows of a source, in file order; null cells of metadata are skipped.
 
-    Dates and times become ISO 8601 strings (to the microsecond), durations seconds; a decimal
-    becomes a float where that reads back as the same number, else a string.
+    Dates and times become ISO 8601 strings (to the microsecond), durations seconds. A decimal
+    becomes a float if that is the same number, else a string.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
         SourceError: the file is corrupt, or a column is missing or of a wrong type.
-        StorageError: a compressed source or a pipe does not fit on the disk for temporary files.
+        StorageError: a compressed source or a pipe does not fit on the disk of temporary files.
     """
     try:
         import pyarrow.parquet as pq
@@ -115,12 +115,12 @@ def _check_types(header: pa.Schema, columns: Columns, name: str) -> None:
 
 
 def _cells(column: pa.Array) -> list[object]:
-    """Python values; where one cannot be made, the error that says why stands in its place."""
+    """Python values; an error in place of each value that cannot be converted."""
     import pyarrow as pa
 
     unit = getattr(column.type, "unit", None)
     if unit == "ns":
-        # Python's own times end at microseconds.
+        # Python's times have microseconds at most.
         if pa.types.is_timestamp(column.type):
             coarser = pa.timestamp("us", column.type.tz)
         else:

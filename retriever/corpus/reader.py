@@ -8,16 +8,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from retriever.corpus import delimited, folder, jsonl, lines, parquet
-from retriever.corpus.assembly import Assembler
-from retriever.corpus.documents import Document, Fields, Record
+from retriever.corpus import delimited, folder, jsonl, lines, parquet, sqlite
+from retriever.corpus.documents import Document, Record
+from retriever.corpus.fields import Assembler, Fields
 from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Format, Meter, OpenSource, file_size, opened, opened_stream
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
 _DETECT = Fields()
-_KEPT_PROBLEMS = 10
+_KEPT = 10
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "jsonl": jsonl.read,
     "csv": delimited.read_csv,
@@ -26,114 +26,123 @@ _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "lines": lines.read,
 }
 _BY_HASH = (
-    "ids are made from a hash of title and text: a document that changes gets a new id, and "
-    "identical ones are one document"
+    "ids are generated from a hash of title and text: a document that changes gets a new id, and "
+    "identical documents become one"
 )
-_BY_NUMBER = "ids are made from the order of the records: 1, 2, 3, ..."
+_BY_NUMBER = "ids are generated from the order of the records: 1, 2, 3, ..."
 _BY_PATH = "ids are the paths relative to the folder"
 
 
 class CorpusReader:
-    """Iterates over the documents of files, folders and standard input, in the order given.
+    """Iterates over the documents of files, folders, databases and standard input, in order.
 
-    Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage a line), each gzipped or
-    not, folders of .txt and .md files (a document a file, sorted by relative path), and `-` for
-    standard input. Memory does not grow with the corpus. Every iteration begins anew and resets
-    the counts; standard input can be read only once.
+    Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
+    not, folders of .txt and .md files (a document per file, sorted by relative path), tables of
+    SQLite databases (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not
+    grow with the corpus. Every iteration starts over and resets the counts; standard input can be
+    read only once.
 
-    A record without id gets one made from its content (or its 1-based number, counted over all
-    sources and over skipped records too, with `number_ids`), if its source has none at all. Of
-    records with the same made id only the first is yielded. An id given twice within one source
-    is an error; in two sources it is fine, and both documents are yielded.
+    If a source has no ids at all, each record gets one that is generated from its content, or with
+    `number_ids` its 1-based number, counted over all sources and over skipped records too. Of
+    records with the same generated id only the first is yielded. An id that occurs twice within
+    one source is an error; in two sources it is not, and both documents are yielded.
+
+    A record without text and title is empty: it is counted and skipped.
 
     Args:
-        sources: paths, or `-`.
+        sources: one path or several.
         fields: which field holds what; detected where None.
-        on_error: "fail" raises at the first bad record, "skip" counts it and goes on. What makes
-            a whole file unusable is raised either way.
+        on_error: "fail" raises at the first malformed record, "skip" counts it and continues. What
+            makes a whole source unusable is raised in either case.
+        on_empty: "skip" counts empty records; "fail" treats them as malformed.
+        sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
-        blank_text: yield a record whose text and title are blank, which is an error otherwise.
-        number_ids: make ids "1", "2", ... instead of hashes.
+        number_ids: generate the ids "1", "2", ... instead of hashes.
 
     Attributes:
-        total_bytes: sum of the sizes on disk; None where standard input or a pipe is a source.
-        skipped: records skipped so far.
-        duplicates: records not yielded so far because an earlier one has the same content.
-        problems: messages of the first 10 skipped records.
-        made_ids: how ids were made, in one sentence; None while all came from the data.
+        total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
+            or a query.
+        skipped: number of malformed records skipped so far.
+        problems: messages of the first 10 of them.
+        empty: number of empty records skipped so far.
+        empty_at: places of the first 10 of them, such as ``corpus.jsonl:7``.
+        duplicates: number of records skipped so far because an earlier one has the same content.
 
     Raises:
-        SourceError: on construction, a source that does not exist; while iterating, one that is
-            unusable. The message begins with the file and, if known, the line.
-        ConfigError: `on_error` is neither "fail" nor "skip", or `fields` names one field twice.
+        SourceError: on construction, a source does not exist; while iterating, one is unusable.
+            The message begins with the file and, if known, the line.
+        ConfigError: an argument has none of the values above.
         MissingExtraError: while iterating, Parquet without pyarrow.
         StorageError: while iterating, the disk for temporary files is full.
     """
 
     def __init__(
         self,
-        sources: Sequence[str | Path],
+        sources: str | Path | Sequence[str | Path],
         fields: Fields = _DETECT,
         *,
         on_error: Literal["fail", "skip"] = "fail",
+        on_empty: Literal["skip", "fail"] = "skip",
+        sql: str | None = None,
         stdin: BinaryIO | None = None,
-        blank_text: bool = False,
         number_ids: bool = False,
     ) -> None:
-        if on_error not in ("fail", "skip"):
-            raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
-        named = [name for name in (fields.id, fields.text, fields.title) if name is not None]
-        if len(set(named)) != len(named):
-            raise ConfigError(f"one field is named for two roles: {fields}; name each field once")
+        for name, value in (("on_error", on_error), ("on_empty", on_empty)):
+            if value not in ("fail", "skip"):
+                raise ConfigError(f"{name} is {value!r}, expected 'fail' or 'skip'")
         self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
         self._fields = fields
         self._on_error = on_error
+        self._on_empty = on_empty
+        self._sql = sql
         self._stdin = stdin
         self._stdin_read = False
-        self._blank_text = blank_text
         self._number_ids = number_ids
-        self.total_bytes = _total_bytes(self._sources)
+        sizes = _total_bytes(self._sources)
+        self.total_bytes = sizes if sql is None else None
         self._reset()
 
     def _reset(self) -> None:
         self._meter = Meter()
         self._records = 0
-        self._made_how: list[str] = []
+        self._generated_how: list[str] = []
         self.skipped = 0
-        self.duplicates = 0
         self.problems: list[str] = []
+        self.empty = 0
+        self.empty_at: list[str] = []
+        self.duplicates = 0
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken so far from disk (compressed, as they are there) or standard input."""
+        """Number of bytes read so far from disk (before decompression) or standard input."""
         return self._meter.bytes
 
     @property
-    def made_ids(self) -> str | None:
-        """How ids were made so far, in one sentence; None while all came from the data."""
-        return "; ".join(self._made_how) or None
+    def generated_ids(self) -> str | None:
+        """How ids were generated so far, in one sentence; None while all came from the data."""
+        return "; ".join(self._generated_how) or None
 
     def __iter__(self) -> Iterator[Document]:
         self._reset()
-        with closing(SeenIds()) as made:
+        with closing(SeenIds()) as generated:
             for source in self._sources:
-                yield from self._documents(source, made)
+                yield from self._documents(source, generated)
 
-    def _documents(self, source: str | Path, made: SeenIds) -> Iterator[Document]:
-        assembler = Assembler(self._fields, blank_text=self._blank_text)
+    def _documents(self, source: str | Path, generated: SeenIds) -> Iterator[Document]:
+        assembler = Assembler(self._fields)
         before = self._records
         with closing(SeenIds()) as given, self._open(source) as records:
             for record in records:
                 self._records += 1
                 try:
-                    document = self._document(record, assembler, given, made)
+                    document = self._document(record, assembler, given, generated)
                 except SourceError as error:
                     if self._on_error == "fail":
                         raise
                     self.skipped += 1
-                    if len(self.problems) < _KEPT_PROBLEMS:
+                    if len(self.problems) < _KEPT:
                         self.problems.append(str(error))
                     continue
                 if document is not None:
@@ -142,9 +151,13 @@ class CorpusReader:
             raise SourceError(f"{_name(source)}: holds no records; check that it is the right file")
 
     def _document(
-        self, record: Record, assembler: Assembler, given: SeenIds, made: SeenIds
+        self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
     ) -> Document | None:
-        doc_id, text, title, metadata = assembler.split(record)
+        parts = assembler.split(record)
+        doc_id, text, title, metadata = parts
+        if parts.is_empty:
+            self._count_empty(record.where)
+            return None
         if doc_id is not None:
             earlier = given.earlier(doc_id, record.number)
             if earlier is not None:
@@ -154,19 +167,26 @@ class CorpusReader:
                     "ids must be unique within a file"
                 )
         elif self._number_ids:
-            self._note_made(_BY_NUMBER)
+            self._note_generated(_BY_NUMBER)
             doc_id = str(self._records)
         else:
-            self._note_made(_BY_HASH)
+            self._note_generated(_BY_HASH)
             doc_id = content_id(title, text)
-            if made.earlier(doc_id, self._records) is not None:
+            if generated.earlier(doc_id, self._records) is not None:
                 self.duplicates += 1
                 return None
         return Document(doc_id, text, title, metadata)
 
-    def _note_made(self, how: str) -> None:
-        if how not in self._made_how:
-            self._made_how.append(how)
+    def _count_empty(self, where: str) -> None:
+        if self._on_empty == "fail":
+            raise SourceError(f"{where}: text is empty (and there is no title to use instead)")
+        self.empty += 1
+        if len(self.empty_at) < _KEPT:
+            self.empty_at.append(where)
+
+    def _note_generated(self, how: str) -> None:
+        if how not in self._generated_how:
+            self._generated_how.append(how)
 
     @contextmanager
     def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
@@ -177,13 +197,25 @@ class CorpusReader:
             self._stdin_read = True
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter) as stream:
-                yield _READERS[stream.format](stream, fields)
+                yield self._records_of(stream, None)
         elif Path(source).is_dir():
-            self._note_made(_BY_PATH)
+            self._note_generated(_BY_PATH)
             yield folder.read(Path(source), name, fields, self._meter)
         else:
-            with opened(Path(source), name, fields, self._meter) as file:
-                yield _READERS[file.format](file, fields)
+            path, table = sqlite.split_table(source)
+            with opened(path, str(path), fields, self._meter) as file:
+                yield self._records_of(file, table)
+
+    def _records_of(self, source: OpenSource, table: str | None) -> Iterator[Record]:
+        if source.format == "sqlite":
+            return sqlite.read(source, self._fields, table, self._sql)
+        if table is not None or self._sql is not None:
+            wanted = "SQL queries" if table is None else f"the table {table!r}"
+            raise SourceError(
+                f"{source.name}: expected a SQLite database to read {wanted} from, found "
+                f"{source.format}"
+            )
+        return _READERS[source.format](source, self._fields)
 
 
 def _name(source: str | Path) -> str:
@@ -201,6 +233,7 @@ def _total_bytes(sources: Sequence[str | Path]) -> int | None:
                 raise SourceError(f"{source}: the folder holds no .txt or .md file")
             size = sum(size or 0 for size in sizes)
         else:
-            size = file_size(Path(source))
+            path, _ = sqlite.split_table(source)
+            size = file_size(path)
         total = None if total is None or size is None else total + size
     return total

@@ -1,4 +1,4 @@
-"""Opens sources and tells their format: by magic bytes, by name, then by content."""
+"""Opens sources and detects their format: by magic bytes, by name, then by content."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from retriever.corpus.columns import TEXT_NAMES
-from retriever.corpus.documents import Fields
+from retriever.corpus.fields import TEXT_NAMES, Fields
 from retriever.errors import SourceError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-Format = Literal["jsonl", "csv", "tsv", "parquet", "lines"]
+Format = Literal["jsonl", "csv", "tsv", "parquet", "lines", "sqlite"]
 
 _GZIP = b"\x1f\x8b"
-_PARQUET = b"PAR1"
+_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"SQLite format 3\0": "sqlite"}
 _CHUNK = 1 << 17
 _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -40,7 +39,7 @@ _FORMATS: dict[str, Format] = {
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the bytes taken from disk or standard input, as they are there (compressed)."""
+    """Counts the bytes read from disk or standard input, before decompression."""
 
     bytes: int = 0
 
@@ -50,10 +49,10 @@ class OpenSource:
     """A source that is open and whose format is known.
 
     Attributes:
-        name: how error messages call it.
+        name: its name in error messages.
         format: which reader it needs.
         stream: its bytes, decompressed, from the first.
-        path: where it can be read at random; None where it is compressed or a pipe.
+        path: a file that supports random access; None if the source is compressed or a pipe.
         meter: counts the bytes read.
     """
 
@@ -85,8 +84,8 @@ def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Open
     """A file, opened; closed on leaving.
 
     Raises:
-        SourceError: it cannot be opened, is damaged gzip, is a JSON array, or its format cannot
-            be told.
+        SourceError: it cannot be opened, is damaged gzip, is a JSON array, or its format is
+            unknown.
     """
     before = meter.bytes
     with _explained(name):
@@ -96,15 +95,15 @@ def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Open
         stream = _gunzipped(outer, name)
         kind = _detect(stream.head(), base_name(path.name), name, fields)
         at_random = path if stream is outer and file_size(path) is not None else None
-        if kind == "parquet" and at_random is not None:
-            # It is read again by its path, which counts by rows.
+        if kind in _MAGIC.values() and at_random is not None:
+            # It is read again through its path, which counts by rows.
             meter.bytes = before
         yield OpenSource(name, kind, io.BufferedReader(stream, _CHUNK), at_random, meter)
 
 
 @contextmanager
 def opened_stream(stdin: BinaryIO, name: str, fields: Fields, meter: Meter) -> Iterator[OpenSource]:
-    """A stream that someone else opened, and that stays open; raises as `opened` does."""
+    """A stream that the caller opened and closes; raises as `opened` does."""
     # read1 returns what is there; read would wait for a whole buffer of a slow pipe.
     stream = _gunzipped(_Bytes(name, getattr(stdin, "read1", stdin.read), meter), name)
     kind = _detect(stream.head(), "", name, fields)
@@ -113,7 +112,7 @@ def opened_stream(stdin: BinaryIO, name: str, fields: Fields, meter: Meter) -> I
 
 @contextmanager
 def bytes_of(path: Path, name: str, meter: Meter) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed, whatever its format; raises as `opened` does."""
+    """The bytes of a file of any format, decompressed; raises as `opened` does."""
     with _explained(name):
         file = path.open("rb", buffering=0)
     with file:
@@ -131,7 +130,7 @@ def _explained(name: str) -> Iterator[None]:
 
 
 class _Bytes(io.RawIOBase):
-    """Bytes from a `read` function, with a look ahead, counted, and with errors explained."""
+    """Bytes from a `read` function, with lookahead; counts them and explains errors."""
 
     def __init__(self, name: str, read: Callable[[int], bytes], meter: Meter | None) -> None:
         self._name = name
@@ -153,9 +152,9 @@ class _Bytes(io.RawIOBase):
         return len(chunk)
 
     def head(self) -> bytes:
-        """The first bytes, which stay to be read: at least the first line that is not blank.
+        """The first bytes, without consuming them: at least the first line that is not blank.
 
-        No more than two chunks are looked at, however long that line is.
+        Reads no more than two chunks, however long that line is.
         """
         while len(self._ahead) < _CHUNK and b"\n" not in self._ahead.removeprefix(BOM_UTF8).strip():
             if not (chunk := self._fetch(_CHUNK)):
@@ -189,14 +188,15 @@ def _gunzipped(stream: _Bytes, name: str) -> _Bytes:
 
 
 def _detect(head: bytes, file_name: str, name: str, fields: Fields) -> Format:
-    if head.startswith(_PARQUET):
-        return "parquet"
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
     body = head.removeprefix(BOM_UTF8).lstrip()
     named = _FORMATS.get(Path(file_name).suffix)
     array = body.startswith(b"[") if named == "jsonl" else re.match(rb"\[\s*\{", body)
     if array and named in ("jsonl", None):
         raise SourceError(
-            f"{name}: found a JSON array, expected one object a line; "
+            f"{name}: found a JSON array, expected one object per line; "
             f"`jq -c '.[]' {name}` converts it"
         )
     if named is not None:
@@ -221,7 +221,7 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
             return kind
     if fields.text is not None and line:
         raise SourceError(
-            f"{name}: neither its name nor its first line tells a format that has the text field "
-            f"{fields.text!r}; name the file .jsonl, .csv, .tsv or .parquet, or drop the field"
+            f"{name}: neither its name nor its first line shows a format that has the text field "
+            f"{fields.text!r}; name the file .jsonl, .csv, .tsv or .parquet, or omit the field"
         )
     return "lines"

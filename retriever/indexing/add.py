@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
-from retriever.corpus.metadata import document_fault
+from retriever.corpus.documents import document_fault
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import SourceError
 from retriever.indexing.passages import OnLong, PassageSettings, split_passages

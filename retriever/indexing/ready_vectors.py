@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.corpus import CorpusReader, Document, Fields, Json, jsonl
-from retriever.corpus.assembly import Assembler
+from retriever.corpus.fields import Assembler
 from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Meter, OpenSource, opened, opened_stream
 from retriever.encoders.spec import EncoderSpec
@@ -46,7 +46,7 @@ def read_records(
                 f"{stream.name}: expected JSON Lines with vectors in each record, found "
                 f"{stream.format}; give the vectors as a NumPy file with --vectors"
             )
-        assembler = Assembler(fields, blank_text=True)
+        assembler = Assembler(fields)
         empty = True
         for record in jsonl.read(stream, fields):
             empty = False

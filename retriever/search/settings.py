@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict
 
-from indexes import BM25Settings as BM25Settings
+from indexes import BM25Settings
 from retriever.errors import ConfigError
 from retriever.search.fusion import FusionSettings
 

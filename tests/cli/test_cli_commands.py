@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
 import pytrec_eval
+
+from tests.cli.error_cases import refused
 
 RECORDS = [
     {"id": "a", "text": "Apples are red fruit.", "year": 2020},
@@ -117,6 +121,29 @@ def test_every_kind_of_source_is_indexed(retriever, tmp_path, monkeypatch, kind)
     assert noted == (kind in ("txt", "jsonl.gz", "folder"))
 
 
+@pytest.fixture
+def database(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "data.db")) as connection, connection:
+        connection.execute("CREATE TABLE fruit (id INTEGER PRIMARY KEY, body, year)")
+        connection.execute("INSERT INTO fruit VALUES (1, 'Apples.', 1999), (2, 'Pears.', 2020)")
+    return "data.db"
+
+
+def test_a_table_or_a_query_of_a_sqlite_database_is_indexed(retriever, database, tmp_path):
+    done = retriever("index", f"{database}::fruit", "--text-field", "body")
+    assert (done.code, done.err) == (0, "")
+    [hit] = lines_of_json(retriever("query", "apples", "--json", "--mode", "bm25").out)
+    assert (hit["id"], hit["metadata"]) == ("1", {"year": 1999})
+    sql = "SELECT 'n' || id AS id, body AS text FROM fruit WHERE year > 2000"
+    added = retriever("add", database, "--sql", sql, "--json")
+    assert json.loads(added.out)["added"] == 1
+    encoded = retriever("encode", database, "--sql", sql, "-o", "v.npy")
+    assert encoded.out.startswith("v.npy: 1 vector of 16 dimensions")
+    assert (tmp_path / "v.ids.jsonl").read_text() == '"n2"\n'
+    refused(retriever("index", database), f"name one of its tables, as in {database}::fruit")
+    refused(retriever("index", database, "--sql", "SELECT"), "the SQL query fails")
+
+
 def test_fields_are_named_by_options(retriever, write_jsonl):
     path = write_jsonl({"key": "k", "body": "Apples", "head": "H", "text": "metadata"})
     fields = ["--id-field", "key", "--text-field", "body", "--title-field", "head"]
@@ -125,14 +152,14 @@ def test_fields_are_named_by_options(retriever, write_jsonl):
     assert (hit["id"], hit["title"], hit["metadata"]) == ("k", "H", {"text": "metadata"})
 
 
-def test_query_shows_rank_score_id_title_and_marks_the_words(retriever, indexed):
+def test_query_shows_rank_score_id_and_title(retriever, indexed):
     done = retriever("query", "red", "fruits", "--mode", "bm25")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert re.fullmatch(r"  1  \d\.\d{4}  a", lines[0])
-    assert lines[1] == "     Apples are *red* *fruit*."
+    assert lines[1] == "     Apples are red fruit."
     assert any(re.fullmatch(r"  3  \d\.\d{4}  b  On pears", line) for line in lines)
-    assert "     Pears are green *fruit*." in lines
+    assert "     Pears are green fruit." in lines
 
 
 def test_query_json_is_one_object_a_hit_with_every_component(retriever, indexed):
@@ -146,7 +173,7 @@ def test_query_json_is_one_object_a_hit_with_every_component(retriever, indexed)
 @pytest.mark.parametrize(
     ("options", "how"),
     [
-        (["--alpha", "0.3"], "score = 0.3 * dense + 0.7 * bm25, both min-max normalised over"),
+        (["--alpha", "0.3"], "score = 0.3 * dense + 0.7 * bm25, both min-max normalized over"),
         (["--alpha", "0.25", "--normalization", "z-score"], "score = 0.25 * dense + 0.75 * bm25"),
         (["--fusion", "rrf", "--rrf-k", "10"], "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)"),
         (["--mode", "bm25"], "score = bm25"),
@@ -172,7 +199,7 @@ def test_a_filter_narrows_the_hits(retriever, indexed):
     ("arguments", "why"),
     [
         (["zebra", "--mode", "bm25"], "no hits\n"),
-        (["the of", "--mode", "bm25"], "nothing but stop words and punctuation\n"),
+        (["the of", "--mode", "bm25"], "only stop words and punctuation\n"),
         (["red", "--where", "yeer = 1"], "no document matches the filter\n"),
     ],
 )
@@ -191,10 +218,10 @@ def test_long_passages_are_shown_around_the_words_or_in_full(retriever, write_js
     filler = "Filler words stand here. " * 30
     retriever("index", write_jsonl({"id": "x", "text": filler + "The zebra. " + filler}))
     [hit] = retriever("query", "zebra", "--mode", "bm25").out.split("\n     ", 1)[1:]
-    assert "*zebra*" in hit
+    assert "The zebra." in hit
     assert len(hit) < 400
     full = retriever("query", "zebra", "--mode", "bm25", "--full").out
-    assert "*zebra*" in full
+    assert "The zebra." in full
     assert "…" not in full
 
 
@@ -203,7 +230,7 @@ def test_what_a_document_holds_cannot_steer_the_terminal(retriever, write_jsonl)
     record = {"id": f"i{nasty}", "title": nasty, "text": nasty}
     assert retriever("index", write_jsonl(record)).code == 0
     done = retriever("query", "zebra", "--mode", "bm25", "--explain")
-    assert "*zebra*" in done.out
+    assert "zebra" in done.out
     assert not set(done.out) & set("\x1b\x07\x9b\r")
     assert len(done.out.splitlines()) == 5
     [hit] = lines_of_json(retriever("query", "zebra", "--json").out)
@@ -235,7 +262,7 @@ def test_queries_a_line_get_numbers_as_ids(retriever, indexed, tmp_path):
     (tmp_path / "q.txt").write_text("red apples\n\ngrey stones\n")
     done = retriever("query", "--queries", "q.txt", "--json", "-k", "1")
     assert [hit["query"] for hit in lines_of_json(done.out)] == ["1", "2"]
-    assert done.err.startswith("note: ids are made from the order")
+    assert done.err.startswith("note: ids are generated from the order")
 
 
 def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries, tmp_path):
@@ -264,7 +291,7 @@ def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries
 
 
 def test_delete_by_id_and_by_filter(retriever, indexed):
-    assert retriever("delete", "a") == (0, ".retriever: 1 documents deleted\n", "")
+    assert retriever("delete", "a") == (0, ".retriever: 1 document deleted\n", "")
     done = retriever("delete", "--where", "year < 2006", "--json")
     assert json.loads(done.out) == {"deleted": ["c", "d"], "missing": []}
     hits = lines_of_json(retriever("query", "red", "--json").out)
@@ -275,12 +302,12 @@ def test_deleting_what_is_not_there_deletes_the_rest_and_says_so(retriever, inde
     done = retriever("delete", "a", "nobody")
     assert done.code == 2
     assert done.err == "retriever: .retriever: the index holds no document 'nobody'\n"
-    assert done.out == ".retriever: 1 documents deleted\n"
+    assert done.out == ".retriever: 1 document deleted\n"
 
 
 def test_info_names_what_the_index_is(retriever, indexed):
     text = retriever("info").out
-    for part in ("documents    4\n", "4 in 1 segments, 0 deleted", "fake::max-length=32"):
+    for part in ("documents    4\n", "4 in 1 segment, 0 deleted", "fake::max-length=32"):
         assert part in text
     info = json.loads(retriever("info", "--json").out)
     assert (info["documents"], info["encoder"]["model"]) == (4, "fake")
@@ -305,16 +332,16 @@ def test_what_is_cut_off_is_counted_and_said(retriever, write_jsonl):
     long = {"id": "long", "text": "word " * 100}
     source = write_jsonl(long, RECORDS[0])
     done = retriever("index", source, "--on-long", "truncate")
-    assert done.err.startswith("warning: the end of 1 documents was cut off")
+    assert done.err.startswith("warning: 1 document truncated to the encoder's ")
     assert "window of 32 word pieces" in done.err
     done = retriever("encode", source, "-o", "v.npy")
-    assert done.err.startswith("warning: the end of 1 texts was cut off")
+    assert done.err.startswith("warning: 1 text truncated to the encoder's")
 
 
 def test_the_language_of_the_bm25_side_is_chosen_when_the_index_is_made(retriever, write_jsonl):
     source = write_jsonl({"id": "1", "text": "Die Äpfel sind rot"})
     retriever("index", source, "--language", "german")
-    assert "*Äpfel*" in retriever("query", "apfel", "--mode", "bm25").out
+    assert "Die Äpfel sind" in retriever("query", "apfel", "--mode", "bm25").out
     retriever("index", source, "--language", "none", "-i", "plain")
     assert retriever("query", "sein", "--mode", "bm25", "-i", "plain").out == ""
-    assert "*sind*" in retriever("query", "sind", "--mode", "bm25", "-i", "plain").out
+    assert "Die Äpfel sind" in retriever("query", "sind", "--mode", "bm25", "-i", "plain").out

@@ -90,7 +90,7 @@ def test_import_says_which_vectors_it_changed(models, retriever, write_jsonl):
     fields = ("--id-field", "doc", "--text-field", "body", "--vector-field", "v")
     done = retriever("import", corpus, *models[1], *fields, "--no-stop-words")
     assert done.code == 0
-    assert done.err == "note: 1 vectors were brought to length 1, as the encoder's own are\n"
+    assert done.err == "note: 1 vector scaled to length 1, as the encoder's own are\n"
     assert json.loads(retriever("info", "--json").out)["analyzer"]["stop_words"] is False
 
 
@@ -116,16 +116,14 @@ def test_what_cannot_be_exported_is_one_line(indexed, retriever, tmp_path):
     refused(retriever("export", "nowhere/out.npy"), "make the folder")
     refused(retriever("export", "-", "-i", "nowhere"), "no index here")
     for arguments in (("-", "--json"), ("out.npy", "--id-field", "key")):
-        done = retriever("export", *arguments)
-        assert (done.code, done.out) == (2, "")
-        assert "Usage:" in done.err
+        refused(retriever("export", *arguments), "(see `retriever export --help`)")
     assert not list(tmp_path.glob("out*"))
 
 
 def test_a_snapshot_is_an_index(indexed, retriever, tmp_path):
     done = retriever("snapshot", "copy")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("copy: 3 documents in 1 segments, generation 1; ")
+    assert done.out.startswith("copy: 3 documents in 1 segment, generation 1; ")
     assert hits(retriever, "-i", "copy") == hits(retriever)
     assert retriever("verify", "-i", "copy") == (0, "copy: sound\n", "")
     refused(retriever("snapshot", "copy"), "copy: ", "found 'index.sqlite'")
@@ -155,9 +153,7 @@ def test_reindexing_takes_another_encoder_and_keeps_the_rest(indexed, retriever,
 
 def test_reindexing_counts_as_json_and_warns_of_what_it_cuts(indexed, retriever):
     done = retriever("reindex", "--on-long", "truncate", "--json")
-    assert done.err == (
-        "warning: the end of 1 documents was cut off: they are longer than the encoder's window\n"
-    )
+    assert done.err == ("warning: 1 document truncated to the encoder's window\n")
     facts = json.loads(done.out)
     assert facts.pop("seconds") >= 0
     assert facts == {

@@ -27,7 +27,7 @@ def test_a_folder_is_read_in_order_of_relative_paths_without_hidden_ones(tmp_pat
     reader = CorpusReader([str(tmp_path)])
     assert list(reader) == [Document(name, f"text of {name}") for name in sorted(names)]
     assert reader.bytes_read == reader.total_bytes
-    assert reader.made_ids == "ids are the paths relative to the folder"
+    assert reader.generated_ids == "ids are the paths relative to the folder"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,11 @@ def test_bad_files_of_a_folder_are_named_or_skipped(tmp_path):
     write(tmp_path / "d.txt", "good")
     reader = CorpusReader([tmp_path], on_error="skip")
     assert [document.id for document in reader] == ["d.txt"]
-    starts = [f"{tmp_path}/a.txt:2: invalid UTF-8: byte 0xff", f"{tmp_path}/b.md: text is empty"]
+    starts = [f"{tmp_path}/a.txt:2: invalid UTF-8: byte 0xff"]
     starts.append(f"{tmp_path}/c.txt:3: holds a NUL byte")
-    assert len(reader.problems) == 3
+    assert len(reader.problems) == 2
     assert all(map(str.startswith, reader.problems, starts))
+    assert (reader.empty, reader.empty_at) == (1, [f"{tmp_path}/b.md"])
 
 
 def test_a_file_name_that_is_not_utf8_is_named_or_skipped(tmp_path):

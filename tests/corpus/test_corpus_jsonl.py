@@ -63,7 +63,7 @@ def test_what_json_writes_comes_back_equal(tmp_path, records, ascii_only, zipped
     reader = CorpusReader([path])
     assert list(reader) == [Document(i, text, title, meta) for i, text, title, meta in records]
     assert reader.bytes_read == reader.total_bytes == path.stat().st_size
-    assert reader.made_ids is None
+    assert reader.generated_ids is None
 
 
 def test_byte_order_mark_blank_lines_and_carriage_returns_are_accepted(tmp_path):
@@ -112,14 +112,14 @@ def test_a_default_name_that_is_given_another_role_is_not_used_twice(tmp_path):
         CorpusReader([path], Fields(id="id", text="id"))
 
 
-def test_made_ids_hash_title_and_text_and_identical_records_are_one(tmp_path):
+def test_generated_ids_hash_title_and_text_and_identical_records_are_one(tmp_path):
     lines = ['{"text": "x", "title": "t"}', '{"text": "x"}', '{"title": "t", "text": "x", "n": 1}']
     reader = CorpusReader([write(tmp_path, *lines)])
     expected = [blake2b(key.encode()).hexdigest()[:16] for key in ("t\x1fx", "\x1fx")]
     assert [document.id for document in reader] == expected
     assert (reader.duplicates, reader.skipped) == (1, 0)
-    assert reader.made_ids is not None
-    assert "hash of title and text" in reader.made_ids
+    assert reader.generated_ids is not None
+    assert "hash of title and text" in reader.generated_ids
 
 
 def test_numbered_ids_count_records_over_all_sources_and_over_skipped_ones(tmp_path):
@@ -138,7 +138,6 @@ BAD = {
     "no text": ('{"id": "b", "body": "x"}', r"no text field 'text'; the record has 'id', 'body'"),
     "text number": ('{"id": "b", "text": 5}', "'text' is the number 5, expected a string"),
     "text null": ('{"id": "b", "text": null}', "'text' is null"),
-    "text blank": ('{"id": "b", "text": " ", "title": ""}', "text is empty"),
     "title list": ('{"id": "b", "text": "x", "title": []}', r"'title' is a list \[\]"),
     "no id": ('{"text": "x"}', "no id field 'id'; the record has 'text'"),
     "id null": ('{"id": null, "text": "x"}', "id is null"),
@@ -200,11 +199,6 @@ def test_only_the_first_ten_problems_are_kept(tmp_path):
     ]
     list(reader)
     assert reader.skipped == 25
-
-
-def test_blank_text_is_yielded_where_it_is_allowed(tmp_path):
-    path = write(tmp_path, '{"id": "q", "text": " "}')
-    assert read(path, blank_text=True) == [Document("q", " ")]
 
 
 def test_a_title_alone_is_enough(tmp_path):

@@ -108,7 +108,6 @@ def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
 
 ROWS = {
     "text null": ({"text": ["x", None]}, "'text' is null"),
-    "text blank": ({"text": ["x", " "]}, "text is empty"),
     "id null": ({"id": ["a", None], "text": ["x", "y"]}, "id is null"),
     "id again": ({"id": [1, 1], "text": ["x", "y"]}, r"'1' was given before, at .*: row 1;"),
     "bytes": ({"text": ["x", "y"], "m": [None, b"y"]}, "'m' holds a value of type bytes"),

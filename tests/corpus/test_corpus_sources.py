@@ -36,8 +36,8 @@ def test_query_lines_can_be_numbered(tmp_path):
     path = write(tmp_path / "q.txt", "same\n\nsame\n")
     reader = CorpusReader([path], number_ids=True)
     assert list(reader) == [Document("1", "same"), Document("2", "same")]
-    assert reader.made_ids is not None
-    assert "1, 2, 3" in reader.made_ids
+    assert reader.generated_ids is not None
+    assert "1, 2, 3" in reader.generated_ids
 
 
 def test_a_bad_text_line_is_named_or_skipped(tmp_path):
@@ -200,9 +200,57 @@ def test_a_pipe_that_delivers_few_bytes_at_a_time_is_read(tmp_path):
     assert reader.total_bytes is None
 
 
+EMPTY = {
+    "c.jsonl": (
+        '{"id": 1, "text": "x"}\n{"id": 2, "text": " \\n"}\n{"id": 3, "text": "", "title": " "}\n',
+        [":2", ":3"],
+    ),
+    "c.csv": ("id,text,title\n1,x,\n2, ,\n3,,\n", [":3", ":4"]),
+    "c.tsv": ("1\tx\n2\t\n3\t \n", [":2", ":3"]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_records_are_counted_and_skipped_and_nothing_else_is(tmp_path, name):
+    content, places = EMPTY[name]
+    path = write(tmp_path / name, content)
+    reader = CorpusReader([path])
+    for _ in range(2):
+        assert [(document.id, document.text) for document in reader] == [("1", "x")]
+        assert (reader.empty, reader.skipped, reader.problems) == (2, 0, [])
+        assert reader.empty_at == [f"{path}{place}" for place in places]
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_records_can_be_malformed_ones(tmp_path, name):
+    content, places = EMPTY[name]
+    path = write(tmp_path / name, content)
+    with pytest.raises(SourceError, match="text is empty") as caught:
+        list(CorpusReader([path], on_empty="fail"))
+    assert str(caught.value).startswith(f"{path}{places[0]}: ")
+    reader = CorpusReader([path], on_empty="fail", on_error="skip")
+    assert [document.id for document in reader] == ["1"]
+    assert (reader.empty, reader.skipped) == (0, 2)
+
+
+def test_what_else_is_malformed_in_an_empty_record_is_an_error(tmp_path):
+    path = write(tmp_path / "c.jsonl", '{"id": 1, "text": "x"}\n{"id": null, "text": ""}\n')
+    with pytest.raises(SourceError, match=r"c\.jsonl:2: id is null"):
+        list(CorpusReader([path]))
+
+
+def test_places_of_the_first_empty_records_are_kept(tmp_path):
+    path = write(tmp_path / "c.jsonl", '{"id": 0, "text": ""}\n' * 25)
+    reader = CorpusReader([path])
+    assert list(reader) == []
+    assert reader.empty == 25
+    assert reader.empty_at == [f"{path}:{line}" for line in range(1, 11)]
+
+
 def test_settings_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="on_error is 'ignore'"):
-        CorpusReader(["-"], on_error="ignore")
+    for name in ("on_error", "on_empty"):
+        with pytest.raises(ConfigError, match=f"{name} is 'ignore'"):
+            CorpusReader(["-"], **{name: "ignore"})
     with pytest.raises(SourceError, match="no source was given"):
         CorpusReader([])
 

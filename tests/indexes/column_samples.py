@@ -51,9 +51,7 @@ def allowed_to(reader: Reader, text: str) -> list[int]:
     """The same, for a reader that is open."""
     with reader.view() as view:
         found = []
-        for live, some in zip(
-            view.segments, view.allowed(compile_where(text)), strict=True
-        ):
+        for live, some in zip(view.segments, view.allowed(compile_where(text)), strict=True):
             ids = live.segment.ids
             one_by_one = some.at(np.arange(len(ids))[::-1])[::-1]
             np.testing.assert_array_equal(some.mask, one_by_one)

@@ -25,7 +25,7 @@ from index_samples import (
 import indexes.reader
 import indexes.segments.policy
 from indexes.bm25.scoring import BM25
-from indexes.reader import Reader, View
+from indexes.reader import Reader
 from indexes.segments.maintenance import compact, merge
 from indexes.store.documents import NewDocument
 from indexes.vectors.flat import search_flat

@@ -147,7 +147,7 @@ def test_what_was_read_before_a_failure_is_committed(index, before, error):
         (Document("b", "text", None, {"m": float("nan")}), "'m' holds nan"),
         (Document("b", "text", None, {"m": 2**63}), "beyond 64 bits"),
         (Document("b", "text", None, {"m": {"n": [object()]}}), "type object, which JSON does"),
-        (Document("b", "text", None, {5: 1}), "no string"),
+        (Document("b", "text", None, {5: 1}), "not a string"),
     ],
 )
 def test_a_document_that_cannot_be_stored_is_refused_after_those_before_it(index, bad, named):

@@ -93,7 +93,9 @@ def _texts(queries: str | None) -> Mapping[str, str]:
         return {}
     from retriever.corpus import CorpusReader
 
-    return {query.id: query.text for query in CorpusReader([queries], number_ids=True)}
+    return {
+        query.id: query.text for query in CorpusReader([queries], on_empty="fail", number_ids=True)
+    }
 
 
 def _json(found: Comparison, texts: Mapping[str, str], top: int) -> dict[str, object]:

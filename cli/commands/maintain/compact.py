@@ -1,4 +1,4 @@
-"""`retriever compact`: make an index as small and quick as it can be."""
+"""`retriever compact`: merge the segments of an index."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import index_option, json_option
+from cli.options.declaring import Command
+from cli.options.index import index_option
+from cli.options.output import json_option
+from cli.output.progress import counted
 
 
-@click.command("compact")
+@click.command("compact", cls=Command)
 @index_option
 @json_option
 def command(folder: Path, as_json: bool) -> None:
-    """Merge all segments into one, and drop deleted passages from the disk.
+    """Merge all segments and free disk space.
 
-    Answers stay the same, and searches go on meanwhile. For a while the disk needs room for a
-    second copy.
+    Makes the index as small and fast as possible; adding documents merges segments too. Deleted
+    passages are removed from the disk. Answers stay the same, and searches continue during the
+    merge. The disk temporarily needs room for a second copy.
     """
-    from cli.output.progress import human_bytes
+    from cli.output.progress import Stages, human_bytes
     from retriever.description import size_on_disk
     from retriever.index import Index
 
     with Index.open(folder) as index:
         before = index.info()
-        merged = index.compact()
+        with Stages(quiet=False) as stage:
+            merged = index.compact(stage=stage)
         after = index.info()
-    # SQLite drops its log when the last connection is closed.
+    # SQLite deletes its log when the last connection is closed.
     bytes_after = size_on_disk(folder)
     dropped = before["deleted_passages"] - after["deleted_passages"]
     if as_json:
@@ -40,6 +45,6 @@ def command(folder: Path, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     click.echo(
-        f"{folder}: {merged} segments merged, {dropped:,} deleted passages dropped, "
-        f"{human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now"
+        f"{folder}: {counted(merged, 'segment')} merged, {counted(dropped, 'deleted passage')} "
+        f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now"
     )

@@ -1,4 +1,4 @@
-"""`retriever rebuild`: give an index another search structure."""
+"""`retriever rebuild`: build another search structure."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import index_option, index_type_option, json_option, memory_option
+from cli.options.declaring import Command, option
+from cli.options.index import index_option
+from cli.options.output import json_option
+from cli.options.structure import StructureOptions, structure_options
+from cli.output.progress import Stages, counted, human_bytes
 
 
-@click.command("rebuild")
+@click.command("rebuild", cls=Command)
 @index_option
-@index_type_option
-@memory_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be built and what it takes.")
+@structure_options("auto", section="Index")
+@option(
+    "--dry-run",
+    is_flag=True,
+    help="Only print what would be built, and what that takes.",
+    section="Index",
+)
 @json_option
-def command(
-    folder: Path, index_type: str | None, memory: int | None, dry_run: bool, as_json: bool
-) -> None:
-    """Build the search structure of an index anew from its stored vectors; nothing is encoded.
+def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: bool) -> None:
+    """Build the search structure of an index again.
 
-    All segments become one. Searches go on meanwhile with what was there before. What it takes is
-    estimated first. The recall@10 of the new structure against an exact search is measured and
-    printed by search effort.
+    All segments become one, and its structure is built from the stored vectors; nothing is
+    encoded. Searches use the old structure until then. The memory that the build takes is printed
+    first; the recall@10 of the new structure against exact search is measured and printed for each
+    search effort.
     """
-    from indexes.vectors.choice import StructureSettings
+    from retriever import StructureSettings
     from retriever.index import Index
 
-    settings = StructureSettings(index_type or "auto", memory)
+    settings = structure.settings() or StructureSettings()
     with Index.open(folder) as index:
         plan = index.plan(settings)
         if dry_run and as_json:
@@ -44,20 +51,22 @@ def command(
             return
         for reason in plan.reasons:
             click.echo(reason, err=not dry_run)
-        takes = (
-            f"up to {plan.build_size} of memory to build"
-            if plan.build_bytes
-            else "nothing to build"
-        )
+        takes = "nothing to build"
+        if plan.build_bytes:
+            takes = (
+                f"about {human_bytes(plan.memory_bytes)}; building it takes up to "
+                f"{human_bytes(plan.build_bytes)} of memory"
+            )
         click.echo(f"{plan.spec.factory}: {takes}", err=not dry_run)
         if dry_run:
             return
-        index.rebuild(settings)
+        with Stages(quiet=False) as stage:
+            index.rebuild(settings, stage=stage)
         segments = index.info()["segments"]
     if as_json:
         click.echo(json.dumps({"index_type": settings.index_type, "segments": segments}))
         return
     for segment in segments:
-        click.echo(f"{folder}: {segment['passages']:,} passages, {segment['structure']}")
+        click.echo(f"{folder}: {counted(segment['passages'], 'passage')}, {segment['structure']}")
         for measured in segment["recall"]:
             click.echo(f"  effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")

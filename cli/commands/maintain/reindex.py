@@ -1,29 +1,27 @@
-"""`retriever reindex`: another encoder for the documents of an index."""
+"""`retriever reindex`: encode the documents of an index again."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
-from cli.options.analyzer import analyzer_options, analyzer_settings
-from cli.options.shared import (
-    index_option,
-    index_type_option,
-    json_option,
-    memory_option,
-    model_options,
-    quiet_option,
-)
+from cli.options.analyzer import AnalyzerOptions, analyzer_options
+from cli.options.declaring import Command, option
+from cli.options.encoder import EncoderOptions, encoder_options
+from cli.options.index import OWN, index_option
+from cli.options.output import json_option, quiet_option
+from cli.options.structure import StructureOptions, structure_options
+from cli.output.progress import counted
 
 
 @dataclass(slots=True)
 class _DocumentsRead:
-    """Shown by `EncodingProgress` like a corpus, in documents instead of bytes."""
+    """Progress for `EncodingProgress`, in documents instead of bytes."""
 
     total_bytes: int
     bytes_read: int = 0
@@ -32,54 +30,47 @@ class _DocumentsRead:
         self.bytes_read += documents
 
 
-@click.command("reindex")
+@click.command("reindex", cls=Command)
 @index_option
-@model_options
-@click.option(
+@encoder_options(OWN, OWN)
+@option(
     "--on-long",
     type=click.Choice(["split", "truncate"]),
-    help="What to do with a text longer than the window. [default: the index's own way]",
+    help="How to treat a text longer than the encoder's window: split it into passages, or cut it.",
+    shown_default=OWN,
+    section="Index",
 )
-@analyzer_options
-@index_type_option
-@memory_option
+@analyzer_options(OWN)
+@structure_options(OWN)
 @quiet_option
 @json_option
 def command(
     folder: Path,
+    encoder: EncoderOptions,
     on_long: Literal["split", "truncate"] | None,
-    language: str | None,
-    stemming: bool | None,
-    stop_words: bool | None,
-    index_type: str | None,
-    memory: int | None,
+    analyzer: AnalyzerOptions,
+    structure: StructureOptions,
     quiet: bool,
     as_json: bool,
-    **encoder_options: Any,
 ) -> None:
-    """Make an index anew from its own documents, with another encoder.
+    """Rebuild an index from its own documents, with another encoder.
 
-    The old index answers until the new one is complete and takes its place. What is not given is
-    as in the index. An interrupted run goes on where it was when it is started again.
+    The old index serves searches until the new one is complete and replaces it. Settings that you
+    do not give stay as they are; with --model, those of the encoder are that model's own. An
+    interrupted run resumes when you run the same command again.
     """
-    from dataclasses import replace
-
-    from cli.options.encoder import model_choice
     from cli.output.progress import EncodingProgress
-    from indexes.vectors.choice import StructureSettings
     from retriever.index import Index
     from retriever.indexing.reindex import reindexed
     from retriever.indexing.report import IndexingReport
 
     started = time.monotonic()
-    choice = model_choice(encoder_options)
+    choice = encoder.choice()
     with Index.open(folder) as index:
         documents = _DocumentsRead(index.info()["documents"])
-        analyzer = analyzer_settings(language, stemming, stop_words, index.analyzer.settings)
+        analyzer_settings = analyzer.settings(index.analyzer.settings)
         passages = None if on_long is None else replace(index.passages, on_long=on_long)
-        structures = StructureSettings(
-            index_type or index.structures.index_type, memory or index.structures.memory_bytes
-        )
+        structures = structure.settings(index.structures)
     report = IndexingReport()
     with EncodingProgress(documents, quiet=quiet) as progress:
         try:
@@ -88,7 +79,7 @@ def command(
                 choice.encoder,
                 device=choice.device,
                 download=choice.download,
-                analyzer=analyzer,
+                analyzer=analyzer_settings,
                 passages=passages,
                 structures=structures,
                 progress=progress,
@@ -97,16 +88,15 @@ def command(
             )
         except KeyboardInterrupt:
             click.echo(
-                f"{folder}: the old index goes on serving, and what was encoded is kept; run the "
-                "same command again to go on",
+                f"{folder}: the old index keeps serving, and what was encoded is kept; run the "
+                "same command again to resume",
                 err=True,
             )
             raise
     seconds = round(time.monotonic() - started, 3)
     if report.truncated:
         click.echo(
-            f"warning: the end of {report.truncated:,} documents was cut off: they are longer than "
-            "the encoder's window",
+            f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window",
             err=True,
         )
     if as_json:
@@ -125,8 +115,10 @@ def command(
     elif done is None:
         click.echo(f"{folder}: nothing changes, the index has this encoder and these settings")
     else:
+        resumed = f", {counted(report.unchanged, 'document')} from the interrupted run"
         click.echo(
-            f"{folder}: {documents.bytes_read:,} documents, {report.passages:,} passages encoded"
-            + (f", {report.unchanged:,} documents from the run before" if report.unchanged else "")
+            f"{folder}: {counted(documents.bytes_read, 'document')}, "
+            f"{counted(report.passages, 'passage')} encoded"
+            + (resumed if report.unchanged else "")
             + f" in {seconds:.1f} s"
         )

@@ -1,4 +1,4 @@
-"""`retriever export`: what an index holds, for other programs."""
+"""`retriever export`: the content of an index, for other programs."""
 
 from __future__ import annotations
 
@@ -9,33 +9,46 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import index_option, json_option, quiet_option
+from cli.options.declaring import Command, option, settings
+from cli.options.index import index_option
+from cli.options.output import json_option, quiet_option
+from cli.options.source import FieldOptions
+from cli.output.progress import counted
 
 
-@click.command("export")
+@click.command("export", cls=Command)
 @click.argument("out", type=click.Path(path_type=Path, allow_dash=True))
 @index_option
-@click.option("--vectors", is_flag=True, help="The vectors of the passages too; for .npy always.")
-@click.option("--id-field", help="The field to write the id into. [default: id]")
-@click.option("--text-field", help="The field to write the text into. [default: text]")
-@click.option("--title-field", help="The field to write the title into. [default: title]")
+@option(
+    "--vectors",
+    is_flag=True,
+    help="Write the vectors of the passages into the JSONL too.",
+    section="Output",
+)
+@settings(
+    "names",
+    FieldOptions,
+    [
+        option(
+            f"--{role}-field",
+            metavar="NAME",
+            help=f"Name of the JSONL field for the {role}.",
+            shown_default=role,
+            section="Output",
+        )
+        for role in ("id", "text", "title")
+    ],
+)
 @quiet_option
 @json_option
 def command(
-    out: Path,
-    folder: Path,
-    vectors: bool,
-    id_field: str | None,
-    text_field: str | None,
-    title_field: str | None,
-    quiet: bool,
-    as_json: bool,
+    out: Path, folder: Path, vectors: bool, names: FieldOptions, quiet: bool, as_json: bool
 ) -> None:
-    """Write the documents of an index into OUT.jsonl, its vectors into OUT.npy, or JSONL into `-`.
+    """Write documents to OUT.jsonl, or vectors to OUT.npy.
 
-    `retriever index` reads the JSONL back, and with --vectors `retriever import` does, which
-    encodes nothing. All of it belongs to one commit, in the order of ids. Files appear complete
-    or not at all.
+    With - for OUT, JSONL goes to standard output. `retriever index` reads the JSONL back; if it
+    was written with --vectors, `retriever import` does so without encoding. All content belongs to
+    one commit and is ordered by id. A file appears complete or not at all.
     """
     from cli.output.progress import counting
     from retriever.corpus import Fields
@@ -51,8 +64,8 @@ def command(
             f"{out}: expected a file name that ends in .jsonl or .npy, or - for JSONL to standard "
             f"output, found {out.suffix or 'no ending'!r}; choose another"
         )
-    names = Fields(id_field, text_field, title_field)
-    if out.suffix == ".npy" and names != Fields():
+    fields = names.fields()
+    if out.suffix == ".npy" and fields != Fields():
         raise click.UsageError("--id-field, --text-field and --title-field are for JSONL")
     if to_stdout and isinstance(sys.stdout, io.TextIOWrapper):
         # JSON is UTF-8 in any locale.
@@ -64,7 +77,7 @@ def command(
             written = export_npy(folder, out, progress=done)
         else:
             output = sys.stdout if to_stdout else out
-            written = export_jsonl(folder, output, vectors=vectors, names=names, progress=done)
+            written = export_jsonl(folder, output, vectors=vectors, names=fields, progress=done)
     if to_stdout:
         return
     if as_json:
@@ -77,6 +90,6 @@ def command(
     elif not quiet:
         beside = ", ".join(map(str, written.files[1:]))
         click.echo(
-            f"{out}: {written.documents:,} documents, {written.passages:,} passages"
-            + (f"; beside it {beside}" if beside else "")
+            f"{out}: {counted(written.documents, 'document')}, "
+            f"{counted(written.passages, 'passage')}" + (f"; beside it {beside}" if beside else "")
         )

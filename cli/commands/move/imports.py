@@ -1,45 +1,45 @@
-"""`retriever import`: documents with ready vectors into an index."""
+"""`retriever import`: documents with existing vectors into an index."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cli.options.analyzer import analyzer_options, analyzer_settings
-from cli.options.shared import (
-    field_options,
-    index_option,
-    index_type_option,
-    json_option,
-    memory_option,
-    model_options,
-    quiet_option,
-)
+from cli.options.analyzer import AnalyzerOptions, analyzer_options
+from cli.options.declaring import Command, option
+from cli.options.encoder import EncoderOptions, encoder_options
+from cli.options.index import OWN_OR, index_option
+from cli.options.output import json_option, quiet_option
+from cli.options.source import FieldOptions, field_options
+from cli.options.structure import StructureOptions, structure_options
+from cli.output.progress import counted
 
 
-@click.command("import")
+@click.command("import", cls=Command)
 @click.argument("source")
 @index_option
-@click.option(
+@option(
     "--vectors",
     type=click.Path(path_type=Path),
-    help="A .npy file with a row for each document of SOURCE, in its order.",
+    metavar="FILE",
+    help="The .npy file of the vectors, with a row per document of SOURCE, in its order.",
+    section="Input",
 )
-@click.option(
+@option(
     "--vector-field",
+    metavar="NAME",
     default="vector",
     show_default=True,
-    help="The field that holds one vector for the whole document.",
+    help="Field that holds the vector of the whole document.",
+    section="Input",
 )
 @field_options
-@model_options
-@analyzer_options
-@index_type_option
-@memory_option
+@encoder_options("the one that an export names beside its vectors")
+@analyzer_options(OWN_OR)
+@structure_options(OWN_OR.format("auto"))
 @quiet_option
 @json_option
 def command(
@@ -47,35 +47,23 @@ def command(
     folder: Path,
     vectors: Path | None,
     vector_field: str,
-    id_field: str | None,
-    text_field: str | None,
-    title_field: str | None,
-    language: str | None,
-    stemming: bool | None,
-    stop_words: bool | None,
-    index_type: str | None,
-    memory: int | None,
+    names: FieldOptions,
+    encoder: EncoderOptions,
+    analyzer: AnalyzerOptions,
+    structure: StructureOptions,
     quiet: bool,
     as_json: bool,
-    **encoder_options: Any,
 ) -> None:
-    """Add the documents of SOURCE with their ready vectors; nothing is encoded.
+    """Add documents with existing vectors; nothing is encoded.
 
-    SOURCE is JSONL as `retriever export --vectors` writes it, or with one vector in each record,
-    or any corpus with --vectors beside it. The encoder that made the vectors is named with
-    --model, unless the file says so that an export puts beside them. The index is made if there
-    is none.
+    SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record,
+    or any corpus together with --vectors. Name the encoder that made the vectors with --model,
+    unless an export put its description beside them. The index is created if needed.
     """
-    from cli.options.encoder import model_choice
     from cli.output.progress import counting
-    from indexes.vectors.choice import StructureSettings
-    from retriever.corpus import Fields
     from retriever.indexing.imports import import_documents
 
-    choice = model_choice(encoder_options)
-    structures = None
-    if index_type is not None or memory is not None:
-        structures = StructureSettings(index_type or "auto", memory)
+    choice = encoder.choice()
     with counting("documents", None, quiet=quiet) as done:
         report = import_documents(
             folder,
@@ -84,15 +72,16 @@ def command(
             device=choice.device,
             download=choice.download,
             vectors=vectors,
-            fields=Fields(id_field, text_field, title_field),
+            fields=names.fields(),
             vector_field=vector_field,
-            analyzer=analyzer_settings(language, stemming, stop_words),
-            structures=structures,
+            analyzer=analyzer.settings(),
+            structures=structure.settings(),
             progress=done,
         )
     if report.scaled:
         click.echo(
-            f"note: {report.scaled:,} vectors were brought to length 1, as the encoder's own are",
+            f"note: {counted(report.scaled, 'vector')} scaled to length 1, as the encoder's own "
+            "are",
             err=True,
         )
     if as_json:
@@ -100,5 +89,5 @@ def command(
     elif not quiet:
         click.echo(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-            f"{report.unchanged:,} unchanged; {report.passages:,} vectors stored"
+            f"{report.unchanged:,} unchanged; {counted(report.passages, 'vector')} stored"
         )

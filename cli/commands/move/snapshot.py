@@ -8,22 +8,26 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import index_option, json_option, quiet_option
+from cli.options.declaring import Command
+from cli.options.index import index_option
+from cli.options.output import json_option, quiet_option
+from cli.output.progress import counted
 
 
-@click.command("snapshot")
+@click.command("snapshot", cls=Command)
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
 @index_option
 @quiet_option
 @json_option
 def command(target: Path, folder: Path, quiet: bool, as_json: bool) -> None:
-    """Copy an index into the new folder DIR while others read and write it, and verify the copy.
+    """Copy an index into the new folder DIR, and verify the copy.
 
-    On the same disk the files that never change are shared between the two, so that a copy costs
-    little more than the documents; on another disk they are copied.
+    Other programs can read and write the index meanwhile. On the same disk the two share the files
+    that never change, so that a copy takes little more room than the documents; on another disk
+    all files are copied.
     """
     from cli.output.progress import Stages
-    from indexes.backup import snapshot_index
+    from retriever import snapshot_index
 
     with Stages(quiet=quiet) as stage:
         made = snapshot_index(folder, target, stage)
@@ -31,6 +35,7 @@ def command(target: Path, folder: Path, quiet: bool, as_json: bool) -> None:
         click.echo(json.dumps({"folder": str(target), **asdict(made)}, ensure_ascii=False))
     elif not quiet:
         click.echo(
-            f"{target}: {made.documents:,} documents in {made.segments} segments, generation "
-            f"{made.generation}; {made.linked} files shared, {made.copied} copied; sound"
+            f"{target}: {counted(made.documents, 'document')} in "
+            f"{counted(made.segments, 'segment')}, generation {made.generation}; "
+            f"{made.linked} files shared, {made.copied} copied; sound"
         )

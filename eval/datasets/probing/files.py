@@ -8,8 +8,7 @@ from pathlib import Path
 
 from eval.datasets.probing.forms import FILES
 from eval.datasets.probing.maker import MadeSet
-from indexes.files.atomic import fsync_path
-from indexes.files.faults import storage_errors
+from indexes import fsync_path, storage_errors
 from retriever.errors import ConfigError
 
 

@@ -31,7 +31,7 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     judged = read_qrels(qrels)
     asked = {
         document.id: document.text
-        for document in CorpusReader([queries], Fields(id="_id", text="text"))
+        for document in CorpusReader([queries], Fields(id="_id", text="text"), on_empty="fail")
     }
     check_judged(qrels, judged, asked, queries)
     check_answered(qrels, judged, queries)

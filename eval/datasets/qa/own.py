@@ -84,7 +84,7 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _documents(path: Path) -> CorpusReader:
-    return CorpusReader([path], Fields(id="id", text="text"))
+    return CorpusReader([path], Fields(id="id", text="text"), on_empty="fail")
 
 
 def _pools(path: Path, asked: Mapping[str, str]) -> Pools:

@@ -1,38 +1,120 @@
-"""Tells the id, text and title of a record from its metadata, and checks each of them."""
+"""Which field of a record, or column of a table, holds the id, the text and the title."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
-from retriever.corpus.columns import ID_NAMES, TEXT_NAMES, TITLE_NAMES, detected, listed
-from retriever.corpus.documents import Fields, Json, Record
-from retriever.corpus.metadata import id_fault, metadata_fault, string_fault
-from retriever.errors import SourceError
+from retriever.corpus.documents import Json, Record, id_fault, metadata_fault, string_fault
+from retriever.errors import ConfigError, SourceError
 
+ID_NAMES = ("id", "_id")
+TEXT_NAMES = ("text", "contents", "passage", "sentence")
+TITLE_NAMES = ("title",)
+
+_LISTED = 20
 _SHOWN = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names of the fields that hold a record's id, text and title.
+
+    A name that is None is detected: the first of `id` and `_id`; of `text`, `contents`, `passage`
+    and `sentence`; and `title`. A name that is given must be in every record.
+
+    Raises:
+        ConfigError: one field is named for two roles.
+    """
+
+    id: str | None = None
+    text: str | None = None
+    title: str | None = None
+
+    def __post_init__(self) -> None:
+        named = [name for name in (self.id, self.text, self.title) if name is not None]
+        if len(set(named)) != len(named):
+            raise ConfigError(f"one field is named for two roles: {self}; name each field once")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table that are not metadata; None if the table has no such column."""
+
+    id: str | None
+    text: str
+    title: str | None
+
+
+def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
+    """The id, text and title columns of a table with this header.
+
+    Raises:
+        SourceError: two columns share a name, a named column is missing, or none holds text.
+    """
+    if len(set(header)) != len(header):
+        [(twice, _)] = Counter(header).most_common(1)
+        raise SourceError(f"{where}: two columns are called {twice!r}; rename one of them")
+    for role, name in (("id", fields.id), ("text", fields.text), ("title", fields.title)):
+        if name is not None and name not in header:
+            raise SourceError(
+                f"{where}: no column {name!r} to take the {role} from; "
+                f"the columns are {listed(header)}"
+            )
+    text = fields.text or detected(TEXT_NAMES, header, fields)
+    if text is None:
+        raise SourceError(
+            f"{where}: no text column (looked for {listed(TEXT_NAMES)}); the columns are "
+            f"{listed(header)}: name the one that holds the text"
+        )
+    return Columns(
+        id=fields.id or detected(ID_NAMES, header, fields),
+        text=text,
+        title=fields.title or detected(TITLE_NAMES, header, fields),
+    )
+
+
+def detected(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
+    """The first of `names` that is in `present` and has no other role in `fields`, or None."""
+    taken = (fields.id, fields.text, fields.title)
+    return next((name for name in names if name in present and name not in taken), None)
+
+
+def listed(names: Collection[str]) -> str:
+    """The names quoted and joined for an error message, cut after 20; `nothing` if empty."""
+    shown = ", ".join(repr(name) for name in islice(names, _LISTED))
+    more = len(names) - _LISTED
+    return f"{shown} and {more} more" if more > 0 else shown or "nothing"
+
+
 class Parts(NamedTuple):
-    """A checked record; `id` is None where the source has no ids and one has to be made."""
+    """A checked record; `id` is None if the source has no ids."""
 
     id: str | None
     text: str
     title: str | None
     metadata: dict[str, Json]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither the text nor the title holds anything but white space."""
+        return not (self.text.strip() or (self.title or "").strip())
+
 
 class Assembler:
-    """Splits the records of one source, whose first record decides which field is which."""
+    """Splits the records of one source; its first record decides which field is which."""
 
-    def __init__(self, fields: Fields, *, blank_text: bool) -> None:
+    def __init__(self, fields: Fields) -> None:
         self._fields = fields
-        self._blank_text = blank_text
         self._id_name = fields.id
         self._text_name = fields.text
         self._first: str | None = None
 
     def split(self, record: Record) -> Parts:
-        """The parts of a record; takes its `values` over.
+        """The parts of a record; takes ownership of its `values`.
 
         Raises:
             SourceError: the record cannot be used; the message names its place.
@@ -51,8 +133,6 @@ class Assembler:
         text = _text(values.pop(self._text_name or ""), self._text_name, where)
         title_name = self._fields.title or TITLE_NAMES[0]
         title = _title(values.pop(title_name, None), title_name, where)
-        if not (self._blank_text or text.strip() or (title or "").strip()):
-            raise SourceError(f"{where}: text is empty (and there is no title to index instead)")
         fault = metadata_fault(values)
         if fault is not None:
             raise SourceError(f"{where}: {fault}")

@@ -1,0 +1,48 @@
+"""Which index a command works on, and which of its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from cli.options.declaring import F, option
+
+# Defaults in help pages of commands that have an index; the second for those that can create one.
+OWN = "the index's own"
+OWN_OR = "the index's own; {} for a new one"
+
+index_option = option(
+    "-i",
+    "--index",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    default=".retriever",
+    envvar="RETRIEVER_INDEX",
+    show_default=True,
+    show_envvar=True,
+    help="Index folder.",
+    section="Index",
+)
+
+
+def where_option(effect: str) -> Callable[[F], F]:
+    """--where: `effect` says what happens to the documents that match."""
+    return option("--where", metavar="FILTER", help=effect, section="Search")
+
+
+@contextmanager
+def pointing(where: str | None) -> Iterator[None]:
+    """If the filter `where` does not parse, print it with a caret below the faulty character."""
+    try:
+        yield
+    except Exception as error:
+        # Imported only now, so that help pages stay quick.
+        from retriever import FilterError, point_at
+
+        if isinstance(error, FilterError) and error.position is not None:
+            click.echo(point_at(where or "", error.position), err=True)
+        raise

@@ -1,0 +1,192 @@
+"""Help pages: complete, in sections, and quick to come."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+
+from cli.main import COMMANDS, cli
+from cli.options.declaring import SECTIONS, Command, option, settings
+from tests.cli.test_cli_process import HEAVY
+
+WIDTH = 80
+
+
+def context(command, **more):
+    """As when the command runs, with `-h` for help."""
+    root = click.Context(cli, info_name="retriever", **cli.context_settings)
+    return click.Context(command, parent=root, **more)
+
+
+def commands(group=cli, path=()):
+    """The full name and the command of each, groups included."""
+    yield " ".join(path), group
+    if isinstance(group, click.Group):
+        for name in group.list_commands(click.Context(group)):
+            yield from commands(group.get_command(click.Context(group), name), (*path, name))
+
+
+ALL = dict(commands())
+LEAVES = {name: one for name, one in ALL.items() if not isinstance(one, click.Group)}
+SECTIONED = {name: one for name, one in LEAVES.items() if isinstance(one, Command)}
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """The help page of every command, from one process that asks for nothing else."""
+    code = (
+        "import contextlib, io, json, sys\n"
+        "from cli.main import run\n"
+        "pages = {}\n"
+        "for name in json.loads(sys.argv[1]):\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as page:\n"
+        "        assert run([*name.split(), '--help']) == 0\n"
+        "    pages[name] = page.getvalue()\n"
+        f"print(json.dumps([pages, [m for m in {HEAVY} if m in sys.modules]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(list(ALL))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": str(WIDTH)},
+    )
+    return json.loads(done.stdout)
+
+
+def test_help_imports_nothing_heavy(shown):
+    _, heavy = shown
+    assert heavy == []
+
+
+def entries(page):
+    """The lines of a page that begin the entry of an option."""
+    return [line.strip() for line in page.splitlines() if re.match(r"  -\S", line)]
+
+
+def test_a_page_shows_each_option_once_with_all_its_spellings(shown):
+    pages, _ = shown
+    for name, command in ALL.items():
+        page = pages[name]
+        assert page.startswith(f"Usage: retriever {name}".rstrip()), name
+        assert max(map(len, page.splitlines())) <= WIDTH, name
+        options = [
+            one for one in command.get_params(context(command)) if isinstance(one, click.Option)
+        ]
+        spellings = [spelling for one in options for spelling in (*one.opts, *one.secondary_opts)]
+        assert len(set(spellings)) == len(spellings), name
+        found = [
+            tuple(re.findall(r"(?<![\w-])--?[a-z0-9][\w-]*", re.split(r"  | [A-Z\[]", entry)[0]))
+            for entry in entries(page)
+        ]
+        expected = [
+            # click shows short spellings first.
+            (*sorted(one.opts, key=lambda opt: opt.startswith("--")), *one.secondary_opts)
+            for one in options
+        ]
+        assert sorted(found) == sorted(expected), name
+
+
+def test_the_first_page_lists_the_commands_in_the_order_of_the_tree(shown):
+    pages, _ = shown
+    listed = pages[""].partition("Commands:\n")[2]
+    assert re.findall(r"^  (\S+)  ", listed, re.MULTILINE) == list(COMMANDS)
+    assert "..." not in listed, "a summary is too long for its line"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_and_option_says_what_it_is(name):
+    assert ALL[name].help
+    for parameter in ALL[name].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.opts
+
+
+def test_sections_come_in_one_order_and_hold_each_option_once(shown):
+    pages, _ = shown
+    assert {"query", "index", "add", "delete", "info", "verify", "reindex"} <= set(SECTIONED)
+    for name, command in SECTIONED.items():
+        headings = re.findall(r"^(\w[\w ]*):$", pages[name], re.MULTILINE)
+        assert headings == sorted(headings, key=SECTIONS.index), name
+        held = [one for options in command.sections(context(command)).values() for one in options]
+        assert len(held) == len(set(held)) == len(entries(pages[name])), name
+
+
+def test_what_most_people_need_of_query_is_on_the_first_screen():
+    page = ALL["query"].get_help(context(ALL["query"], info_name="query", terminal_width=80))
+    first = page.splitlines()[:24]
+    assert [one for one in ("-i, --index", "-k", "--mode", "--where", "--queries")
+            if not any(line.startswith(f"  {one} ") for line in first)] == []  # fmt: skip
+
+
+def test_no_command_without_an_index_speaks_of_its_own():
+    for name, command in SECTIONED.items():
+        page = command.get_help(click.Context(command, info_name=name))
+        has_index = any(one.name == "folder" for one in command.params)
+        assert has_index or "the index's own" not in page, name
+
+
+@pytest.mark.parametrize("name", ["model", "device", "download", "as_json", "quiet", "folder"])
+def test_an_option_of_several_commands_has_one_help_text(name):
+    found = [one for command in SECTIONED.values() for one in command.params if one.name == name]
+    assert len(found) > 1
+    assert len({one.help for one in found}) == 1
+
+
+def test_shown_defaults_are_those_of_the_library():
+    from indexes.bm25.formulas import BM25Settings
+    from retriever.search.engine import SearchSettings
+    from retriever.search.fusion import FusionSettings
+
+    shown = {
+        one.name: one.shown_default
+        for one in ALL["query"].params
+        if getattr(one, "shown_default", None)
+    }
+    search, fusion, bm25 = SearchSettings(), FusionSettings(), BM25Settings()
+    assert shown.pop("fusion") == fusion.method
+    for name in ("alpha", "normalization", "rrf_k"):
+        assert shown.pop(name) == f"{getattr(fusion, name)}".removesuffix(".0")
+    for name in ("variant", "k1", "b"):
+        assert shown.pop(name) == str(getattr(bm25, name))
+    assert shown.pop("depth") == str(search.depth)
+    assert set(shown) == {"recall", "model", "device"}
+    by_name = {one.name: one for one in ALL["query"].params}
+    assert (by_name["k"].default, by_name["mode"].default) == (search.k, search.mode)
+
+
+def test_settings_reach_the_command_as_one_value():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Fruit:
+        kind: str
+        count: int
+
+    taken = []
+
+    @click.command(cls=Command)
+    @settings(
+        "fruit",
+        Fruit,
+        [
+            option("--kind", default="apple", help="Kind.", section="Input"),
+            option("--count", type=int, shown_default="many", help="Number.", section="Output"),
+        ],
+    )
+    @option("--last", is_flag=True, help="Last.", section="Rarely needed")
+    def sell(fruit: Fruit, last: bool) -> None:
+        taken.append((fruit, last))
+
+    sell(["--count", "3", "--last"], standalone_mode=False)
+    assert taken == [(Fruit("apple", 3), True)]
+    page = sell.get_help(click.Context(sell))
+    assert re.sub(r" +", " ", page.partition("Input:")[2]) == (
+        "\n --kind TEXT Kind.\n\nOutput:\n --count INTEGER Number. [default: many]\n"
+        " --help Show this message and exit.\n\nRarely needed:\n --last Last."
+    )

@@ -1,0 +1,93 @@
+"""Tables and hits as a terminal shows them, characters of every width included."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.output.hits import explanation, hit_text
+from cli.output.tables import table
+from retriever.search.engine import Hit, SearchSettings
+
+CELL = st.text(st.sampled_from("ab 1日本語ｶｷかéñ"), max_size=6).map(str.strip)
+
+
+def cells(text):
+    """The width of text without combining characters, from the Unicode database."""
+    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+
+
+@given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=5))
+def test_columns_begin_and_end_in_the_same_cell_of_every_line(rows):
+    lines = table(["名前", "x", "z"], rows, left=(0, 2))
+    widths = [max(map(cells, column)) for column in zip(("名前", "x", "z"), *rows, strict=True)]
+    for line, (first, second, third) in zip(lines[1:], rows, strict=True):
+        expected = (
+            first
+            + " " * (widths[0] - cells(first) + 2 + widths[1] - cells(second))
+            + second
+            + "  "
+            + third
+        )
+        assert line == expected.rstrip()
+
+
+def test_combining_characters_take_no_cell():
+    assert table(["a", "b"], [["e\u0301e\u0301", "1"], ["xxx", "2"]]) == [
+        "a    b",
+        "e\u0301e\u0301   1",
+        "xxx  2",
+    ]
+
+
+def hit(passage, **more):
+    facts = {"rank": 1, "score": 0.5, "id": "文書", "title": None, "metadata": {}}
+    scores = {"dense": 0.25, "dense_rank": 1, "bm25": None, "bm25_rank": None}
+    return Hit(
+        **(facts | scores | more), passage=passage, start=0, stop=len(passage), passage_number=1
+    )
+
+
+def test_long_lines_of_wide_characters_fit_the_terminal():
+    passage = "日本語の文章。" * 40
+    for full in (False, True):
+        shown = hit_text(hit(passage), [], cells=60, styled=False, full=full).splitlines()
+        assert max(map(cells, shown)) <= 60
+        assert len(shown) == (5 if not full else 12)
+        assert ("…" in shown[-1]) != full
+
+
+def test_an_excerpt_shows_the_highlights_and_styles_only_them():
+    passage = "Filler words. " * 50 + "The *zebra* crossing. " + "More filler. " * 50
+    start = passage.index("zebra")
+    spans = [(start, start + 5)]
+    plain = hit_text(hit(passage), spans, cells=60, styled=False, full=False)
+    assert "*zebra*" in plain
+    assert "\x1b" not in plain
+    styled = hit_text(hit(passage), spans, cells=60, styled=True, full=False)
+    assert "*\x1b[33m\x1b[1mzebra\x1b[0m*" in styled
+    # Escape codes take no room: lines break in the same places.
+    assert [cells(line) for line in plain.splitlines()[1:]] == [
+        cells(line.replace("\x1b[33m\x1b[1m", "").replace("\x1b[0m", ""))
+        for line in styled.splitlines()[1:]
+    ]
+
+
+def test_an_explanation_is_one_aligned_table():
+    hits = [
+        hit("x"),
+        hit("x", rank=10, id="b", dense=-0.125, dense_rank=123, bm25=1.5, bm25_rank=2),
+    ]
+    assert explanation(hits, SearchSettings()).splitlines()[1:] == [
+        "rank   score    dense  rank    bm25  rank  id",
+        "   1  0.5000   0.2500     1       -     -  文書",
+        "  10  0.5000  -0.1250   123  1.5000     2  b",
+    ]
+    reranked = explanation([hit("x", first_rank=7)], SearchSettings()).splitlines()
+    assert reranked == [
+        "score = the reranker's",
+        "rank   score  first   dense  rank  bm25  rank  id",
+        "   1  0.5000      7  0.2500     1     -     -  文書",
+    ]

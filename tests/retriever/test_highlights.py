@@ -1,0 +1,81 @@
+"""Which words of a passage are highlighted for a query."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever import Analyzer, AnalyzerSettings, Document, Index
+from retriever.search.highlights import highlights
+
+ENGLISH = Analyzer()
+PLAIN = Analyzer(AnalyzerSettings(language="none"))
+WORDS = ["how", "do", "plane", "sharpen", "chisel"]
+
+
+def words(text, weights, analyzer=ENGLISH):
+    return [text[start:stop] for start, stop in highlights(text, analyzer, weights)]
+
+
+def test_words_that_most_passages_hold_are_not_highlighted(tmp_path, fake_encoder):
+    texts = [f"How do I find the right plane number {i}?" for i in range(60)]
+    texts[7] = "How do I sharpen a chisel? Sharpening chisels: do it on a stone."
+    with Index.create(tmp_path / "index") as index:
+        index.add(Document(str(i), text) for i, text in enumerate(texts))
+        weights = index.term_weights("how do I sharpen my chisels")
+        assert {"how", "do", "sharpen", "chisel"} <= set(weights)
+        assert words(texts[7], weights) == ["sharpen", "chisel", "Sharpening", "chisels"]
+        common = index.term_weights("the right plane, number 11")
+        assert {"right", "plane", "number"} < set(common)
+        assert words(texts[11], common) == ["11"]
+        # Where all weigh the same, all count.
+        assert words(texts[7], index.term_weights("how do I")) == ["How", "do", "I", "do"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ({}, []),
+        ({"plane": 0.1}, ["plane"]),
+        ({"plane": 4.0, "wood": 1.0}, ["plane", "wood"]),
+        ({"plane": 4.0, "wood": 0.99}, ["plane"]),
+        ({"absent": 9.0, "plane": 2.0}, []),
+    ],
+)
+def test_a_quarter_of_the_heaviest_is_enough(weights, found):
+    assert words("how to plane wood", weights) == found
+
+
+@pytest.mark.parametrize(
+    ("weights", "english", "no_language"),
+    [
+        ({"how": 9.0, "plane": 1.0}, ["plane"], ["How"]),
+        ({"how": 9.0, "do": 2.0}, ["How"], ["How"]),
+        ({"how": 2.0, "do": 2.0}, ["How", "do"], ["How", "do"]),
+    ],
+)
+def test_function_words_of_english_count_only_among_themselves(weights, english, no_language):
+    assert words("How do you plane?", weights) == english
+    assert words("How do you plane?", weights, PLAIN) == no_language
+
+
+def test_a_word_of_several_terms_is_one_span_and_offsets_are_of_the_text_as_given():
+    assert highlights("½ Cafe\u0301!", PLAIN, {"1": 1.0, "2": 1.0, "café": 1.0}) == [(0, 1), (2, 7)]
+
+
+@given(
+    text=st.text(st.sampled_from("how do plane sharpen chisel,.½ e\u0301")),
+    weights=st.dictionaries(st.sampled_from(WORDS), st.floats(0.01, 10)),
+)
+def test_spans_are_words_in_order_without_overlap(text, weights):
+    spans = highlights(text, PLAIN, weights)
+    assert spans == sorted(spans)
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
+    for start, stop in spans:
+        assert PLAIN.tokens(text[start:stop])[0] in weights
+    heaviest = max(weights, key=weights.__getitem__, default=None)
+    if heaviest in PLAIN.tokens(text):
+        assert heaviest in [PLAIN.tokens(text[start:stop])[0] for start, stop in spans]
