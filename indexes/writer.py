@@ -301,7 +301,7 @@ class Writer:
         """Commit a small addition, whose passages wait in the database."""
         first = int(self.setting("next_passage"))
         ids = range(first, first + len(vectors))
-        with storage_errors(self.folder), transaction(self._connection):
+        with storage_errors(self.folder), readable(self.folder), transaction(self._connection):
             self._change_documents(documents, metadata, first)
             add_pending(self._connection, ids, vectors, tokens)
             names = {name for document in documents for name in document.metadata}

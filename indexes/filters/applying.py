@@ -121,7 +121,7 @@ class _Evaluation:
             return type(parts[0]).union(*parts)
         if node.field is None:
             if node not in self._by_document:
-                where = Where(node.sql, node.parameters, node)
+                where = Where(node.document_sql, node.document_parameters, node)
                 self._by_document[node] = _matching(self._connection, "documents AS d", where)
             return _bitmap(live, self._by_document[node])
         return self._of_field(live, node, node.field)
@@ -155,10 +155,10 @@ class _Evaluation:
             found = everyone - found
         if unkept is not None:
             unknown = unpacked(segment, field, *unkept)
-            found = (found - unknown) | self._among(live, leaf, name, unknown)
+            found = (found - unknown) | self._among(live, leaf, unknown)
         return found
 
-    def _among(self, live: LiveSegment, leaf: Leaf, name: str, positions: BitMap) -> BitMap:
+    def _among(self, live: LiveSegment, leaf: Leaf, positions: BitMap) -> BitMap:
         """Those of some positions of whose documents a condition is true."""
         from pyroaring import BitMap
 
@@ -168,10 +168,9 @@ class _Evaluation:
         for i, passage in enumerate(ids.tolist()):
             found = self._connection.execute(
                 # The filter's SQL holds no value and no name: both are bound.
-                f"SELECT {leaf.sql} FROM (SELECT coalesce(j.type, 'null') AS type, "  # noqa: S608
-                "j.value AS value FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
-                "LEFT JOIN json_each(d.metadata) AS j ON j.key = ? WHERE p.passage = ?) AS f0",
-                (*leaf.parameters, name, passage),
+                f"SELECT {leaf.document_sql} FROM passages AS p "  # noqa: S608
+                "JOIN documents AS d ON d.doc = p.doc WHERE p.passage = ?",
+                (*leaf.document_parameters, passage),
             ).fetchone()
             # A deleted passage has no document any more.
             true[i] = found is not None and bool(found[0])

@@ -1,8 +1,8 @@
 """The inverted lists of a structure: what each holds, which to read, and their checksums.
 
 A search without a filter reads the lists whose centroids are nearest to the query, and so meets
-some number of vectors. A filtered search reads on until it has met as many *allowed* vectors,
-wherever they lie: lists without one are left out.
+some number of vectors. A filtered search reads until it has met as many *allowed* vectors,
+wherever they lie, and on until reading farther finds nothing better: see `indexes.vectors.search`.
 """
 
 from __future__ import annotations
@@ -77,22 +77,21 @@ class ListMembers:
 
 
 def lists_to_read(
-    order: NDArray[np.int64], held: NDArray[np.int64], enough: int
-) -> tuple[NDArray[np.bool_], bool]:
-    """Which lists to read for each query: the nearest ones until they hold enough.
+    met: NDArray[np.int64], held: NDArray[np.int64], start: int, stop: int
+) -> NDArray[np.bool_]:
+    """Which lists bring the allowed vectors that a search has met from `start` to `stop`.
 
     Args:
-        order: (q, p) int64: list numbers, the nearest centroid first; -1 for none.
-        held: (q, p) int64: allowed vectors in each.
-        enough: how many allowed vectors to meet.
+        met: (q, p) int64: allowed vectors in each list and those before it.
+        held: (q, p) int64: allowed vectors in each list, the nearest centroid first.
+        start: how many were met before.
+        stop: how many to meet.
 
     Returns:
-        (q, p) bool, in the order of `order`, lists without an allowed vector left out; and
-        whether they hold enough for every query.
+        (q, p) bool; lists without an allowed vector are left out.
     """
-    met = np.cumsum(held, axis=1)
-    read = (held > 0) & (met - held < enough)
-    return read, bool((met[:, -1] >= enough).all())
+    before = met - held
+    return np.asarray((held > 0) & (before >= start) & (before < stop))
 
 
 class ListGuard:

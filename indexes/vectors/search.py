@@ -5,7 +5,10 @@ acts before the best are chosen, and wherever the structure may not have found e
 scan answers.
 
 Inverted lists are read in the order of their centroids; behind a filter until as many allowed
-vectors are met as a search without one meets of all (see `indexes.vectors.lists`).
+vectors are met as a search without one meets of all. Where a filter has to do with what vectors
+are like, the allowed ones can lie far from the query, and centroids say less of which of them are
+the nearest. So more lists are read, half as many vectors again each time, until they bring no more
+than one in twenty of the best.
 
 A graph, and any other type, is asked for more neighbors than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
@@ -37,8 +40,9 @@ _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
 _QUERY_BLOCK = 32
 # Ids of a list that are tested in the time that it takes to fetch and score one vector.
 _IDS_PER_VECTOR = 100
-# How many times as many lists are ranked as would hold enough if all were equal.
-_ENOUGH = 1.25
+# Behind a filter, how many times as many allowed vectors are met by each further reading, and
+# which share of the best it may bring when it is the last.
+_FARTHER, _LAST = 2, 0.05
 # Behind a filter, codes that keep little of a vector give this many times as many candidates.
 _MORE_OF_COARSE = 4
 _GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
@@ -53,12 +57,10 @@ class _Lists(NamedTuple):
     Attributes:
         numbers: (q, p) int64, -1 for none.
         nearness: (q, p) float32, of their centroids to the query.
-        selector: FAISS's form of the filter; None for none.
     """
 
     numbers: NDArray[np.int64]
     nearness: NDArray[np.float32]
-    selector: Any
 
 
 class Searcher:
@@ -262,11 +264,70 @@ class Searcher:
         found: list[NDArray[np.int64]] = []
         for start in range(0, len(turned), _QUERY_BLOCK):
             block = turned[start : start + _QUERY_BLOCK]
-            rows = self._read_lists(block, wanted, self._lists(block, met, probes, allowed))[0]
+            if allowed is None:
+                nearness, order = self._core.quantizer.search(block, probes)
+                rows = self._read_lists(block, wanted, _Lists(order, nearness))[0]
+            else:
+                rows = self._read_behind(block, wanted, allowed, met)
             found.extend(self._positions(row) for row in rows)
         if allowed is not None and not all(allowed.at(positions).all() for positions in found):
             raise RuntimeError("this type ignores filters")
         return found
+
+    def _read_behind(
+        self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, met: int
+    ) -> NDArray[np.int64]:
+        """(q, wanted) int64: the best allowed vectors, -1 where there are fewer.
+
+        Args:
+            queries: transformed.
+            wanted: how many to find.
+            allowed: some of the vectors.
+            met: how many of them to meet at first.
+        """
+        positions = np.full((len(queries), wanted), -1, np.int64)
+        scores = np.full((len(queries), wanted), -np.inf, np.float32)
+        best = max(1, wanted // self._oversampling)
+        reading = np.arange(len(queries))
+        start, stop = 0, met
+        lists = ranked = None
+        while len(reading):
+            if lists is None or ranked is None or (ranked[1][reading, -1] < stop).any():
+                lists, ranked = self._ranked(queries, allowed, stop)
+            held, before = ranked
+            read = lists_to_read(before[reading], held[reading], start, stop)
+            chosen = _chosen(_Lists(lists.numbers[reading], lists.nearness[reading]), read)
+            new, new_scores = self._read_lists(queries[reading], wanted, chosen, allowed)
+            both = np.concatenate([positions[reading], new], axis=1)
+            all_scores = np.concatenate([scores[reading], new_scores], axis=1)
+            order = np.argsort(-all_scores, axis=1, kind="stable")[:, :wanted]
+            positions[reading] = np.take_along_axis(both, order, 1)
+            scores[reading] = np.take_along_axis(all_scores, order, 1)
+            brought = (order[:, :best] >= wanted).sum(axis=1)
+            exhausted = before[reading, -1] < stop
+            settled = (brought <= _LAST * best) if start else np.zeros(len(reading), np.bool_)
+            reading = reading[~(settled | exhausted)]
+            start, stop = stop, math.ceil(_FARTHER * stop)
+        return positions
+
+    def _ranked(
+        self, queries: NDArray[np.float32], allowed: Allowed, met: int
+    ) -> tuple[_Lists, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Lists that hold `met` allowed vectors or more, or all lists, the nearest first.
+
+        Returns:
+            The lists; how many allowed vectors each holds, and each and those before it.
+        """
+        lists = int(self._core.nlist)
+        # To rank all lists takes longer than to read those that are needed as a rule.
+        ranked = min(lists, math.ceil(2 * met * lists / allowed.count) + 8)
+        while True:
+            nearness, order = self._core.quantizer.search(queries, ranked)
+            held = self._members.held(allowed, order)
+            before = np.cumsum(held, axis=1)
+            if ranked == lists or bool((before[:, -1] >= met).all()):
+                return _Lists(order, nearness), (held, before)
+            ranked = min(lists, 2 * ranked)
 
     def _lists_at_least(
         self,
@@ -282,23 +343,26 @@ class Searcher:
         if self._prefers_scan(met, allowed):
             return None
         turned = self._transformed(queries)
-        lists = self._lists(turned, met, probes, allowed)
-        rows, scores = self._read_lists(turned, wanted, lists)
-        held = rows[0] >= 0
-        positions, by_codes = rows[0][held], scores[0][held]
+        if allowed is None:
+            nearness, order = self._core.quantizer.search(turned, probes)
+            lists = _Lists(order, nearness)
+        else:
+            lists, (held, before) = self._ranked(turned, allowed, met)
+            lists = _chosen(lists, lists_to_read(before, held, 0, met))
+        rows, scores = self._read_lists(turned, wanted, lists, allowed)
+        found = rows[0] >= 0
+        positions, by_codes = rows[0][found], scores[0][found]
         tied = exact_scores(vectors, positions, queries[0]) >= floor
         if not tied.any():
             return self._positions(rows[0])
         # Equal vectors have equal codes, and so equal scores by them.
         least = float(by_codes[tied].min())
         radius = least - 1e-6 * max(1.0, abs(least))
-        parameters = load_faiss().SearchParametersIVF(
-            sel=lists.selector, nprobe=lists.numbers.shape[1]
-        )
-        _, _, found = self._core.range_search_preassigned(
+        parameters = self._parameters(lists, allowed)
+        _, _, equal = self._core.range_search_preassigned(
             turned, radius, lists.numbers, lists.nearness, params=parameters
         )
-        return self._positions(np.concatenate([found, rows[0]]))
+        return self._positions(np.concatenate([equal, rows[0]]))
 
     def _prefers_scan(self, met: int, allowed: Allowed | None) -> bool:
         """Whether scanning all that is allowed is cheaper than to meet that many in lists."""
@@ -313,46 +377,22 @@ class Searcher:
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
-    def _lists(
-        self, queries: NDArray[np.float32], met: int, probes: int, allowed: Allowed | None
-    ) -> _Lists:
-        """The lists to read for transformed queries, checked."""
-        if allowed is None:
-            nearness, order = self._core.quantizer.search(queries, probes)
-            return self._check(_Lists(order, nearness, None))
-        n, lists = int(self._index.ntotal), int(self._core.nlist)
-        # To rank all lists takes longer than to read those that are needed as a rule.
-        ranked = min(lists, math.ceil(_ENOUGH * met * lists / allowed.count) + probes)
-        while True:
-            nearness, order = self._core.quantizer.search(queries, ranked)
-            read, suffices = lists_to_read(order, self._members.held(allowed, order), met)
-            if suffices or ranked == lists:
-                break
-            ranked = min(lists, 2 * ranked)
-        # The lists to read come first, in their order; -1 fills what is left of a row.
-        first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
-        chosen = np.where(
-            np.take_along_axis(read, first, 1), np.take_along_axis(order, first, 1), -1
-        )
-        near = np.take_along_axis(nearness, first, 1)
-        bits = allowed.bits[: -(-n // 8)]
-        selector = load_faiss().IDSelectorBitmap(bits)
-        return self._check(
-            _Lists(np.ascontiguousarray(chosen), np.ascontiguousarray(near), selector)
-        )
-
-    def _check(self, lists: _Lists) -> _Lists:
-        if self._list_guard is not None:
-            self._list_guard.check(lists.numbers)
-        return lists
-
     def _read_lists(
-        self, queries: NDArray[np.float32], wanted: int, lists: _Lists
+        self,
+        queries: NDArray[np.float32],
+        wanted: int,
+        lists: _Lists,
+        allowed: Allowed | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(q, wanted) int64 and float32: the best in these lists and their scores by codes."""
+        if self._list_guard is not None:
+            self._list_guard.check(lists.numbers)
         faiss = load_faiss()
-        scores = np.empty((len(queries), wanted), np.float32)
+        scores = np.full((len(queries), wanted), -np.inf, np.float32)
         positions = np.full((len(queries), wanted), -1, np.int64)
+        if not lists.numbers.shape[1]:
+            return positions, scores
+        queries = np.ascontiguousarray(queries)
         # The method's Python form takes no number of lists of one's own.
         self._core.search_preassigned_c(
             len(queries),
@@ -363,9 +403,17 @@ class Searcher:
             faiss.swig_ptr(scores),
             faiss.swig_ptr(positions),
             False,
-            faiss.SearchParametersIVF(sel=lists.selector, nprobe=lists.numbers.shape[1]),
+            self._parameters(lists, allowed),
         )
+        scores[positions < 0] = -np.inf
         return positions, scores
+
+    def _parameters(self, lists: _Lists, allowed: Allowed | None) -> Any:
+        faiss = load_faiss()
+        selector = None
+        if allowed is not None:
+            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-int(self._index.ntotal) // 8)])
+        return faiss.SearchParametersIVF(sel=selector, nprobe=lists.numbers.shape[1])
 
     def _from_neighbors(
         self,
@@ -427,6 +475,17 @@ class Searcher:
             # Only a type that stores equal vectors once leaves some out.
             raise RuntimeError("not every position is in one list")
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
+
+
+def _chosen(lists: _Lists, read: NDArray[np.bool_]) -> _Lists:
+    """The lists to read first, in their order; -1 fills what is left of a row."""
+    first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max(initial=0))]
+    numbers = np.take_along_axis(lists.numbers, first, 1)
+    kept = np.take_along_axis(read, first, 1)
+    return _Lists(
+        np.ascontiguousarray(np.where(kept, numbers, -1)),
+        np.ascontiguousarray(np.take_along_axis(lists.nearness, first, 1)),
+    )
 
 
 def _rescored(

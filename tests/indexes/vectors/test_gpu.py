@@ -89,7 +89,7 @@ def test_inverted_lists_are_trained_and_filled_there(
     gpu.gpus = 0
     alone = build(tmp_path / "alone", VECTORS, name)
     assert structure.facts == alone.facts
-    ours = structure.search(VECTORS, QUERIES, 10, effort=structure.efforts[-1])
+    ours = structure.searcher.search(VECTORS, QUERIES, 10, effort=structure.searcher.efforts[-1])
     theirs = alone.search(VECTORS, QUERIES, 10, effort=alone.efforts[-1])
     shared = [len(np.intersect1d(a, b)) for (a, _), (b, _) in zip(ours, theirs, strict=True)]
     assert np.mean(shared) > 9.5
@@ -105,7 +105,7 @@ def test_what_a_gpu_refuses_is_built_here(tmp_path: Path, gpu: GpuFaiss) -> None
     gpu.refusal = True
     structure = build(tmp_path / "structure", VECTORS, "ivf")
     assert gpu.steps == [("there", False)]
-    found = structure.search(VECTORS, QUERIES, 10, effort=structure.efforts[-1])
+    found = structure.searcher.search(VECTORS, QUERIES, 10, effort=structure.searcher.efforts[-1])
     for query, (positions, _) in zip(QUERIES, found, strict=True):
         np.testing.assert_array_equal(positions, best(VECTORS, query, 10))
 

@@ -71,7 +71,7 @@ def test_opening_loads_no_faiss_and_reads_no_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hnsw", "ivf", "ivf-sq8"])
 def test_the_file_is_mapped_while_it_is_searched(tmp_path: Path, name: str) -> None:
     structure = build(tmp_path / "structure", VECTORS, name)
-    structure.search(VECTORS, QUERIES, 5)
+    structure.searcher.search(VECTORS, QUERIES, 5)
     assert str(tmp_path / "structure") in Path("/proc/self/maps").read_text()
 
 
@@ -131,7 +131,7 @@ def test_a_passage_that_does_not_exist_is_not_returned(tmp_path: Path, allowed: 
     path.write_bytes(content)
     structure = open_structure(path, N, D)
     with pytest.raises(DamagedIndexError, match="structure: it holds a passage"):
-        structure.search(VECTORS, VECTORS[lost : lost + 1], 10, allowed)
+        structure.searcher.search(VECTORS, VECTORS[lost : lost + 1], 10, allowed)
 
 
 @pytest.mark.parametrize("name", ["hnsw", "ivf"])
@@ -175,7 +175,7 @@ def test_a_file_of_another_release_of_faiss_says_so(
 
     monkeypatch.setattr(load_faiss(), "read_index", refuse)
     with pytest.raises(FormatVersionError, match=r"structure: FAISS .* wrote it"):
-        structure.search(VECTORS, QUERIES, 5)
+        structure.searcher.search(VECTORS, QUERIES, 5)
 
 
 def test_a_full_disk_is_named_and_leaves_no_file(

@@ -36,11 +36,11 @@ WORDS = [f"w{i}" for i in range(40)]
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[Snapshot]:
+def reading(folder: Path) -> Iterator[View]:
     reader = Reader(folder)
     try:
         with reader.view() as view:
-            yield snapshot
+            yield view
     finally:
         reader.close()
 

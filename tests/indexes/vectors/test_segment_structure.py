@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from index_samples import document, flip, make_index, manifest_of
-from structure_samples import clustered
 
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.filters.allowed import Allowed
@@ -19,12 +17,10 @@ from indexes.segments.live import LiveSegment
 from indexes.segments.maintenance import compact, rebuild
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.flat import search_flat
-from indexes.vectors.recall import Behind, Measured
+from indexes.vectors.recall import Measured
 from indexes.vectors.segment_structure import (
     STRUCTURE_FILE,
     SegmentStructure,
-    build_structure,
-    open_segment_structure,
     search_vectors,
 )
 from indexes.verify import verify
@@ -162,28 +158,6 @@ def test_the_least_effort_that_reaches_a_recall_is_taken() -> None:
     assert SegmentStructure("flat").effort(0.9) is None
     with pytest.raises(ConfigError, match=r"0\.9900, at effort 8"):
         structure.effort(0.995)
-
-
-def test_behind_filters_what_comes_nearest_to_a_recall_is_taken() -> None:
-    quarter = Behind(0.25, (Measured(1, 0.5), Measured(2, 0.96), Measured(4, 1.0)))
-    few = Behind(0.01, (Measured(8, 0.4), Measured(16, 0.7)))
-    structure = SegmentStructure("ivf", (), (Measured(1, 0.97),), None, (quarter, few))
-    assert structure.behind(None) == [(0.25, 2), (0.01, 16)]
-    assert structure.behind(0.99) == [(0.25, 4), (0.01, 16)]
-    assert structure.behind(0.2) == [(0.25, 1), (0.01, 8)]
-    assert SegmentStructure("flat").behind(None) == []
-
-
-def test_what_was_measured_behind_filters_is_kept(tmp_path: Path) -> None:
-    vectors, _, _ = clustered(6000, 8)
-    made = build_structure(tmp_path, vectors, StructureSettings("ivf"))
-    assert [one.share for one in made.filtered] == [1 / 4]
-    manifest = json.loads(json.dumps(made.to_json()))
-    again = open_segment_structure(tmp_path, manifest, vectors.shape)
-    assert again.filtered == made.filtered
-    # Before it was measured.
-    del manifest["filtered"]
-    assert open_segment_structure(tmp_path, manifest, vectors.shape).filtered == ()
 
 
 @pytest.mark.parametrize("memory", [0, -5])

@@ -99,7 +99,9 @@ def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(
         path = Path(folder, "structure")
         write_structure(path, vectors, choice.spec)
         structure = open_structure(path, n, d)
-        ((positions, _),) = structure.search(vectors, query, n, effort=structure.efforts[-1])
+        ((positions, _),) = structure.searcher.search(
+            vectors, query, n, effort=structure.searcher.efforts[-1]
+        )
         assert sorted(positions.tolist()) == list(range(n))
         assert positions[0] == best(vectors, query[0], 1)[0]
 

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
 from indexes.errors import ConfigError
-from indexes.filters.allowed import Allowed
 from indexes.vectors.recall import (
     Found,
     Measured,
     cheapest,
     measure,
-    measure_behind,
     recall_at,
     sample_queries,
 )
@@ -77,12 +75,13 @@ def test_queries_are_off_their_passages_and_repeatable() -> None:
 def test_what_is_measured_is_what_brute_force_finds(tmp_path: Path, name: str) -> None:
     structure = build(tmp_path / "structure", VECTORS, name)
     sample = sample_queries(VECTORS, 40)
-    measured = measure(structure, VECTORS, sample)
-    assert [one.effort for one in measured] == list(structure.efforts[: len(measured)])
-    assert len(measured) == len(structure.efforts) or measured[-1].recall == 1
+    searcher = structure.searcher
+    measured = measure(searcher, VECTORS, sample)
+    assert [one.effort for one in measured] == list(searcher.efforts[: len(measured)])
+    assert len(measured) == len(searcher.efforts) or measured[-1].recall == 1
     for one in measured[:3]:
         hits = 0
-        found = structure.search(VECTORS, sample.queries, 11, effort=one.effort)
+        found = searcher.search(VECTORS, sample.queries, 11, effort=one.effort)
         for query, own, (positions, _) in zip(sample.queries, sample.own, found, strict=True):
             others = np.arange(len(VECTORS)) != own
             positions = positions[positions != own][:10]
@@ -93,44 +92,10 @@ def test_what_is_measured_is_what_brute_force_finds(tmp_path: Path, name: str) -
 def test_lists_read_whole_miss_nothing_and_one_list_does(tmp_path: Path) -> None:
     structure = build(tmp_path / "structure", VECTORS, "ivf")
     sample = sample_queries(VECTORS, 100)
-    one, everything = measure(structure, VECTORS, sample, efforts=(1, structure.efforts[-1]))
+    one, *_, everything = measure(structure.searcher, VECTORS, sample)
     assert one.recall < 0.99
     assert everything.recall == 1
     assert cheapest([one, everything], 0.999) == everything.effort
-
-
-def test_behind_filters_it_is_measured_against_brute_force(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(8).standard_normal((9000, 24)).astype(np.float32)
-    structure = build(tmp_path / "structure", vectors, "ivf")
-    sample = sample_queries(vectors, 40)
-    found = measure_behind(structure, vectors, sample, shares=(0.5, 0.2, 0.1))
-    assert [one.share for one in found] == [0.5, 0.2]
-    for one in found:
-        efforts = [measured.effort for measured in one.recall]
-        assert efforts == list(structure.efforts[: len(efforts)])
-        assert one.recall[-1].recall == 1
-        assert one.recall[0].recall < 0.9
-        chance = np.random.default_rng(1).random(len(vectors))
-        chance[sample.own] = 1
-        mask = chance < one.share
-        for measured in one.recall[:4]:
-            hits = 0
-            answers = structure.search(
-                vectors,
-                sample.queries,
-                10,
-                Allowed.of(mask),
-                measured.effort,
-                behind=[(one.share, measured.effort)],
-            )
-            for query, (positions, _) in zip(sample.queries, answers, strict=True):
-                hits += len(np.intersect1d(positions, best(vectors, query, 10, mask)))
-            assert measured.recall == pytest.approx(hits / 400)
-
-
-def test_behind_filters_only_lists_are_measured(tmp_path: Path) -> None:
-    structure = build(tmp_path / "structure", VECTORS, "hnsw")
-    assert measure_behind(structure, VECTORS, sample_queries(VECTORS, 5), shares=(0.9,)) == []
 
 
 @given(

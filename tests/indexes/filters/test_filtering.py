@@ -8,15 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from column_samples import (
     allowed,
-    allowed_by_rows,
+    allowed_by_documents,
     allowed_to,
+    documents_refused,
     numbered,
-    rows_refused,
-    small_chunks,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,12 +22,11 @@ from index_samples import SETTINGS, commit, document, make_index
 from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
 
 from indexes.errors import DamagedIndexError
-from indexes.filters.columns import Limits
 from indexes.filters.grammar import compile_where
 from indexes.reader import Reader
 from indexes.segments.maintenance import compact, merge
-from indexes.segments.segment import Segment
 from indexes.store.documents import NewDocument
+from indexes.store.settings import write_setting
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -69,34 +66,34 @@ def perform(writer: Writer, step: tuple[Any, ...]) -> None:
     steps=st.lists(STEPS, min_size=2, max_size=6),
     filters=st.lists(FILTERS, min_size=12, max_size=12),
     rng=st.randoms(use_true_random=False),
-    limits=st.sampled_from([Limits(), Limits(values=3), Limits(fields=4), Limits(length=14)]),
+    pending=st.sampled_from([0, 3, 512]),
 )
-def test_a_life_of_an_index_leaves_columns_that_agree_with_the_documents(
+def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[Any, ...]],
     filters: list[Any],
     rng: random.Random,
-    limits: Limits,
+    pending: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("life") / "index"
     with pytest.MonkeyPatch.context() as patch:
-        small_chunks(patch)
-        writer = Writer(folder, SETTINGS, limits).__enter__()
+        patch.setattr("indexes.filters.columns._LONGEST", 14)
+        writer = Writer(folder, SETTINGS, pending_limit=pending).__enter__()
         for step in steps:
             perform(writer, step)
             if step == ("reopen",):
                 writer.__exit__(None, None, None)
-                writer = Writer(folder, columns=limits).__enter__()
+                writer = Writer(folder, pending_limit=pending).__enter__()
         writer.__exit__(None, None, None)
         for node in filters:
             text = render(node, rng)
-            assert allowed(folder, text) == allowed_by_rows(folder, text), text
+            assert allowed(folder, text) == allowed_by_documents(folder, text), text
         assert verify(folder) == []
 
 
 @settings(max_examples=15)
 @given(DOCUMENTS, st.lists(FILTERS, min_size=10, max_size=10), st.randoms(use_true_random=False))
-def test_columns_agree_with_an_independent_evaluator(
+def test_filters_agree_with_an_independent_evaluator(
     tmp_path_factory: pytest.TempPathFactory,
     documents: list[dict[str, Any]],
     filters: list[Any],
@@ -122,7 +119,7 @@ def test_a_filter_on_metadata_reads_no_document(tmp_path: Path) -> None:
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         connection.execute("UPDATE documents SET metadata = 'not read'")
         connection.commit()
-    with rows_refused():
+    with documents_refused():
         assert allowed(folder, "n >= 2 and n < 6") == [3, 4, 5, 6]
         assert allowed(folder, "not (n < 7 or other = 1)") == [8]
 
@@ -141,7 +138,7 @@ def test_a_field_that_no_document_has_is_absent_in_all(
     tmp_path: Path, text: str, expected: list[int]
 ) -> None:
     folder = make_index(tmp_path / "index", numbered(2))
-    with rows_refused():
+    with documents_refused():
         assert allowed(folder, text) == expected
 
 
@@ -149,56 +146,72 @@ def test_a_field_that_no_document_has_is_absent_in_all(
 def test_a_filter_on_id_or_title_is_evaluated_for_every_document(tmp_path: Path, text: str) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
     assert allowed(folder, text) == [2]
-    with rows_refused(), pytest.raises(AssertionError, match="every document"):
+    with documents_refused(), pytest.raises(AssertionError, match="every document"):
         allowed(folder, text)
 
 
-def test_a_field_named_id_in_the_metadata_has_a_column(tmp_path: Path) -> None:
+def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_path: Path) -> None:
+    long, nul = "x" * 2000, "a\0b"
+    folder = make_index(
+        tmp_path / "index",
+        [document(f"d{i}", f"t{i}", {"f": value}) for i, value in enumerate([long, nul, "x", 1])],
+        [document("none", "t")],
+    )
+    for text in (
+        "f like 'x%'",
+        "not f = 'x'",
+        "f != 'x'",
+        "f exists",
+        "f = null",
+        "f > 'x'",
+        "f = 1 or f like '%xx'",
+    ):
+        assert allowed(folder, text) == allowed_by_documents(folder, text), text
+
+
+def test_a_field_named_id_in_the_metadata_is_another_than_the_documents_id(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", [document("a", "one", {"id": 7}), document("b", "two")])
-    with rows_refused():
+    with documents_refused():
         assert allowed(folder, "`id` = 7") == [1]
 
 
 def test_deleted_passages_are_never_allowed(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(4))
-    with Writer(folder) as writer:
+    with Writer(folder, pending_limit=0) as writer:
         writer.delete(["d1"])
         commit(writer, document("d2", "again", {"n": 2}))
-    with rows_refused():
+    with documents_refused():
         assert allowed(folder, "n >= 0") == [1, 4, 5]
         assert allowed(folder, "other = null") == [1, 4, 5]
     with Writer(folder) as writer:
         compact(writer)
-    with rows_refused():
+    with documents_refused():
         assert allowed(folder, "n >= 0") == [1, 4, 5]
 
 
-def test_passages_lie_in_several_chunks_and_segments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_chunks(monkeypatch)
+def test_passages_lie_in_several_segments_and_wait(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(9), numbered(2, first=9), numbered(6, 11))
-    with rows_refused():
-        assert allowed(folder, "n in (0, 2, 3, 4, 10, 11, 16)") == [1, 3, 4, 5, 11, 12, 17]
-        assert allowed(folder, "n < 3") == [1, 2, 3]
-        assert allowed(folder, "n > 14") == [16, 17]
-
-
-def test_ids_that_lie_far_apart_are_filtered_by_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_chunks(monkeypatch)
-    folder = make_index(tmp_path / "index", numbered(1))
     with Writer(folder) as writer:
-        for next_passage in (4 * 64, 4 * 200):
-            writer.set("next_passage", next_passage)
+        commit(writer, *numbered(3, first=17))
+    assert allowed(folder, "n in (0, 2, 3, 4, 10, 11, 16, 18)") == [1, 3, 4, 5, 11, 12, 17, 19]
+    assert allowed(folder, "n < 3") == [1, 2, 3]
+    assert allowed(folder, "n > 14") == [16, 17, 18, 19, 20]
+
+
+def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(1))
+    for next_passage in (4 * 64, 10**12):
+        with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+            write_setting(connection, "next_passage", next_passage)
+            connection.commit()
+        with Writer(folder, pending_limit=0) as writer:
             commit(writer, *numbered(1, first=next_passage))
-            assert allowed(folder, "n >= 0") == allowed_by_rows(folder, "n >= 0")
-            if next_passage == 4 * 64:
-                with rows_refused():
-                    assert allowed(folder, "n > 0") == [256]
-    with rows_refused(), pytest.raises(AssertionError, match="every document"):
-        allowed(folder, "n > 0")
+    with documents_refused():
+        assert allowed(folder, "n >= 200") == [256, 10**12]
+    with Writer(folder) as writer:
+        compact(writer)
+    with documents_refused():
+        assert allowed(folder, "n >= 200") == [256, 10**12]
 
 
 def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: Path) -> None:
@@ -207,33 +220,19 @@ def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: 
         [document("a", "one", {"f\0x": 1}), document("b", "two", {"f": 2, "f\0x": 1})],
     )
     for text in ("f = 1", "f = 2", "f exists", "not f = 2"):
-        assert allowed(folder, text) == allowed_by_rows(folder, text), text
-        with rows_refused(), pytest.raises(AssertionError, match="every document"):
-            allowed(folder, text)
+        assert allowed(folder, text) == allowed_by_documents(folder, text), text
     assert verify(folder) == []
 
 
-def test_an_open_reader_does_not_mix_columns_made_anew_with_those_before(tmp_path: Path) -> None:
-    folder = make_index(tmp_path / "index", numbered(12))
-    with closing(Reader(folder)) as reader, Writer(folder) as writer:
-        writer.delete([f"d{i}" for i in range(8)])
-        assert allowed_to(reader, "n = 9") == allowed_by_rows(folder, "n = 9")
-        # The values that are left get other codes.
-        writer.vacuum()
-        with rows_refused():
-            found = allowed_to(reader, "n > 9")
-        assert found == allowed_by_rows(folder, "n > 9")
-
-
-def test_columns_of_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
+def test_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
     fields = [f"f{i}" for i in range(20)]
     folder = make_index(
         tmp_path / "index",
         [document(f"d{i}", f"t{i}", {f: (i + int(f[1:])) % 3 for f in fields}) for i in range(5)],
     )
-    with closing(Reader(folder)) as reader, rows_refused():
+    with closing(Reader(folder)) as reader, documents_refused():
         for text in [f"{f} = {n} and f7 < 2" for n in range(3) for f in fields]:
-            assert allowed_to(reader, text) == allowed_by_rows(folder, text), text
+            assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
 
 
 def alter(folder: Path, statement: str) -> None:
@@ -245,68 +244,55 @@ def alter(folder: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE field_codes SET codes = x'01000200ff00'",
-        "UPDATE field_codes SET codes = x'0100020003000400'",
-        "UPDATE field_codes SET codes = 'text'",
-        "UPDATE field_codes SET checksum = checksum + 1",
-        "DELETE FROM field_values WHERE field = 'n'",
-        "DELETE FROM field_values WHERE code = 3",
-        "UPDATE field_values SET code = -9 WHERE code = 1",
-        "UPDATE field_values SET code = 70000 WHERE code = 1",
-        "UPDATE field_values SET code = 'x' WHERE code = 1",
+        "UPDATE metadata_values SET passages = 'text'",
+        "UPDATE metadata_values SET passages = x'01000200ff00'",
+        "UPDATE metadata_values SET passages = passages + 1",
+        "UPDATE metadata_values SET checksum = checksum + 1",
+        "UPDATE metadata_values SET value = 9 - value",
+        "UPDATE metadata_values SET segment = 1, value = value + 0.0",
     ],
 )
-def test_a_filter_names_the_database_where_a_column_was_altered(
+def test_a_filter_names_the_database_where_a_value_was_altered(
     tmp_path: Path, statement: str
 ) -> None:
     folder = make_index(
         tmp_path / "index", [document(f"d{i}", f"t{i}", {"n": i, "m": -i}) for i in range(3)]
     )
     alter(folder, statement)
-    for text in ("n < 9 or m > 9", "m = -1 or n = 0"):
+    for text in ("n < 90 or m > 9", "m > -90 and n exists"):
         with pytest.raises(DamagedIndexError, match=r"index\.sqlite: ") as caught:
             allowed(folder, text)
         assert "\n" not in str(caught.value)
     assert verify(folder) != []
 
 
-def test_an_id_without_a_code_is_named_when_it_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_index(tmp_path / "index", numbered(4))
-    with Writer(folder) as writer:
-        writer.delete(["d1"])
-        compact(writer)
-    with closing(Reader(folder)) as reader, reader.view() as view:
-        (some,) = view.allowed(compile_where("n >= 2"))
-        assert some.at(np.array([0, 1, 2])).tolist() == [False, True, True]
-        monkeypatch.setattr(Segment, "ids_at", lambda _, at: at + 10**9)
-        with pytest.raises(DamagedIndexError, match=r"index\.sqlite: "):
-            some.at(np.array([0]))
-
-
-def test_an_altered_column_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:
+def test_a_value_that_is_missing_is_found_by_verify(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
-    alter(folder, "UPDATE field_codes SET codes = x'0100020004'")
-    with Writer(folder) as writer, pytest.raises(DamagedIndexError, match="'n' in chunk 0"):
-        commit(writer, *numbered(1, first=3))
-    with Writer(folder) as writer, pytest.raises(DamagedIndexError, match="'n' in chunk 0"):
+    alter(folder, "DELETE FROM metadata_values WHERE value = 1")
+    (problem,) = verify(folder)
+    assert "metadata field 'n', segment 1: a value that documents have is missing" in problem
+
+
+def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(3))
+    alter(folder, "UPDATE metadata_values SET passages = passages + 1")
+    with Writer(folder) as writer, pytest.raises(DamagedIndexError, match="value 1 of a field"):
         commit(writer, metadata={"d1": {}})
 
 
 def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
     reader = Reader(folder)
-    with reader.view() as view, rows_refused():
+    with reader.view() as view, documents_refused():
         assert len(view.segments) == 1
         with Writer(folder) as writer:
             commit(writer, metadata={"d0": {"n": 99}})
             compact(writer)
         (some,) = view.allowed(compile_where("n = 0 or n = 99"))
-        assert some.mask.tolist() == [True, False, False]
+        assert some.positions.tolist() == [0]
         (some,) = view.allowed(compile_where("n = 99"))
-        assert some.mask.tolist() == [False, False, False]
-    with reader.view() as view, rows_refused():
+        assert some.positions.tolist() == []
+    with reader.view() as view, documents_refused():
         (some,) = view.allowed(compile_where("n = 99"))
-        assert some.mask.tolist() == [True, False, False]
+        assert some.positions.tolist() == [0]
     reader.close()

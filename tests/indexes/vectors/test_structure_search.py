@@ -56,7 +56,7 @@ def check(
     queries = QUERIES if k < 1000 else QUERIES[:5]
     if allowed is not None:
         some = some or Allowed.of(allowed)
-    found = structure.search(vectors, queries, k, some)
+    found = structure.searcher.search(vectors, queries, k, some)
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     hits = wanted = 0
     assert len(found) == len(queries)
@@ -99,8 +99,8 @@ def test_lists_judged_before_change_no_answer(tmp_path: Path, name: str) -> None
     known = Allowed.of(mask)
     for start in (5, 0, 7):
         queries = QUERIES[start : start + 3]
-        again = structure.search(VECTORS, queries, 10, known)
-        new = structure.search(VECTORS, queries, 10, Allowed.of(mask))
+        again = structure.searcher.search(VECTORS, queries, 10, known)
+        new = structure.searcher.search(VECTORS, queries, 10, Allowed.of(mask))
         for one, other in zip(again, new, strict=True):
             np.testing.assert_array_equal(one[0], other[0])
             np.testing.assert_array_equal(one[1], other[1])
@@ -120,10 +120,10 @@ def test_behind_a_filter_of_half_few_passages_are_judged(tmp_path: Path, name: s
         return mask[at]
 
     some = Allowed(len(mask), judge)
-    structure.search(vectors, queries[:1], 10, some, effort=2)
+    structure.searcher.search(vectors, queries[:1], 10, some, effort=2)
     assert 0 < judged < len(vectors) / 2
     before = judged
-    structure.search(vectors, queries[:1], 10, some, effort=2)
+    structure.searcher.search(vectors, queries[:1], 10, some, effort=2)
     # What was returned is judged again; the lists are not.
     assert judged - before <= 100
 
@@ -181,10 +181,10 @@ def test_more_effort_finds_more(
     tmp_path: Path, name: str, efforts: tuple[int, ...], most: float
 ) -> None:
     structure = build(tmp_path / "structure", VECTORS, name)
-    assert structure.efforts == efforts
+    assert structure.searcher.efforts == efforts
 
     def recall(effort: int) -> float:
-        found = structure.search(VECTORS, QUERIES, 10, effort=effort)
+        found = structure.searcher.search(VECTORS, QUERIES, 10, effort=effort)
         pairs = zip(QUERIES, found, strict=True)
         return sum(len(np.intersect1d(p, best(VECTORS, q, 10))) for q, (p, _) in pairs) / 600
 
@@ -215,7 +215,7 @@ def test_any_other_type_returns_what_is_allowed_and_never_too_little(
 def test_equal_vectors_are_all_found(tmp_path: Path) -> None:
     vectors = np.tile(VECTORS[:30], (100, 1))
     structure = build(tmp_path / "equal", vectors, "ivf")
-    ((positions, scores),) = structure.search(vectors, vectors[:1], 100)
+    ((positions, scores),) = structure.searcher.search(vectors, vectors[:1], 100)
     assert sorted(positions.tolist()) == list(range(0, 3000, 30))
     assert (np.diff(positions) > 0).all()
     assert len(set(scores.tolist())) == 1
@@ -226,7 +226,7 @@ def test_what_is_no_number_is_never_returned(tmp_path: Path) -> None:
     structure = build(tmp_path / "nan", vectors, "ivf")
     queries = np.full((2, D), np.nan, np.float32)
     queries[1] = QUERIES[1]
-    nothing, found = structure.search(vectors, queries, 10)
+    nothing, found = structure.searcher.search(vectors, queries, 10)
     assert len(nothing[0]) == 0
     np.testing.assert_array_equal(found[0], best(vectors, QUERIES[1], 10))
 
@@ -236,19 +236,19 @@ def test_mapped_vectors_and_queries_of_another_layout(tmp_path: Path) -> None:
     mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
     structure = build(tmp_path / "lists", mapped, "ivf")
     queries = np.asfortranarray(QUERIES.astype(np.float64))
-    found = structure.search(mapped, queries, 5, effort=structure.efforts[-1])  # type: ignore[arg-type]
+    found = structure.searcher.search(mapped, queries, 5, effort=structure.searcher.efforts[-1])  # type: ignore[arg-type]
     for query, (positions, _) in zip(QUERIES, found, strict=True):
         np.testing.assert_array_equal(positions, best(VECTORS[:3000], query, 5))
 
 
 def test_no_queries_have_no_answers(structure: Structure) -> None:
-    assert structure.search(VECTORS, QUERIES[:0], 5) == []
+    assert structure.searcher.search(VECTORS, QUERIES[:0], 5) == []
 
 
 def test_shapes_that_do_not_fit_are_refused(structure: Structure) -> None:
     with pytest.raises(ValueError, match=r"vectors of shape \(20000, 32\)"):
-        structure.search(VECTORS[:-1], QUERIES, 5)
+        structure.searcher.search(VECTORS[:-1], QUERIES, 5)
     with pytest.raises(ValueError, match=r"queries of shape \(q, 32\)"):
-        structure.search(VECTORS, QUERIES[:, :-1], 5)
+        structure.searcher.search(VECTORS, QUERIES[:, :-1], 5)
     with pytest.raises(ValueError, match="effort of at least 1"):
-        structure.search(VECTORS, QUERIES, 5, effort=0)
+        structure.searcher.search(VECTORS, QUERIES, 5, effort=0)
