@@ -47,6 +47,7 @@ from indexes.store.documents import (
     delete_selected,
     document_heads,
     insert_document,
+    metadata_json,
     replace_metadata,
     stored_metadata,
 )
@@ -301,7 +302,7 @@ class Writer:
         """Commit a small addition, whose passages wait in the database."""
         first = int(self.setting("next_passage"))
         ids = range(first, first + len(vectors))
-        with storage_errors(self.folder), readable(self.folder), transaction(self._connection):
+        with storage_errors(self.folder), transaction(self._connection):
             self._change_documents(documents, metadata, first)
             add_pending(self._connection, ids, vectors, tokens)
             names = {name for document in documents for name in document.metadata}
@@ -334,15 +335,13 @@ class Writer:
         if len(ids):
             folder = segment_folder(self.folder, number)
             manifest = write_segment(folder, ids, vectors, terms, owners)
-        with storage_errors(self.folder), readable(self.folder), transaction(self._connection):
+        with storage_errors(self.folder), transaction(self._connection):
             self._change_documents(documents, metadata, first)
             self._connection.execute("DELETE FROM pending")
             if manifest is not None:
                 self._name_segment(number, len(ids), manifest)
-                rows = stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
-                positions = {passage: i for i, passage in enumerate(ids.tolist())}
-                found = columns.values_of(([positions[passage]], found) for passage, found in rows)
-                columns.write_values(self._connection, number, found)
+                with readable(self.folder):
+                    self._write_values(number, ids)
             self._bump_generation()
 
     def _change_documents(
@@ -357,14 +356,22 @@ class Writer:
             doc = insert_document(self._connection, document, passage)
             self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
             passage += len(document.spans)
-        replaced = [
-            change
-            for id_, value in metadata.items()
-            if (change := replace_metadata(self._connection, id_, value)) is not None
-        ]
-        if replaced:
-            self._change_values(replaced)
+        encoded = {id_: metadata_json(value) for id_, value in metadata.items()}
+        with readable(self.folder):
+            replaced = [
+                change
+                for id_, value in encoded.items()
+                if (change := replace_metadata(self._connection, id_, value)) is not None
+            ]
+            if replaced:
+                self._change_values(replaced)
         write_setting(self._connection, "next_passage", passage)
+
+    def _write_values(self, segment: int, ids: NDArray[np.int64]) -> None:
+        rows = stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
+        positions = {passage: i for i, passage in enumerate(ids.tolist())}
+        found = columns.values_of(([positions[passage]], found) for passage, found in rows)
+        columns.write_values(self._connection, segment, found)
 
     def _change_values(self, replaced: Sequence[ReplacedMetadata]) -> None:
         columns.register_fields(

@@ -110,16 +110,19 @@ def insert_document(connection: sqlite3.Connection, document: NewDocument, passa
 
 
 def replace_metadata(
-    connection: sqlite3.Connection, id_: str, metadata: Mapping[str, Any]
+    connection: sqlite3.Connection, id_: str, after: str
 ) -> ReplacedMetadata | None:
-    """Give a stored document other metadata; None for an id that is not stored."""
+    """Give a stored document other metadata (a JSON object); None for an id that is not stored.
+
+    Raises:
+        ValueError, TypeError: its metadata before is no JSON.
+    """
     row = connection.execute(
         "SELECT doc, title, text, metadata, hash FROM documents WHERE id = ?", (id_,)
     ).fetchone()
     if row is None:
         return None
     doc, title, text, before, content_hash = row
-    after = metadata_json(metadata)
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
     ).fetchall()
@@ -127,7 +130,9 @@ def replace_metadata(
     connection.execute(
         "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?", (after, checksum, doc)
     )
-    return ReplacedMetadata([passage for passage, *_ in passages], json.loads(before), metadata)
+    return ReplacedMetadata(
+        [passage for passage, *_ in passages], json.loads(before), json.loads(after)
+    )
 
 
 def document_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, StoredHead]:

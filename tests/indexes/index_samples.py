@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
+from indexes.filters.allowed import Allowed
 from indexes.reader import Reader, View
 from indexes.writer import NewDocument, Writer
 
@@ -77,6 +78,11 @@ def make_index(folder: Path, *commits: list[NewDocument]) -> Path:
         for documents in commits:
             commit(writer, *documents)
     return folder
+
+
+def mask_of(allowed: Allowed) -> list[bool]:
+    """For each passage of a segment whether it is allowed."""
+    return allowed.at(np.arange(len(allowed))).tolist()
 
 
 def live_passages(view: View) -> list[int]:

@@ -13,10 +13,10 @@ from index_samples import SETTINGS, commit, document, make_index
 import indexes.backup
 from indexes.backup import snapshot_index
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
+from indexes.files.atomic import replace_folder
 from indexes.reader import Reader
 from indexes.segments.maintenance import compact, merge
 from indexes.segments.segment import read_manifest
-from indexes.store.replacement import replace_folder
 from indexes.verify import verify
 from indexes.writer import Writer
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import indexes.bm25.formulas
 import indexes.bm25.top_k
-import indexes.filters.columns
-from indexes.bm25.contributions import Addends
+import indexes.vectors.flat
+from indexes.bm25.contributions import Contributions
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment
 from indexes.bm25.top_k import best_by_numpy, best_passages
 from indexes.bm25.vocabulary import find_by_python
 from indexes.compiled import compiled
-from indexes.filters.allowed import Allowed
-from indexes.filters.columns import CODES, pick, spread
+from indexes.filters.allowed import Allowed, bits_at
+from indexes.vectors.flat import exact_scores
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="built without a compiler")
 
@@ -35,19 +35,29 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexes.bm25.formulas, "compiled", None)
 
 
-def addends_of(rows: list[list[int]], values: list[float]) -> Addends:
+def contributions_of(rows: list[list[int]], values: list[float]) -> Contributions:
     positions = np.array([p for row in rows for p in row], np.uint32)
-    return Addends(
+    return Contributions(
         positions,
         np.resize(np.array(values), len(positions)),
         np.array([len(row) for row in rows], np.int64),
     )
 
 
-def check_equal(addends: Addends, n: int, k: int) -> None:
-    found, expected = best_passages(addends, n, k), best_by_numpy(addends, n, k)
-    assert found.positions.tolist() == expected.positions.tolist()
-    assert found.scores.tobytes() == expected.scores.tobytes()
+def check_equal(contributions: Contributions, n: int, k: int) -> None:
+    for order in (None, np.random.default_rng(n).permutation(n).astype(np.uint32)):
+        found = best_passages(contributions, n, k, order)
+        expected = best_by_numpy(contributions, n, k, order)
+        assert found.positions.tolist() == expected.positions.tolist()
+        assert found.scores.tobytes() == expected.scores.tobytes()
+        if order is not None:
+            assert found.positions.tolist() == sorted(
+                found.positions, key=lambda at: (-found.scores[at_of(found, at)], order[at])
+            )
+
+
+def at_of(found, position):
+    return found.positions.tolist().index(position)
 
 
 @settings(deadline=None)
@@ -59,7 +69,7 @@ def check_equal(addends: Addends, n: int, k: int) -> None:
 def test_the_best_are_those_of_numpy_with_ties_and_scores_of_zero_or_less(rows, values, k):
     rows = [sorted(row) for row in rows]
     if any(rows):
-        check_equal(addends_of(rows, values), 60_001, k)
+        check_equal(contributions_of(rows, values), 60_001, k)
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000, 70_000])
@@ -69,7 +79,7 @@ def test_the_best_of_many_passages_are_those_of_numpy(k):
     positions = np.concatenate(rows).astype(np.uint32)
     values = chance.random(len(positions)).round(2)
     counts = np.array([len(row) for row in rows], np.int64)
-    check_equal(Addends(positions, values, counts), 100_000, k)
+    check_equal(Contributions(positions, values, counts), 100_000, k)
 
 
 @given(
@@ -82,10 +92,11 @@ def test_the_best_of_many_passages_are_those_of_numpy(k):
 @settings(deadline=None)
 def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, variant, k, random):
     half = len(passages) // 2
-    alive = np.array([random.random() < 0.7 for _ in passages[half:]], np.bool_)
+    live = np.array([random.random() < 0.7 for _ in passages[half:]], np.bool_)
+    order = np.array(random.sample(range(len(live)), len(live)), np.uint32)
     segments = [
         SearchableSegment(Postings.build(passages[:half])),
-        SearchableSegment(Postings.build(passages[half:]), alive),
+        SearchableSegment(Postings.build(passages[half:]), live, order),
     ]
     drawn = np.array([random.random() < 0.5 for _ in passages[half:]], np.bool_)
     allowed = [None, Allowed.of(drawn)]
@@ -142,6 +153,7 @@ def arrays(**changed: Any) -> list[Any]:
         "positions": np.array([0, 2, 1], np.uint32),
         "values": np.ones(3),
         "counts": np.array([2, 1], np.int64),
+        "ranks": np.empty(0, np.uint32),
         "best_positions": np.empty(2, np.int64),
         "best_scores": np.empty(2),
     }
@@ -160,12 +172,13 @@ def arrays(**changed: Any) -> list[Any]:
         {"best_positions": np.empty(0, np.int64), "best_scores": np.empty(0)},
         {"positions": np.array([2, 2, 1], np.uint32)},
         {"positions": np.array([40_000, 2, 1], np.uint32)},
+        {"ranks": np.array([1, 0], np.uint32)},
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_and_harm_nothing(changed):
     with pytest.raises(ValueError, match=r"do not fit|do not ascend"):
         compiled.best(*arrays(**changed))
-    check_equal(addends_of([[0, 2], [1]], [1.0]), 3, 2)
+    check_equal(contributions_of([[0, 2], [1]], [1.0]), 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -207,56 +220,49 @@ def test_arrays_that_cannot_be_weighed_are_refused(changed):
         compiled.weigh(*given)
 
 
-@given(st.lists(st.integers(0, CODES - 1), max_size=50), st.sampled_from([0, 0.2, 1]), st.data())
-def test_truth_is_spread_over_codes_as_by_numpy(codes, share, data):
-    truth = np.random.default_rng(len(codes)).random(CODES) < share
-    codes = np.array([0, CODES - 1, *codes], np.uint16)
-    places = data.draw(
-        st.slices(len(codes))
-        | st.lists(st.integers(0, len(codes) - 1)).map(lambda some: np.array(some, np.int64))
-    )
-    found = spread(truth, codes, places)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filters.columns, "compiled", None)
-        expected = spread(truth, codes, places)
-    assert found.dtype == expected.dtype == np.bool_
-    assert found.tolist() == expected.tolist() == [truth[code] for code in codes[places]]
+@given(st.lists(st.integers(0, 255), max_size=40), st.sampled_from([np.int32, np.int64]), st.data())
+def test_bits_are_read_as_by_numpy(content, kind, data):
+    bits = np.array([*content, 7], np.uint8)
+    places = data.draw(st.lists(st.integers(0, 8 * len(bits) - 1), max_size=60))
+    positions = np.array(places, kind)
+    mask = np.empty(len(positions), np.bool_)
+    compiled.bits_at(bits, positions, positions.itemsize, mask)
+    assert mask.tolist() == bits_at(bits, positions).tolist()
+    assert mask.tolist() == [bool(np.unpackbits(bits, bitorder="little")[i]) for i in places]
 
 
-@pytest.mark.parametrize(("truth", "size"), [(CODES, 0), (CODES, 1), (CODES, 3), (CODES - 1, 2)])
-def test_a_truth_or_mask_of_another_size_is_refused(truth, size):
-    given_ = np.ones(truth, np.bool_), np.zeros(2, np.uint16)
+@pytest.mark.parametrize(
+    ("positions", "width", "size"),
+    [([8], 8, 1), ([-1], 8, 1), ([0], 8, 2), ([0], 2, 1), ([2**62], 8, 1)],
+)
+def test_bits_that_do_not_exist_are_refused(positions, width, size):
     with pytest.raises(ValueError, match="do not fit"):
-        compiled.spread(*given_, np.empty(size, np.bool_))
+        compiled.bits_at(
+            np.ones(1, np.uint8), np.array(positions, np.int64), width, np.empty(size, np.bool_)
+        )
+
+
+@pytest.mark.parametrize("dimensions", [1, 7, 8, 9, 384])
+def test_inner_products_have_the_same_bits_as_without_a_compiler(dimensions, monkeypatch):
+    chance = np.random.default_rng(dimensions)
+    vectors = chance.standard_normal((50, dimensions)).astype(np.float32)
+    query = chance.standard_normal(dimensions).astype(np.float32)
+    positions = chance.integers(0, 50, 30)
+    found = exact_scores(vectors, positions, query)
+    monkeypatch.setattr(indexes.vectors.flat, "compiled", None)
+    assert found.tobytes() == exact_scores(vectors, positions, query).tobytes()
+    exact = vectors[positions].astype(np.float64) @ query.astype(np.float64)
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("positions", "size"), [([3], 1), ([-1], 1), ([0, 1], 1), ([0], 2), ([2**62], 1)]
+)
+def test_vectors_that_do_not_exist_are_refused(positions, size):
     with pytest.raises(ValueError, match="do not fit"):
-        compiled.spread_at(*given_, np.zeros(2, np.int64), np.empty(size, np.bool_))
-    if truth < CODES:
-        with pytest.raises(ValueError, match="do not fit"):
-            compiled.pick(*given_, np.empty(2, np.int64))
-
-
-@given(st.lists(st.integers(0, CODES - 1), max_size=50), st.sampled_from([0, 0.2, 1]))
-def test_places_are_picked_as_by_numpy(codes, share):
-    truth = np.random.default_rng(len(codes)).random(CODES) < share
-    codes = np.array([0, CODES - 1, *codes], np.uint16)
-    room = int(truth[codes].sum())
-    found = pick(truth, codes, room)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filters.columns, "compiled", None)
-        expected = pick(truth, codes, room)
-    assert found.dtype == expected.dtype == np.int64
-    assert found.tolist() == expected.tolist()
-    assert pick(truth, codes, room + 7).tolist() == found.tolist()
-    if room:
-        with pytest.raises(ValueError, match="do not fit"):
-            pick(truth, codes, room - 1)
-
-
-@pytest.mark.parametrize("place", [-1, 3, 2**62])
-def test_a_place_without_a_code_is_refused(place):
-    places = np.array([0, place], np.int64)
-    with pytest.raises(ValueError, match="do not fit"):
-        spread(np.ones(CODES, np.bool_), np.zeros(3, np.uint16), places)
+        compiled.dots(
+            np.ones((3, 4), np.float32), np.array(positions, np.int64), np.ones(4), np.empty(size)
+        )
 
 
 def test_many_threads_can_search_at_once():
@@ -264,13 +270,13 @@ def test_many_threads_can_search_at_once():
     rows = [np.flatnonzero(chance.random(60_000) < share) for share in (0.2, 0.01)]
     counts = np.array([len(row) for row in rows], np.int64)
     positions = np.concatenate(rows).astype(np.uint32)
-    addends = Addends(positions, chance.random(len(positions)), counts)
-    expected = best_by_numpy(addends, 60_000, 100)
+    contributions = Contributions(positions, chance.random(len(positions)), counts)
+    expected = best_by_numpy(contributions, 60_000, 100)
     wrong = []
 
     def search() -> None:
         for _ in range(100):
-            found = best_passages(addends, 60_000, 100)
+            found = best_passages(contributions, 60_000, 100)
             if found.scores.tobytes() != expected.scores.tobytes():
                 wrong.append(found)
 

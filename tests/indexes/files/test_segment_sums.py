@@ -29,12 +29,14 @@ N, D = 20_000, 8
 CHANCE = np.random.default_rng(5)
 VECTORS = CHANCE.standard_normal((N, D)).astype(np.float32)
 TOKENS = [["all", f"term{i}"] for i in range(N)]
+DOCUMENTS = [f"d{N - i}" for i in range(N)]
 LARGE = [
-    *("ids.npy", "postings.lengths.npy", "postings.offsets.npy"),
+    *("ids.npy", "order.npy", "postings.lengths.npy", "postings.offsets.npy"),
     *("postings.positions.npy", "postings.terms.utf8", "vectors.npy"),
 ]
 READS: dict[str, Callable[[Segment], Any]] = {
     "ids.npy": lambda segment: segment.ids_at(np.array([N // 2])),
+    "order.npy": lambda segment: segment.order_guard.check_rows(np.array([N // 2])),
     "postings.lengths.npy": lambda segment: segment.postings.check_lengths(np.array([N // 2])),
     "postings.offsets.npy": lambda segment: list(segment.postings.vocabulary()),
     "postings.positions.npy": lambda segment: segment.postings.lookup("all"),
@@ -47,7 +49,7 @@ READS: dict[str, Callable[[Segment], Any]] = {
 
 @pytest.fixture
 def written(tmp_path: Path) -> str:
-    return write_segment(segment_folder(tmp_path, 1), np.arange(N), VECTORS, TOKENS)
+    return write_segment(segment_folder(tmp_path, 1), np.arange(N), VECTORS, TOKENS, DOCUMENTS)
 
 
 def test_large_files_have_sums_in_the_order_of_their_names(tmp_path: Path, written: str) -> None:
@@ -68,7 +70,7 @@ def test_large_files_have_sums_in_the_order_of_their_names(tmp_path: Path, writt
 
 def test_a_segment_of_small_files_has_no_sums(tmp_path: Path) -> None:
     folder = segment_folder(tmp_path, 1)
-    write_segment(folder, np.arange(3), VECTORS[:3], TOKENS[:3])
+    write_segment(folder, np.arange(3), VECTORS[:3], TOKENS[:3], DOCUMENTS[:3])
     assert not (folder / SUMS_FILE).exists()
     assert manifest_of(folder)["sums"] == {}
 
@@ -155,7 +157,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index: Path, structure
 
 def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, Writer(index) as writer:
-        patch.setattr("indexes.files.segment_sums.file_sums", lambda path: file_sums(path) + 1)
+        patch.setattr("indexes.files.checksums.file_sums", lambda path: file_sums(path) + 1)
         compact(writer)
     problems = verify(index)
     assert any("vectors.npy: the sums of its blocks" in problem for problem in problems)
@@ -184,7 +186,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index: Path, structure:
         assert segment.structure.structure is not None
         found = []
         for allowed in (None, few):
-            found += segment.structure.structure.search(
+            found += segment.structure.structure.searcher.search(
                 segment.vectors, queries, 3, allowed, effort, segment.vectors_guard
             )
         return [(positions.tolist(), scores.tolist()) for positions, scores in found]
@@ -214,12 +216,12 @@ def test_only_the_lists_that_are_read_are_checked(index: Path) -> None:
     failed = 0
     for row in range(0, 300, 5):
         try:
-            structure.search(vectors, vectors[row : row + 1], 1, None, 1)
+            structure.searcher.search(vectors, vectors[row : row + 1], 1, None, 1)
         except DamagedIndexError:
             failed += 1
     assert 0 < failed < 40
     with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
-        structure.search(vectors, vectors, 1, None, 1)
+        structure.searcher.search(vectors, vectors, 1, None, 1)
 
 
 def test_a_reader_refuses_what_it_meets(index: Path) -> None:

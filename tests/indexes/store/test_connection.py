@@ -28,12 +28,12 @@ from indexes.reader import Reader
 from indexes.store.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
-    create_database,
     is_index,
     open_reader,
     open_writer,
     transaction,
 )
+from indexes.store.migrations import create_database
 from indexes.store.settings import read_setting, write_setting
 from indexes.verify import verify
 from indexes.writer import Writer
@@ -205,6 +205,7 @@ def test_an_index_whose_header_is_in_the_log_alone_is_found(tmp_path: Path) -> N
 import os, sqlite3, sys
 from pathlib import Path
 import indexes.store.connection
+import indexes.store.migrations
 
 class Dying(sqlite3.Connection):
     def close(self):
@@ -212,7 +213,7 @@ class Dying(sqlite3.Connection):
 
 connect = sqlite3.connect
 indexes.store.connection.sqlite3.connect = lambda *a, **o: connect(*a, **o, factory=Dying)
-indexes.store.connection.create_database(Path(sys.argv[1]), {"key": 5})
+indexes.store.migrations.create_database(Path(sys.argv[1]), {"key": 5})
 """,
         tmp_path,
     )
@@ -232,7 +233,7 @@ from indexes.errors import RetrieverError
 from indexes.store.lock import WriterLock
 from indexes.verify import verify
 from indexes.writer import Writer
-import indexes.bm25.scoring, indexes.reader, json
+import filelock, indexes.bm25.scoring, indexes.reader, json
 
 folder = Path(sys.argv[1])
 if os.geteuid() == 0:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from index_samples import in_fork
 
-import indexes.store.replacement
+import indexes.files.atomic
 from indexes.errors import IndexLockedError
+from indexes.files.atomic import aside_of, replace_folder
 from indexes.store.lock import WriterLock
-from indexes.store.replacement import old_folder, recover_replacement, replace_folder
+from indexes.store.replacement import recover_replacement
 
 
 def index_like(folder: Path, content: str) -> Path:
@@ -30,7 +31,7 @@ def content(folder: Path) -> str:
 @pytest.fixture
 def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that cannot exchange two names in one step."""
-    monkeypatch.setattr(indexes.store.replacement, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(indexes.files.atomic, "_exchange", lambda first, second: False)
 
 
 def test_a_replaced_folder_holds_the_new_content_and_leaves_nothing(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path: Path) ->
 
 def test_the_remains_of_an_earlier_replacement_do_not_stop_the_next(tmp_path: Path) -> None:
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-    index_like(old_folder(tmp_path / "i"), "older")
+    index_like(aside_of(tmp_path / "i"), "older")
     replace_folder(new, current)
     assert content(current) == "new"
 
@@ -77,14 +78,14 @@ def test_a_replacement_cut_short_is_undone_or_finished(
 
     def crash() -> None:
         monkeypatch.setattr(os, "rename", dies_after(renames))
-        monkeypatch.setattr(indexes.store.replacement.shutil, "rmtree", removal_that_dies(renames))
+        monkeypatch.setattr(indexes.files.atomic.shutil, "rmtree", removal_that_dies(renames))
         replace_folder(new, current)
 
     assert in_fork(crash) == 9
     assert current.exists() == (renames != 1)
     recover_replacement(current)
     assert content(current) == survivor
-    assert not (old_folder(tmp_path / "i")).exists()
+    assert not aside_of(tmp_path / "i").exists()
     recover_replacement(current)
     assert content(current) == survivor
 
@@ -103,7 +104,7 @@ def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
-    if not indexes.store.replacement._exchange(new, current):
+    if not indexes.files.atomic._exchange(new, current):
         pytest.skip("the file system cannot exchange two names")
     assert (content(current), content(new)) == ("new", "old")
 
@@ -124,10 +125,10 @@ def test_recovery_with_nothing_to_recover_does_nothing(tmp_path: Path) -> None:
 
 
 def test_recovery_leaves_a_folder_alone_that_is_no_index(tmp_path: Path) -> None:
-    (old_folder(tmp_path / "i")).mkdir()
-    (old_folder(tmp_path / "i") / "notes.txt").write_text("mine")
+    aside_of(tmp_path / "i").mkdir()
+    (aside_of(tmp_path / "i") / "notes.txt").write_text("mine")
     recover_replacement(tmp_path / "i")
-    assert (old_folder(tmp_path / "i") / "notes.txt").read_text() == "mine"
+    assert (aside_of(tmp_path / "i") / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "i").exists()
 
 
@@ -135,10 +136,8 @@ def test_recovery_leaves_a_folder_alone_that_is_no_index(tmp_path: Path) -> None
 def test_a_file_system_that_cannot_exchange_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(
-        indexes.store.replacement.ctypes, "CDLL", lambda *_, **__: refusing_library()
-    )
-    monkeypatch.setattr(indexes.store.replacement.ctypes, "get_errno", lambda: code)
+    monkeypatch.setattr(indexes.files.atomic.ctypes, "CDLL", lambda *_, **__: refusing_library())
+    monkeypatch.setattr(indexes.files.atomic.ctypes, "get_errno", lambda: code)
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
     replace_folder(new, current)
     assert content(current) == "new"
@@ -147,10 +146,8 @@ def test_a_file_system_that_cannot_exchange_is_no_error(
 def test_an_exchange_refused_for_another_reason_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        indexes.store.replacement.ctypes, "CDLL", lambda *_, **__: refusing_library()
-    )
-    monkeypatch.setattr(indexes.store.replacement.ctypes, "get_errno", lambda: errno.EACCES)
+    monkeypatch.setattr(indexes.files.atomic.ctypes, "CDLL", lambda *_, **__: refusing_library())
+    monkeypatch.setattr(indexes.files.atomic.ctypes, "get_errno", lambda: errno.EACCES)
     current, new = index_like(tmp_path / "i", "old"), index_like(tmp_path / "i.new", "new")
     with pytest.raises(PermissionError):
         replace_folder(new, current)
@@ -167,7 +164,7 @@ def refusing_library() -> Any:
 
 
 def test_recovery_keeps_its_hands_off_a_replacement_under_way(tmp_path: Path) -> None:
-    aside = index_like(old_folder(tmp_path / "i"), "old")
+    aside = index_like(aside_of(tmp_path / "i"), "old")
     with WriterLock(aside), pytest.raises(IndexLockedError):
         recover_replacement(tmp_path / "i")
     assert content(aside) == "old"

@@ -100,7 +100,7 @@ def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path: Path, name: str) -> N
         altered[place] ^= 0x80
         path.write_bytes(altered)
         try:
-            found = open_structure(path, N, D).search(VECTORS, QUERIES[:3], 10)
+            found = open_structure(path, N, D).searcher.search(VECTORS, QUERIES[:3], 10)
         except DamagedIndexError as error:
             assert str(path) in str(error)  # noqa: PT017
             refused += 1
@@ -118,7 +118,7 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
     content[middle : middle + 4] = b"\xff\xff\xff\x7f"
     path.write_bytes(content)
     with pytest.raises(DamagedIndexError, match=r"structure: .*CRC-32"):
-        open_structure(path, N, D).search(VECTORS, QUERIES, 10)
+        open_structure(path, N, D).searcher.search(VECTORS, QUERIES, 10)
 
 
 @pytest.mark.parametrize("allowed", [None, Allowed.of(np.arange(N) != 5)])
@@ -141,7 +141,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, name: str) -> None:
     for size in (0, 100, 1024, 1025, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
         with pytest.raises(DamagedIndexError, match="structure"):
-            open_structure(path, N, D).search(VECTORS, QUERIES, 10)
+            open_structure(path, N, D).searcher.search(VECTORS, QUERIES, 10)
 
 
 def test_bytes_lost_in_the_middle_are_noticed(tmp_path: Path) -> None:
