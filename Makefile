@@ -46,6 +46,7 @@ soak: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_cli.py
+	$(BIN)/python docs/make_python.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/index_and_query.py
