@@ -34,7 +34,7 @@ _PENDING_SINCE = 3
 
 
 def verify(folder: Path) -> list[str]:
-    """Read everything an index holds and say what is wrong.
+    """Read everything that an index holds, and say what is wrong.
 
     Checked are the database itself, size and SHA-256 of every file of every segment, and that
     documents, metadata, passages, segments and tombstones agree. Safe while a writer works: one

@@ -1,4 +1,4 @@
-"""The analyser: from text to index terms, the same for passages and for queries.
+"""The analyzer: from text to index terms, the same for passages and for queries.
 
 The steps, in order:
 
@@ -58,7 +58,7 @@ _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerSettings:
-    """What an analyser does; stored with the index.
+    """What an analyzer does; stored with the index.
 
     Attributes:
         language: a Snowball language ("english", "german", …), or "none" for lower-cased words

@@ -86,12 +86,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class StructureSettings:
-    """Which structure the segments of an index get when they are merged.
+    """Which search structure the segments of an index get when they are merged.
 
     Attributes:
-        index_type: a name of `NAMES` or a FAISS factory string.
-        memory_bytes: bytes of memory that a structure may take; None for no limit. Read by
-            ``auto`` alone.
+        index_type: ``auto``, ``flat``, ``hnsw``, ``ivf``, ``ivf-sq8``, ``ivf-pq``, or a FAISS
+            factory string.
+        memory_bytes: memory that a structure may take, in bytes; None for no limit. Only ``auto``
+            reads it.
 
     Raises:
         ConfigError: the memory is below 1 byte.
@@ -105,7 +106,7 @@ class StructureSettings:
             raise ConfigError(f"memory: expected 1 byte or more, found {self.memory_bytes}")
 
     def choice(self, passages: int, dimensions: int) -> Choice:
-        """The structure for so many vectors.
+        """The structure for this number of vectors.
 
         Raises:
             ConfigError: FAISS does not know what was asked for.

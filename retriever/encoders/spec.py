@@ -33,8 +33,8 @@ class EncoderSpec:
         settings: with the model, the window and all that differs from plain mean pooling of the
             last layer; layers are counted from the embeddings (0). The model is a label, not an
             identity.
-        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; of an encoder that
-            is given as an object `PROBED` and a hash of vectors that it makes.
+        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; for an encoder
+            that a program passes, `PROBED` and a hash of the vectors of fixed texts.
         dimensions: components of a vector.
 
     Raises:
