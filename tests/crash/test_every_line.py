@@ -36,15 +36,13 @@ SWEPT = {
     "compact": (DOCUMENTS, Operation("compact")),
     "recreate": (DOCUMENTS, Operation("recreate", CHANGED)),
 }
-STORAGE = tuple(
-    f"indexes/{name}.py"
-    for name in (
-        *("writer", "files/atomic", "files/arrays", "store/connection", "store/documents"),
-        *("store/lock", "store/migrations", "store/replacement", "store/settings"),
-        *("segments/segment", "segments/live", "segments/merge", "segments/maintenance"),
-        *("bm25/merge", "filters/columns"),
-    )
-) + ("retriever/indexing/recreation.py",)
+STORAGE = (
+    *("indexes/writer.py", "files/atomic.py", "files/arrays.py", "store/connection.py"),
+    *("store/documents.py", "store/lock.py", "store/migrations.py", "store/replacement.py"),
+    *("store/settings.py", "segments/segment.py", "segments/live.py", "segments/merge.py"),
+    *("segments/maintenance.py", "bm25/merge.py", "filters/columns.py"),
+    "retriever/indexing/recreation.py",
+)
 
 
 def kill() -> None:
