@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from indexes import aside_of
 from indexes.store.lock import WriterLock
 from tests.cli.error_cases import GOOD, NEW, refused
 
@@ -183,3 +184,25 @@ def test_a_damaged_index_exits_with_three_and_names_the_file(
     # Indexing again is the remedy that the message names.
     assert retriever("index", write_jsonl(*GOOD), "--recreate").code == 0
     assert retriever("verify").code == 0
+
+
+def test_what_a_replacement_left_is_named_and_removed(retriever, standing):
+    """As a crash inside of the removal of the replaced folder leaves it."""
+    folder = Path(".retriever")
+    aside = aside_of(folder)
+    shutil.copytree(folder, aside)
+    (aside / "index.sqlite").unlink()
+    said = f"{aside}: left by a replacement; `retriever compact` removes it"
+    assert said in retriever("info").out
+    assert said in retriever("verify").err
+    assert retriever("query", "apples", "--mode", "bm25").code == 0
+    assert aside.is_dir()
+    assert retriever("compact").code == 0
+    assert not aside.exists()
+
+
+def test_opening_recovers_a_replacement_cut_short_between_its_renames(retriever, standing):
+    folder = Path(".retriever")
+    folder.rename(aside_of(folder))
+    assert retriever("query", "apples", "--mode", "bm25").code == 0
+    assert folder.is_dir()
