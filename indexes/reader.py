@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -331,8 +331,6 @@ class _Session:
     identity: Identity | None
 
 
-# Connections that a forked child inherited: closing them would disturb the parent's.
-_ABANDONED: list[_Session] = []
 _READERS: WeakSet[Reader] = WeakSet()
 
 
@@ -340,7 +338,7 @@ class Reader:
     """Reads one index folder; sees every commit made before each `view` block.
 
     Threads may share it: each view has a connection of its own, taken from a pool. A child that
-    is forked opens its own connections.
+    is forked opens its own connections, provided that no view was open at the fork.
 
     Raises:
         NotAnIndexError, FormatVersionError, DamagedIndexError
@@ -350,6 +348,9 @@ class Reader:
         self.folder = folder
         self._lock = threading.Lock()
         self._closed = False
+        # Whether a view was open when this process was forked.
+        self._torn = False
+        self._views = 0
         self._idle: list[_Session] = []
         self._commit: _Commit | None = None
         recover_for_reading(folder)
@@ -365,11 +366,21 @@ class Reader:
         for session in idle:
             session.connection.close()
 
-    def forget(self) -> None:
-        """Leave the connections to the process that this one was forked from."""
-        _ABANDONED.extend(self._idle)
-        self._lock = threading.Lock()
-        self._idle, self._commit = [], None
+    def before_fork(self) -> None:
+        """Close what is idle, and keep others from opening more until `after_fork`.
+
+        SQLite in the child would take the parent's open connections for its own, and lock nothing.
+        """
+        self._lock.acquire()
+        for session in self._idle:
+            session.connection.close()
+        self._idle = []
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Open connections again when they are needed."""
+        if in_child:
+            self._torn = self._torn or self._views > 0
+        self._lock.release()
 
     @contextmanager
     def view(self) -> Iterator[View]:
@@ -378,6 +389,7 @@ class Reader:
         Raises:
             ClosedIndexError: the reader is closed.
             DamagedIndexError: a file of the index is missing or altered.
+            StorageError: the process was forked while a view was open.
         """
         with storage_errors(self.folder):
             session = self._borrow()
@@ -393,17 +405,25 @@ class Reader:
                 raise ClosedIndexError(
                     f"{self.folder}: the index object is closed; open another with Index.open"
                 )
+            if self._torn:
+                raise StorageError(
+                    f"{self.folder}: this process was forked while a search was running, so that "
+                    "SQLite cannot lock the index; fork when none is running, or start a new "
+                    "process instead of forking"
+                )
             session = self._idle.pop() if self._idle else None
-        if session is None:
-            return _connect(self.folder)
+            self._views += 1
         try:
-            return self._followed(session)
+            return _connect(self.folder) if session is None else self._followed(session)
         except BaseException:
             self._give_back(session)
             raise
 
-    def _give_back(self, session: _Session) -> None:
+    def _give_back(self, session: _Session | None) -> None:
         with self._lock:
+            self._views -= 1
+            if session is None:
+                return
             if not self._closed:
                 self._idle.append(session)
                 return
@@ -472,12 +492,29 @@ class Reader:
             return int(read_setting(session.connection, "generation"))
 
 
-def _forget_after_fork() -> None:
-    for reader in list(_READERS):
-        reader.forget()
+class _Forking:
+    """What happens to the readers of a process when it forks."""
+
+    def __init__(self) -> None:
+        self._readers: list[Reader] = []
+
+    def before(self) -> None:
+        self._readers = list(_READERS)
+        for reader in self._readers:
+            reader.before_fork()
+
+    def after(self, *, in_child: bool) -> None:
+        for reader in self._readers:
+            reader.after_fork(in_child=in_child)
+        self._readers = []
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+_FORKING = _Forking()
+os.register_at_fork(
+    before=_FORKING.before,
+    after_in_parent=partial(_FORKING.after, in_child=False),
+    after_in_child=partial(_FORKING.after, in_child=True),
+)
 
 
 def _connect(folder: Path) -> _Session:

@@ -29,7 +29,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_several
 
 NO_LANGUAGE = "none"
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
@@ -145,6 +145,7 @@ class Analyzer:
         self.settings = settings or AnalyzerSettings()
         self._splits_apostrophe = self.settings.language in _APOSTROPHE_SEPARATES
         if stop_list is not None:
+            require_several("stop_list", stop_list)
             self.stop_list = frozenset(stop_list)
         elif self.settings.stop_words:
             self.stop_list = _stop_words(self.settings.language, self._folded_words)

@@ -47,7 +47,13 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, FilterError
+from retriever.errors import (
+    BadInputError,
+    ConfigError,
+    EncoderMismatchError,
+    FilterError,
+    require_several,
+)
 from retriever.indexing.add import CommitSettings, Indexer, ReadyDocument
 from retriever.indexing.creation import (
     IndexKeywords,
@@ -406,8 +412,7 @@ class Index:
             IndexLockedError: another writer holds the index.
             StorageError: the disk is full or cannot be written; the index is as before.
         """
-        if isinstance(ids, str):
-            raise TypeError(f"ids: expected several ids, found the string {ids!r}; use [{ids!r}]")
+        require_several("ids", ids)
         with self._writer() as writer:
             deleted = writer.delete(ids)
             merge(writer)
@@ -639,11 +644,7 @@ class Index:
             ClosedIndexError: the index is closed.
             What `encoder` raises, in the modes that need it.
         """
-        if isinstance(texts, str):
-            raise TypeError(
-                f"texts: expected several queries, found the string {texts!r:.60}; use search, or "
-                "put it into a list"
-            )
+        require_several("texts", texts)
         wanted = search_settings(settings, keywords)
         return self._search_all(
             texts, wanted, None if where is None else compile_where(where), reranker

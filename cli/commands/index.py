@@ -137,6 +137,7 @@ def index_documents(
     report = IndexingReport()
     with ExitStack() as stack:
         index = stack.enter_context(open_index())
+        window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_reader, reader, _note)
         try:
@@ -169,7 +170,7 @@ def index_documents(
     if report.truncated:
         _note(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
-            f"of {index.encoder_spec.max_length} word pieces"
+            f"of {window} word pieces"
         )
     if as_json:
         click.echo(json.dumps(summary))

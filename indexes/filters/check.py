@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,44 +38,60 @@ def metadata_problems(
         if number not in known:
             yield f"{database}: values of metadata for segment {number}, which does not exist"
     for segment in segments:
+        expected: dict[str, int] = {}
         try:
-            expected = collected_values(connection, segment)
+            for found in collected_values(connection, segment):
+                for name, by_value in found.items():
+                    for key, held in by_value.items():
+                        total = expected.get(name, 0) + _digest(key, np.array(held, np.int64))
+                        expected[name] = total % 2**64
         except _UNREADABLE:
             # The checksum of a document's row tells which.
             continue
         for name in expected.keys() - numbers.keys():
             yield f"{database}: the metadata field {name!r} is not registered"
-        stored: dict[str, set[Value]] = {}
+        live = np.zeros(len(segment.ids), np.bool_)
+        live[segment.positions_of(_passages(connection, segment))] = True
+        stored: dict[str, int] = {}
+        wrong: dict[str, str] = {}
         rows = connection.execute(
             "SELECT field, type, value, passages, checksum FROM metadata_values WHERE segment = ?",
             (segment.number,),
         )
-        live = np.zeros(len(segment.ids), np.bool_)
-        live[segment.positions_of(_passages(connection, segment))] = True
-        wrong: dict[str, str] = {}
         for field, kind, value, packed, checksum in rows:
             name = names.get(field, f"number {field}")
             try:
-                found = unpacked(segment.number, field, kind, value, packed, checksum)
-                positions = np.asarray(found.to_array(), np.int64)
-                kept = positions[live[positions]].tolist()
+                bitmap = unpacked(segment.number, field, kind, value, packed, checksum)
+                positions = np.asarray(bitmap.to_array(), np.int64)
+                kept = positions[live[positions]]
             except (*_UNREADABLE, IndexError) as error:
-                wrong.setdefault(name, str(error))
+                wrong.setdefault(name, f"{error}; `retriever compact` mends it")
                 continue
-            key = Value(kind, value)
-            wanted = expected.get(name, {}).get(key, ())
-            if kept and kept != list(wanted):
-                wrong.setdefault(name, f"other passages have {value!r:.60} than documents say")
-            if kept:
-                stored.setdefault(name, set()).add(key)
-        for name, by_value in expected.items():
-            if name not in wrong and by_value.keys() - stored.get(name, set()):
-                wrong[name] = "a value that documents have is missing"
+            if len(kept):
+                total = stored.get(name, 0) + _digest(Value(kind, value), kept)
+                stored[name] = total % 2**64
+        for name in sorted(expected.keys() | stored.keys()):
+            if name not in wrong and expected.get(name) != stored.get(name):
+                wrong[name] = (
+                    "its values are not those of the documents; `retriever index --recreate` "
+                    "mends it"
+                )
         for name, problem in sorted(wrong.items()):
-            yield (
-                f"{database}: metadata field {name!r}, segment {segment.number}: {problem}; "
-                "`retriever compact` mends it"
-            )
+            yield f"{database}: metadata field {name!r}, segment {segment.number}: {problem}"
+
+
+def _digest(key: Value, positions: NDArray[np.int64]) -> int:
+    """A 64-bit number; its sum over values and passages depends on no order, only on what is there.
+
+    So two sides of any size are compared in little memory.
+    """
+    named = hashlib.blake2b(repr(tuple(key)).encode(), digest_size=8).digest()
+    mixed = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= np.uint64(int.from_bytes(named, "little"))
+    # The finalizer of SplitMix64.
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
 
 
 def _passages(connection: sqlite3.Connection, segment: Segment) -> NDArray[np.int64]:

@@ -175,7 +175,9 @@ def change_values(
 
 
 def merge_values(
-    connection: sqlite3.Connection, segment: int, sources: Mapping[int, NDArray[np.int64]]
+    connection: sqlite3.Connection,
+    segment: int,
+    sources: Mapping[int, NDArray[np.int64] | None],
 ) -> None:
     """Store the values of a segment that is merged from others; the caller is in a transaction.
 
@@ -183,7 +185,7 @@ def merge_values(
         connection: of the writer.
         segment: number of the new segment.
         sources: for the number of each old segment, the new position of each of its passages,
-            (n,) int64, -1 for a deleted one.
+            (n,) int64, -1 for a deleted one; None where positions stay.
 
     Raises:
         ValueError: a row is not as it was written.
@@ -203,27 +205,19 @@ def merge_values(
 
 def collected_values(
     connection: sqlite3.Connection, segment: Segment
-) -> dict[str, dict[Value, BitMap]]:
-    """The values of a segment, from the documents of its live passages.
+) -> Iterator[dict[str, dict[Value, list[int]]]]:
+    """The values of a segment, from the documents of its live passages, batch by batch.
 
     Raises:
         ValueError, TypeError, AttributeError: metadata is no JSON object.
     """
-    from pyroaring import BitMap
-
-    fields: dict[str, dict[Value, BitMap]] = {}
     rows = stored_metadata(connection, *segment.ends)
     while batch := list(islice(rows, _BATCH)):
         passages = np.array([passage for passage, _ in batch], np.int64)
         positions = segment.positions_of(passages).tolist()
-        found = values_of(
+        yield values_of(
             ([position], metadata) for position, (_, metadata) in zip(positions, batch, strict=True)
         )
-        for name, by_value in found.items():
-            field = fields.setdefault(name, {})
-            for key, held in by_value.items():
-                field[key] = field.get(key, BitMap()) | BitMap(held)
-    return fields
 
 
 def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) -> None:
@@ -234,7 +228,13 @@ def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) 
     """
     for segment in segments:
         drop_values(connection, [segment.number])
-        write_values(connection, segment.number, collected_values(connection, segment))
+        # Each batch is kept as a segment of its own, so that memory does not grow with the segment.
+        batches = []
+        for number, found in enumerate(collected_values(connection, segment), start=1):
+            batches.append(-number)
+            write_values(connection, -number, found)
+        merge_values(connection, segment.number, dict.fromkeys(batches))
+        drop_values(connection, batches)
 
 
 def are_sound(connection: sqlite3.Connection) -> bool:
@@ -292,7 +292,9 @@ def unpacked(
 
 
 def _merged_rows(
-    rows: Iterable[tuple[Any, ...]], segment: int, sources: Mapping[int, NDArray[np.int64]]
+    rows: Iterable[tuple[Any, ...]],
+    segment: int,
+    sources: Mapping[int, NDArray[np.int64] | None],
 ) -> Iterator[tuple[Any, ...]]:
     from pyroaring import BitMap
 
@@ -301,8 +303,11 @@ def _merged_rows(
         merged = BitMap()
         for *_, number, stored, checksum in group:
             old = unpacked(number, field, kind, value, stored, checksum)
-            new = sources[number][np.asarray(old.to_array(), np.int64)]
-            merged |= BitMap(new[new >= 0].astype(np.uint32))
+            source = sources[number]
+            if source is not None:
+                new = source[np.asarray(old.to_array(), np.int64)]
+                old = BitMap(new[new >= 0].astype(np.uint32))
+            merged |= old
         if merged:
             yield _row(segment, field, Value(kind, value), merged)
 

@@ -15,7 +15,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.states import TextStates, text_states
-from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError
+from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError, require_several
 
 Done = Callable[[int, int], None]
 
@@ -118,6 +118,7 @@ class Encoder:
             return self._model.tokenize(self._prompted(texts, query), self.spec.max_length)
 
     def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
+        require_several("texts", texts)
         settings = self.spec.settings
         prompt = settings.query_prompt if query else settings.passage_prompt
         return [prompt + text for text in texts] if prompt else texts
@@ -139,6 +140,9 @@ class Encoder:
             unless the settings say otherwise, but for a text that has nothing to pool (no word
             that is known, no piece that is kept), whose vector is zero.
             A row does not depend on the other texts by more than rounding (about 1e-6).
+
+        Raises:
+            TypeError: `texts` is a single string.
         """
         return self.encode_pieces(self._cut(texts, query))
 

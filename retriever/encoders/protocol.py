@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError, EncoderMismatchError
+from retriever.errors import ConfigError, EncoderMismatchError, require_several
 
 Done = Callable[[int, int], None]
 
@@ -181,7 +181,13 @@ class AdoptedEncoder:
         return [(int(start), int(stop)) for start, stop in found["offset_mapping"]]
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 of length 1; a vector of zeros stays."""
+        """(texts, dimensions) float32 of length 1; a vector of zeros stays.
+
+        Raises:
+            TypeError: `texts` is a single string.
+            ConfigError: the encoder gives no finite vectors of one length.
+        """
+        require_several("texts", texts)
         return self._vectors(list(texts), query=query)
 
     def encode_pieces(

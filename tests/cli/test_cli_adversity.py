@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from indexes import aside_of
 from indexes.store.lock import WriterLock
 from tests.cli.error_cases import GOOD, NEW, refused
 
@@ -39,6 +40,7 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(
 
     source = write_jsonl({"id": "new", "text": "New."})
     with monkeypatch.context() as patch:
+        patch.setattr("indexes.writer.PENDING_LIMIT", 0)
         patch.setattr(f"indexes.segments.segment.{place}", full)
         refused(retriever("index", source), "the disk is full", "run the same command again")
         refused(retriever("index", source, "--recreate"), "the disk is full")
@@ -153,7 +155,10 @@ def test_files_and_folders_without_permission_are_refused(retriever, standing, s
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "altered", "database"])
-def test_a_damaged_index_exits_with_three_and_names_the_file(retriever, write_jsonl, damage):
+def test_a_damaged_index_exits_with_three_and_names_the_file(
+    retriever, write_jsonl, monkeypatch, damage
+):
+    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
     retriever("index", write_jsonl(*GOOD))
     [path] = Path(".retriever").glob("segments/*/vectors.npy")
     content = path.read_bytes()
@@ -179,3 +184,25 @@ def test_a_damaged_index_exits_with_three_and_names_the_file(retriever, write_js
     # Indexing again is the remedy that the message names.
     assert retriever("index", write_jsonl(*GOOD), "--recreate").code == 0
     assert retriever("verify").code == 0
+
+
+def test_what_a_replacement_left_is_named_and_removed(retriever, standing):
+    """As a crash inside of the removal of the replaced folder leaves it."""
+    folder = Path(".retriever")
+    aside = aside_of(folder)
+    shutil.copytree(folder, aside)
+    (aside / "index.sqlite").unlink()
+    said = f"{aside}: left by a replacement; `retriever compact` removes it"
+    assert said in retriever("info").out
+    assert said in retriever("verify").err
+    assert retriever("query", "apples", "--mode", "bm25").code == 0
+    assert aside.is_dir()
+    assert retriever("compact").code == 0
+    assert not aside.exists()
+
+
+def test_opening_recovers_a_replacement_cut_short_between_its_renames(retriever, standing):
+    folder = Path(".retriever")
+    folder.rename(aside_of(folder))
+    assert retriever("query", "apples", "--mode", "bm25").code == 0
+    assert folder.is_dir()

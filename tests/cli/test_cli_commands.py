@@ -200,13 +200,19 @@ def test_a_filter_narrows_the_hits(retriever, indexed):
     [
         (["zebra", "--mode", "bm25"], "no hits\n"),
         (["the of", "--mode", "bm25"], "only stop words and punctuation\n"),
-        (["red", "--where", "yeer = 1"], "no document matches the filter\n"),
+        (["red", "--where", "year = 1"], "no document matches the filter\n"),
     ],
 )
 def test_no_hits_is_success_and_says_why_on_stderr(retriever, indexed, arguments, why):
     done = retriever("query", *arguments)
     assert (done.code, done.out) == (0, "")
     assert done.err.endswith(why)
+
+
+def test_a_field_that_no_document_has_is_named_with_the_nearest(retriever, indexed):
+    with pytest.warns(UserWarning, match="no document has the field 'yeer'; did you mean 'year'"):
+        assert retriever("query", "red", "--where", "yeer > 3").out == ""
+    refused(retriever("delete", "--where", "yeer > 3"), "'yeer'", "did you mean 'year'")
 
 
 def test_an_empty_index_says_so(retriever, indexed):
@@ -293,7 +299,7 @@ def test_a_run_is_read_by_trec_eval_and_scored_alike(retriever, indexed, queries
 def test_delete_by_id_and_by_filter(retriever, indexed):
     assert retriever("delete", "a") == (0, ".retriever: 1 document deleted\n", "")
     done = retriever("delete", "--where", "year < 2006", "--json")
-    assert json.loads(done.out) == {"deleted": ["c", "d"], "missing": []}
+    assert json.loads(done.out) == {"deleted": 2, "missing": []}
     hits = lines_of_json(retriever("query", "red", "--json").out)
     assert [hit["id"] for hit in hits] == ["b"]
 
@@ -307,7 +313,11 @@ def test_deleting_what_is_not_there_deletes_the_rest_and_says_so(retriever, inde
 
 def test_info_names_what_the_index_is(retriever, indexed):
     text = retriever("info").out
-    for part in ("documents    4\n", "4 in 1 segment, 0 deleted", "fake::max-length=32"):
+    for part in (
+        "documents    4\n",
+        "4 in 0 segments, 4 waiting in the database, 0 deleted",
+        "fake::max-length=32",
+    ):
         assert part in text
     info = json.loads(retriever("info", "--json").out)
     assert (info["documents"], info["encoder"]["model"]) == (4, "fake")

@@ -75,13 +75,9 @@ def test_an_export_with_vectors_makes_an_index_that_answers_the_same(
     stdin = io.TextIOWrapper(io.BytesIO((tmp_path / "out.jsonl").read_bytes()))
     monkeypatch.setattr(sys, "stdin", stdin)
     piped = retriever("import", "-", "-i", "three", *models[0], "--json")
-    assert json.loads(piped.out) == {
-        "added": 3,
-        "updated": 0,
-        "unchanged": 0,
-        "passages": 5,
-        "scaled": 0,
-    }
+    said = json.loads(piped.out)
+    wanted = {"added": 3, "updated": 0, "unchanged": 0, "passages": 5, "scaled": 0}
+    assert {name: said[name] for name in wanted} == wanted
     assert hits(retriever, "-i", "three") == hits(retriever)
 
 
@@ -123,13 +119,14 @@ def test_what_cannot_be_exported_is_one_line(indexed, retriever, tmp_path):
 def test_a_snapshot_is_an_index(indexed, retriever, tmp_path):
     done = retriever("snapshot", "copy")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("copy: 3 documents in 1 segment, generation 1; ")
+    assert done.out.startswith("copy: 3 documents in 0 segments, generation 1; ")
     assert hits(retriever, "-i", "copy") == hits(retriever)
     assert retriever("verify", "-i", "copy") == (0, "copy: sound\n", "")
     refused(retriever("snapshot", "copy"), "copy: ", "found 'index.sqlite'")
     facts = json.loads(retriever("snapshot", "other", "--json").out)
     assert facts["folder"] == "other"
     assert facts["documents"] == 3
+    retriever("compact")
     (tmp_path / ".retriever" / "segments" / "000001" / "vectors.npy").unlink()
     refused(retriever("snapshot", "third"), "vectors.npy: the file is missing", code=3)
 

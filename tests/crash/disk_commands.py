@@ -21,10 +21,11 @@ from cli.main import run
 from indexes.verify import verify
 from retriever.index import Index
 
-CHANGED = SWEPT["add"]
+CHANGED = {"index": SWEPT["add"], "small": SWEPT["small"], "import": SWEPT["add"]}
 DELETED = SWEPT["delete"].gone
 COMMANDS: dict[str, list[str]] = {
     "index": ["index", "changed.jsonl", "--quiet"],
+    "small": ["add", "small.jsonl", "--quiet"],
     "delete": ["delete", *DELETED],
     "compact": ["compact"],
     "rebuild": ["rebuild", "--index-type", "IVF8,SQ8"],
@@ -42,11 +43,13 @@ OUTPUTS = {
 
 def write_sources(place: Path) -> None:
     """Write the files that the commands read."""
-    lines = [
-        {"id": id_, "text": text, "version": version, "number": int(id_[1:])}
-        for id_, (text, version) in CHANGED.put.items()
-    ]
-    (place / "changed.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for name, operation in (("changed", SWEPT["add"]), ("small", SWEPT["small"])):
+        lines: list[dict[str, object]] = [
+            {"id": id_, "text": text, "version": version, "number": int(id_[1:])}
+            for id_, (text, version) in operation.put.items()
+        ]
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [json.loads(line) for line in (place / "changed.jsonl").read_text().splitlines()]
     for number, line in enumerate(lines):
         line["vector"] = [float(place == number) for place in range(256)]
     (place / "ready.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -108,7 +111,7 @@ def check_index(place: Path, name: str, left: int = 0) -> None:
 def check_outputs(place: Path, name: str) -> None:
     """Nothing is left but files and folders that are complete."""
     found = {path.name for path in place.iterdir()}
-    assert found <= {"index", "changed.jsonl", "ready.jsonl", *OUTPUTS.get(name, ())}
+    assert found <= {"index", "changed.jsonl", "small.jsonl", "ready.jsonl", *OUTPUTS.get(name, ())}
     if "copy" in found:
         assert verify(place / "copy") == []
     if "out.jsonl" in found:
@@ -128,6 +131,6 @@ def check_done(place: Path, name: str) -> None:
 
 def after(name: str) -> Contents:
     """What the index holds after a command."""
-    if name in ("index", "import"):
-        return CHANGED.steps(before())[-1]
+    if name in CHANGED:
+        return CHANGED[name].steps(before())[-1]
     return SWEPT["delete"].steps(before())[-1] if name == "delete" else before()

@@ -27,7 +27,10 @@ LIFE = (
     Operation("delete", gone=GONE),
 )
 SWEPT = {
-    "add": Operation("add", {f"d{i}": (f"onlyd{i}v2 word{i}", 2) for i in (1, 121, 300)}),
+    "small": Operation("add", {f"d{i}": (f"onlyd{i}v2 word{i}", 2) for i in (1, 121, 300)}),
+    "add": Operation(
+        "add", {f"d{i}": (f"onlyd{i}v2 word{i % 50}", 2) for i in (1, 121, *range(300, 312))}
+    ),
     "delete": Operation("delete", gone=("d2", "d122", "d138")),
     # More than half of the younger segment: it is written anew.
     "merge": Operation("delete", gone=tuple(f"d{i}" for i in range(121, 135))),

@@ -29,6 +29,7 @@ def check_refused(index: Path, *names: Path) -> None:
 
 @pytest.mark.parametrize("fate", ["missing", "empty", "cut by a byte", "cut in half", "longer"])
 def test_every_file(index: Path, fate: str) -> None:
+    whole = list(asked(index))
     for name in files(index):
         path = index / name
         content = path.read_bytes()
@@ -42,8 +43,9 @@ def test_every_file(index: Path, fate: str) -> None:
             path.write_bytes(content[: len(content) // 2 if fate == "cut in half" else -1])
         if name.name == DATABASE_FILE and fate == "cut by a byte":
             # SQLite reads zeros in place of what a page lacks.
-            code, said, *_ = examined(index)
-            assert (code, str(path) in said) == (3, True)
+            # A page that holds nothing may be the last one.
+            code, said, *asking = examined(index)
+            assert (code, str(path) in said) == (3, True) or asking == whole
         elif name.name != DATABASE_FILE or fate != "longer":
             # SQLite passes over what comes after its own pages.
             check_refused(index, name)

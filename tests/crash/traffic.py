@@ -105,11 +105,11 @@ def write(folder: Path, clock: Clock) -> Counter[str]:
                 index.add(members(group, version))
                 done["rewritten"] += 1
             elif chance.random() < 0.5:
-                assert len(index.delete([f"{group}-{item}" for item in range(SIZE)])) == SIZE
+                assert index.delete([f"{group}-{item}" for item in range(SIZE)]) == SIZE
                 live.remove(group)
                 done["deleted"] += 1
             else:
-                assert len(index.delete_where(f"group = {group}")) == SIZE
+                assert index.delete_where(f"group = {group}") == SIZE
                 live.remove(group)
                 done["deleted"] += 1
             done["merged"] += len(index.info()["segments"]) < segments

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import indexes.writer
 import retriever.encoders.choice
 import retriever.indexing.add
 from indexes.vectors.choice import StructureSettings
@@ -35,6 +36,8 @@ Contents = dict[str, tuple[str, int]]
 
 # Documents that a streaming operation looks up, encodes and commits together.
 GROUP = 8
+# Passages that wait in the database at most: one group waits, the next one makes a segment.
+WAITING = 12
 STREAMED = CommitSettings(passages=GROUP, window_passages=GROUP)
 WHOLE = CommitSettings()
 VOCABULARY = [f"word{i}" for i in range(60)]
@@ -79,7 +82,7 @@ class HashEncoder:
 
 
 def install(replace: Callable[[object, str, object], None] = setattr) -> None:
-    """Let every index of this process use a `HashEncoder`, and groups be small.
+    """Let every index of this process use a `HashEncoder`, and groups and segments be small.
 
     Args:
         replace: like `setattr`.
@@ -90,6 +93,7 @@ def install(replace: Callable[[object, str, object], None] = setattr) -> None:
     weights = encoder.spec.weights
     replace(retriever.encoders.choice, "find_weights", lambda *_, **__: weights)
     replace(retriever.indexing.add, "_CHUNK", GROUP)
+    replace(indexes.writer, "PENDING_LIMIT", WAITING)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: b
 
     All segments become one, and its structure is built from the stored vectors; nothing is
     encoded. Searches use the old structure until then. The memory that the build takes is printed
-    first; the recall@10 of the new structure against exact search is measured and printed for each
-    search effort.
+    first. At the end the recall@10 of the new structure against exact search is measured and
+    printed for each search effort.
     """
     from retriever import StructureSettings
     from retriever.index import Index

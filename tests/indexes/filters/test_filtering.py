@@ -270,7 +270,23 @@ def test_a_value_that_is_missing_is_found_by_verify(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
     alter(folder, "DELETE FROM metadata_values WHERE value = 1")
     (problem,) = verify(folder)
-    assert "metadata field 'n', segment 1: a value that documents have is missing" in problem
+    assert "metadata field 'n', segment 1: its values are not those of the documents" in problem
+
+
+def test_values_are_written_again_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [document(f"d{i}", f"t{i}", {"n": i % 3, "m": i}) for i in range(8)]
+    folder = make_index(tmp_path / "index", documents)
+    with Writer(folder) as writer:
+        writer.delete(["d4"])
+    alter(folder, "UPDATE metadata_values SET passages = passages + 1 WHERE value = 7")
+    monkeypatch.setattr("indexes.filters.columns._BATCH", 3)
+    with Writer(folder) as writer:
+        writer.repair_values()
+    assert verify(folder) == []
+    for text in ("n = 1", "m > 2", "n = 2 or m = 7"):
+        assert allowed(folder, text) == allowed_by_documents(folder, text)
 
 
 def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:

@@ -48,8 +48,9 @@ def interrupted(n, error=Killed):
 
 
 @pytest.fixture
-def folder(tmp_path, fake_encoder):
-    """An index of twenty old documents; sound afterwards, with nothing left beside it."""
+def folder(tmp_path, fake_encoder, monkeypatch):
+    """An index of twenty old documents in a segment, sound and alone in the end."""
+    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
     folder = tmp_path / "my.index"
     with Index.create(folder) as index:
         index.add(documents(20))

