@@ -62,7 +62,7 @@ class ModelError(BadInputError):
 
 
 class EncoderMismatchError(BadInputError):
-    """The index was made with another encoder than the one asked for."""
+    """The index was made with another encoder than the one given."""
 
 
 class NotAnIndexError(BadInputError):

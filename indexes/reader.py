@@ -218,7 +218,7 @@ class View:
         return _complete(self._folder, passages, found)
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """(passages, d) float32: their stored vectors, in the order asked for.
+        """(passages, d) float32: their stored vectors, in the given order.
 
         Raises:
             DamagedIndexError: no segment has one of these passages, or one of its files is not as

@@ -234,7 +234,7 @@ class Writer:
         Args:
             live: the segments.
             structures: which search structure this and later merged segments get; None as before.
-            stage: told how far the search structure is.
+            stage: receives the progress of the search structure.
 
         Raises:
             DamagedIndexError: a file of a segment is not as it was written.

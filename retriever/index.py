@@ -321,8 +321,8 @@ class Index:
             on_long: ``error`` refuses texts longer than the window; None follows the index's
                 settings.
             commit: how often to commit during a long call.
-            progress: is told how far encoding is.
-            stage: is told how far the building of a search structure is.
+            progress: receives the progress of encoding.
+            stage: receives the progress of a search structure that is built.
             report: counts are added to it, so that a caller has them after an interruption.
             prune: delete every document of the index that is not among `documents`.
 
@@ -367,7 +367,7 @@ class Index:
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(
-                        f"{self.folder}: no document was read, so that pruning would delete all "
+                        f"{self.folder}: no document was read, and pruning would delete all "
                         f"{held:,}; check the source, or delete them with `clear`"
                     )
                 indexer.report.deleted = writer.delete_untouched()
@@ -463,7 +463,7 @@ class Index:
         Searches run meanwhile, and their answers stay the same.
 
         Args:
-            stage: is told how far the building of a search structure is.
+            stage: receives the progress of a search structure that is built.
 
         Returns:
             The number of segments merged; 0 if there was nothing to do.
@@ -495,7 +495,7 @@ class Index:
 
         Args:
             structures: the structure; later merges build it too.
-            stage: is told how far the building is.
+            stage: receives the progress.
 
         Returns:
             The number of segments merged.
@@ -522,7 +522,7 @@ class Index:
             model: the encoder, as settings or in their text form. If it names no model, the
                 settings that it does not name stay as they are.
             encoder: an encoder in place of `model`; see `create`.
-            progress: is told how far encoding is.
+            progress: receives the progress of encoding.
             settings: as of `create`; what is not given stays as it is.
 
         Returns:

@@ -294,7 +294,9 @@ class Postings:
         self.check_lengths(positions)
         lengths = self.lengths[positions]
         if (lengths < frequencies).any():
-            raise self._damaged(LENGTHS, "a passage is shorter than one of its terms is frequent")
+            raise self._damaged(
+                LENGTHS, "a passage is shorter than the frequency of one of its terms"
+            )
         return lengths
 
     def check_lengths(self, positions: NDArray[np.integer] | None = None) -> None:

@@ -232,7 +232,7 @@ class BM25:
         """Read the postings of a query's terms, once for all that is then asked about them.
 
         Args:
-            query_terms: from the analyser that made the postings; repetitions count.
+            query_terms: from the analyzer that made the postings; repetitions count.
         """
         return BM25Query(self.segments, self._contributions(query_terms))
 

@@ -213,7 +213,7 @@ class BlockGuard:
     def _compare(self, blocks: slice | NDArray[np.int64], found: NDArray[np.uint64]) -> None:
         if (found != self._sums[blocks]).any():
             self._check_sums()
-            raise damaged(self._path, "its content is not what was written (a sum differs)")
+            raise damaged(self._path, "its content was altered (a checksum differs)")
         # Two threads may compare the same block; it must count once.
         with self._counting:
             self._left -= int(np.count_nonzero(~self._seen[blocks]))
@@ -292,7 +292,7 @@ class SegmentSums:
         return BlockGuard(self._folder / name, array, sums, self._check_own_file)
 
     def problems(self) -> Iterator[str]:
-        """One line for each file whose sums, computed anew, are others."""
+        """One line for each file whose recomputed sums differ."""
         for name, sums in self._sums.items():
             path = self._folder / name
             if not np.array_equal(file_sums(path), sums):

@@ -80,7 +80,7 @@ def readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise damaged_database(folder, f"a row is not as it was written ({error})") from error
+        raise damaged_database(folder, f"a row was altered ({error})") from error
 
 
 def damaged(path: Path, problem: str) -> DamagedIndexError:

@@ -62,7 +62,7 @@ def unknown_fields(connection: sqlite3.Connection, where: Where) -> dict[str, li
     """The fields of a filter that no document has ever had.
 
     Returns:
-        For each, the fields that there are, ascending; empty where all are known, and for an
+        For each, the fields that exist, ascending; empty if all are known, and for an
         index of a format that does not tell.
     """
     if format_version(connection) < _VALUES_SINCE:

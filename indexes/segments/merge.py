@@ -52,7 +52,7 @@ def merge_segments(
         structures: which search structure the new segment gets.
         by_document: the ids of the live passages in the order of their documents' ids, then of
             their own.
-        stage: told how far the search structure is.
+        stage: receives the progress of the search structure.
 
     Raises:
         DamagedIndexError: a file of a segment is not as it was written.

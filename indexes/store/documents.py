@@ -38,7 +38,7 @@ class NewDocument:
 
 @dataclass(frozen=True, slots=True)
 class StoredHead:
-    """What tells whether a stored document has changed: its hash and its metadata as stored."""
+    """The hash and the metadata of a stored document, which show whether it has changed."""
 
     hash: bytes
     metadata: str

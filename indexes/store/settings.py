@@ -24,7 +24,7 @@ def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) 
 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Store one JSON value, replacing an earlier one, and seal all of them anew.
+    """Store one JSON value, replacing an earlier one, and update the checksum of all.
 
     The caller is inside a transaction.
     """

@@ -44,7 +44,7 @@ _MOST_LISTS = 4096
 _PQ_CENTROIDS = 256
 _PQ_WIDTH = 4
 _HNSW_LINKS = 32
-# Beside the code: its id (int64), and the list it lies in (int32), held for filters.
+# Beside the code: its id (int64), and the list that holds it (int32), for filters.
 _LIST_ENTRY = 8 + 4
 
 
@@ -109,7 +109,7 @@ class StructureSettings:
         """The structure for this number of vectors.
 
         Raises:
-            ConfigError: FAISS does not know what was asked for.
+            ConfigError: FAISS does not know the structure.
             MissingExtraError: FAISS is not installed, and is needed to tell.
         """
         return resolve(self.index_type, passages, dimensions, self.memory_bytes)
@@ -129,7 +129,7 @@ class StructureSettings:
 
 
 def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
-    """What `auto` stands for.
+    """The structure that `auto` chooses.
 
     Args:
         n: passages, at least 0.
@@ -137,9 +137,9 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
         memory_bytes: how much the structure may take; None for as much as it needs.
     """
     if n <= FLAT_LIMIT:
-        reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is quick and exact"
+        reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is fast and exact"
         return _choice(FLAT, n, d, (reason,))
-    reasons = [f"{n:,} passages, more than {FLAT_LIMIT:,}: a query reads the nearest lists alone"]
+    reasons = [f"{n:,} passages, more than {FLAT_LIMIT:,}: a query reads only the nearest lists"]
     for name in ("ivf", "ivf-sq8", "ivf-pq"):
         choice = _choice(name, n, d, ())
         size = f"{name} takes about {_size(choice.memory_bytes)}"
@@ -148,7 +148,7 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
         if choice.memory_bytes <= memory_bytes:
             return _choice(name, n, d, (*reasons, f"{size} of {_size(memory_bytes)} allowed"))
         reasons.append(f"{size}, more than the {_size(memory_bytes)} allowed")
-    reasons.append("nothing smaller is offered: parts will be read from the disk")
+    reasons.append("no structure is smaller: parts are read from the disk")
     return _choice(name, n, d, tuple(reasons))
 
 
@@ -175,7 +175,7 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
         return _custom(name, n, d, inspect_factory(name, d, NAMES), given)
     if name == "ivf-pq" and LEAST_TRAINING <= n < LEAST_TRAINING * _PQ_CENTROIDS:
         reason = (
-            f"{n:,} passages are too few to train a product quantiser, which needs "
+            f"{n:,} passages are too few to train a product quantizer, which needs "
             f"{LEAST_TRAINING * _PQ_CENTROIDS:,}: ivf-sq8 instead"
         )
         return _choice("ivf-sq8", n, d, (given, reason))

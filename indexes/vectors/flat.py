@@ -83,7 +83,7 @@ def exact_scores(
 ) -> NDArray[np.float64]:
     """(m,) inner products of the vectors at (m,) positions with a query, in double precision.
 
-    The same vector has the same score wherever it lies, to the last bit.
+    The same vector has the same score at any position, to the last bit.
     """
     wide = np.ascontiguousarray(query, np.float64)
     scores = np.empty(len(positions))

@@ -5,12 +5,12 @@ acts before the best are chosen, and wherever the structure may not have found e
 scan answers.
 
 Inverted lists are read in the order of their centroids; behind a filter until as many allowed
-vectors are met as a search without one meets of all. Where a filter has to do with what vectors
-are like, the allowed ones can lie far from the query, and centroids say less of which of them are
-the nearest. So more lists are read, half as many vectors again each time, until they bring no more
+vectors are met as a search without a filter meets. If a filter depends on what vectors
+are like, the allowed ones can be far from the query, and centroids say less about which are
+nearest. So more lists are read, half as many vectors again each time, until they bring no more
 than one in twenty of the best.
 
-A graph, and any other type, is asked for more neighbors than wanted, and the filter chooses among
+A graph, and any other type, returns more neighbors than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
 if there are not, the exact scan answers. A filter inside the walk through a graph would give no
 such sign, and lose neighbors where the allowed vectors lie far from the query.
@@ -241,7 +241,7 @@ class Searcher:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._path}: FAISS cannot search this type of structure so "
+                f"{self._path}: FAISS cannot search this type of structure "
                 f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
                 stacklevel=2,
             )

@@ -137,10 +137,13 @@ class EncoderSettings:
                 raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
         if self.fusion == "concat" and self.head:
             raise ConfigError(
-                "head: the model's head takes one layer's width, not a concatenation; leave it out"
+                "head: the head of the model takes the width of one layer, not a concatenation; "
+                "leave it out"
             )
         if self.pooling in ("cls", "sep") and self.special_tokens == "drop":
-            raise ConfigError(f"pooling: {self.pooling} reads a special token: keep them")
+            raise ConfigError(
+                f"pooling: {self.pooling} reads a special token: add special-tokens=keep"
+            )
 
     def _refuse(self, names: tuple[str, ...], reason: str) -> None:
         for name in names:
@@ -182,7 +185,7 @@ def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> 
     Args:
         text: the text form; the model may be left out (``::lc:0,6``).
         preset: a preset's name.
-        options: fields of `EncoderSettings`; None where nothing is asked.
+        options: fields of `EncoderSettings`; None leaves a field open.
 
     Raises:
         ConfigError: an unknown key or preset, a value that is impossible, a setting given twice.

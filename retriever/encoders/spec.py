@@ -73,7 +73,7 @@ class EncoderSpec:
 
     @property
     def model(self) -> str:
-        """What the model was asked for by."""
+        """The name that the model was given by."""
         return self.settings.model or ""
 
     @property

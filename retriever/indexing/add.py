@@ -92,12 +92,12 @@ class Indexer:
         writer: open, with the index's settings.
         encoder: gives the encoder; called when the first document needs encoding, never before.
         analyzer: the index's analyzer.
-        passages: the index's way with long texts.
+        passages: how the index treats long texts.
         normalized: whether ready vectors are brought to length 1.
         on_long: ``error`` refuses long texts; else as `passages` says.
         commit: when to commit.
-        progress: told how far encoding is.
-        stage: told how far a search structure is that a merge builds.
+        progress: receives the progress of encoding.
+        stage: receives the progress of a search structure that a merge builds.
         report: counted into; a new one if None.
     """
 

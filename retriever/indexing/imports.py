@@ -58,8 +58,8 @@ def import_documents(
         analyzer: language of the BM25 side; None takes English, or the index's own.
         structures: how large segments are searched; None chooses, or takes the index's own way.
         commit: how often to commit; a bad record loses at most one commit.
-        progress: told how many more documents are read.
-        stage: told how far a search structure is that a merge builds.
+        progress: called with the number of documents read since the last call.
+        stage: receives the progress of a search structure that a merge builds.
         report: counted into, for a caller that wants to see it after a failure.
 
     Raises:

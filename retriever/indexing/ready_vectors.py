@@ -236,7 +236,9 @@ def _parsed_passages(
 def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float32]:
     """(dimensions,) float32, finite."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
-        raise SourceError(f"{where}: expected a list of {spec.dimensions} numbers; mend the record")
+        raise SourceError(
+            f"{where}: expected a list of {spec.dimensions} numbers; correct the record"
+        )
     if len(value) != spec.dimensions:
         raise SourceError(_wrong_width(where, spec, len(value)))
     try:

@@ -49,9 +49,9 @@ def reindexed(
         device: a torch device for the model; None takes a GPU where there is one.
         download: allow the network for a hub id that is not in the cache.
         commit: how often to commit.
-        progress: told how far encoding is.
+        progress: receives the progress of encoding.
         report: counted into, for a caller that wants to see it after an interruption.
-        read: told how many more documents are read.
+        read: called with the number of documents read since the last call.
         settings: `analyzer`, `passages` and `structures`, see `Index.create`; those of the index
             where they are not given.
 
@@ -97,7 +97,7 @@ def reindexed(
 
 
 def _whole(choice: ModelChoice, spec: EncoderSpec) -> ModelChoice:
-    """What is asked for, with the index's own settings where no other model is named."""
+    """The given settings, with the index's own for the rest if no other model is named."""
     asked = choice.settings
     if asked.model is not None:
         return choice

@@ -1,4 +1,4 @@
-"""What indexing tells its caller, while it works and when it is done."""
+"""What indexing reports to its caller, during the work and at its end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class IndexingReport:
 
 
 class Progress(Protocol):
-    """Told how far indexing is."""
+    """Receives the progress of indexing."""
 
     def window(self, passages: int) -> None:
         """The number of passages of the window that is about to be encoded."""

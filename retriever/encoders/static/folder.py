@@ -85,7 +85,7 @@ def check_target(folder: Path) -> None:
     """Refuse a folder that a static encoder cannot be written to.
 
     Raises:
-        ConfigError: it holds something else, is a file, or lies in a folder that does not exist.
+        ConfigError: it holds something else, is a file, or is in a folder that does not exist.
     """
 
     def strange(names: set[str]) -> str | None:
@@ -190,7 +190,7 @@ def _write_files(folder: Path, parts: StaticParts) -> None:
     }
     text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     (folder / _SETTINGS).write_text(text, encoding="utf-8")
-    # safetensors lets nobody else read what it writes; here the usual permissions hold.
+    # safetensors writes files that only their owner can read; the usual permissions apply here.
     (folder / _VECTORS).chmod((folder / _SETTINGS).stat().st_mode)
 
 

@@ -56,7 +56,7 @@ def sentence_vectors(
         fitted: what `sif` and `usif` need.
 
     Returns:
-        (texts, d) float32, of `p-mean` (texts, 3 d); not normalised.
+        (texts, d) float32, of `p-mean` (texts, 3 d); not normalized.
     """
     if method == "average":
         return average(vectors, ids, counts)
@@ -154,7 +154,7 @@ def usif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
 def principal_components(
     gram: NDArray[np.float64], count: int
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """The first right singular vectors of a matrix, not centred, from its inner products.
+    """The first right singular vectors of a matrix, not centered, from its inner products.
 
     Args:
         gram: (d, d), the transposed matrix times the matrix.

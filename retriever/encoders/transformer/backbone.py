@@ -62,7 +62,7 @@ class Backbone:
     """A model on one device, and its tokenizer.
 
     Args:
-        folder: where the model lies.
+        folder: of the model.
         device: a torch device such as ``cpu`` or ``cuda``; None takes a GPU where there is one.
         dtype: of weights and hidden states.
         training: whether its weights are to change. The model is then left as transformers makes
@@ -73,7 +73,7 @@ class Backbone:
         model: transformers' module.
         depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
         width: components of a hidden state.
-        max_length: the most word pieces, special tokens included, that there are positions for.
+        max_length: the most word pieces, special tokens included, that the model has positions for.
         special: the special tokens around a text.
 
     Raises:
@@ -94,7 +94,7 @@ class Backbone:
         self._trainable = training
         self.device = _device(device)
         self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
-        # Not all parameters follow the type that was asked for (XLNet's attention does not).
+        # Not all parameters follow the requested type (XLNet's attention does not).
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
             # XLNet would keep every layer's states for a text to come.
@@ -190,7 +190,7 @@ class Backbone:
         Args:
             batch: what to run on.
             layers: the hidden states that are wanted, at least one.
-            visit: called with each of them in ascending order while it is alive: its number, and
+            visit: called with each of them in ascending order: its number, and
                 (texts, pieces, width) of the model's dtype, undefined at padding.
         """
         if self._layers is None:
@@ -233,8 +233,8 @@ class Backbone:
         """
         if self._layers is None:
             raise ConfigError(
-                f"layers: those of a {self.model.config.model_type} model cannot be read one by "
-                "one; name another model"
+                f"layers: the layers of a {self.model.config.model_type} model cannot be read one "
+                "by one; name another model"
             )
 
     def require_pooler(self) -> None:

@@ -15,7 +15,7 @@ Visit = Callable[[int, "torch.Tensor"], None]
 
 
 class ReachedError(Exception):
-    """The highest layer that is wanted is computed: the model need not go on."""
+    """The highest layer that is needed is computed: the model can stop."""
 
 
 class LayerHooks:

@@ -22,9 +22,9 @@ def load_pretrained(
     """Load the tokenizer, the module and the report of what its weights lack.
 
     Args:
-        folder: where the model lies.
+        folder: of the model.
         dtype: of the weights.
-        training: whether gradients will be asked for.
+        training: whether gradients are needed.
 
     Raises:
         ModelError: the files do not make a model.
