@@ -217,7 +217,7 @@ def _order_problems(connection: sqlite3.Connection, segment: Segment) -> Iterato
 def _identity_problems(
     database: Path, kept: NDArray[np.int64], stored: NDArray[np.int64], dead: NDArray[np.int64]
 ) -> Iterator[str]:
-    """Each passage lies in exactly one segment, and is either stored or deleted."""
+    """Each passage is in exactly one segment, and is either stored or deleted."""
     kept = np.sort(kept)
     if len(kept) > 1 and bool(np.any(np.diff(kept) == 0)):
         yield f"{database}: a passage is in two segments"

@@ -36,11 +36,11 @@ def merge_postings(
 
     Args:
         sources: in the order in which their passages follow each other.
-        live: for each, (n,) bool, None where nothing was deleted.
+        live: for each, (n,) bool, None if nothing was deleted.
         folder: must hold no postings yet.
 
     Raises:
-        DamagedIndexError: postings are not as they were written.
+        DamagedIndexError: postings were altered.
         OSError: the disk is full or cannot be written.
     """
     for source in sources:

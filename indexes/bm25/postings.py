@@ -248,7 +248,7 @@ class Postings:
     def read(self, terms: Iterable[str]) -> Read:
         """The postings of some terms, in their order; those of a single term are read-only views.
 
-        They are as they were written, if the segment has sums; `check` says whether they can be.
+        They are unaltered, if the segment has sums; `check` says whether they can be.
 
         Raises:
             DamagedIndexError: what the search reads is impossible.
@@ -303,7 +303,7 @@ class Postings:
         """Check the lengths of these passages, or of all.
 
         Raises:
-            DamagedIndexError: they are not as they were written, or there is no such passage.
+            DamagedIndexError: they were altered, or there is no such passage.
         """
         if positions is None:
             self._lengths_guard.check_all()
@@ -316,7 +316,7 @@ class Postings:
         """Every term as UTF-8, ascending.
 
         Raises:
-            DamagedIndexError: the terms or their offsets are not as they were written.
+            DamagedIndexError: the terms or their offsets were altered.
         """
         return iter(self._vocabulary)
 

@@ -5,7 +5,7 @@ for each block of 4 KiB, so that a query checks what it reads and nothing else, 
 never becomes a wrong answer.
 
 The checksum of a block is the sum of its little-endian words of 8 bytes, modulo 2^64, the last
-block filled up with zeros. A change of one word always changes it. NumPy adds about as quickly as
+block filled up with zeros. A change of one word always changes it. NumPy adds about as fast as
 memory is read, where a CRC-32 would take ten times as long. Changes to several words of a block
 can cancel out; `indexes.verify`, which computes SHA-256, finds those too.
 
@@ -125,7 +125,7 @@ class BlockGuard:
         """Compare all that is left.
 
         Raises:
-            DamagedIndexError: a block, or the sums, are not as they were written.
+            DamagedIndexError: a block, or the sums, were altered.
         """
         self.check_range(0, self._rows)
 

@@ -37,7 +37,7 @@ def allowed_passages(
         where: the filter.
 
     Raises:
-        DamagedIndexError: what is read of metadata or of segments' ids is not as it was written.
+        DamagedIndexError: what is read of metadata or of segments' ids was altered.
     """
     with readable(folder):
         if format_version(connection) < _VALUES_SINCE:
@@ -112,7 +112,7 @@ class _Evaluation:
         """The positions of a segment of which a condition is true; deleted ones may be among them.
 
         Raises:
-            ValueError, TypeError: what is read is not as it was written.
+            ValueError, TypeError: what is read was altered.
         """
         if not isinstance(node, Leaf):
             parts = [self.of(live, part) for part in node.parts]

@@ -55,7 +55,7 @@ def merge_segments(
         stage: receives the progress of the search structure.
 
     Raises:
-        DamagedIndexError: a file of a segment is not as it was written.
+        DamagedIndexError: a file of a segment was altered.
         StorageError: the disk is full or cannot be written.
         ConfigError, MissingExtraError: see `build_structure`.
     """

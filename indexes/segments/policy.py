@@ -38,7 +38,7 @@ def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
         dead: how many of them are deleted.
 
     Returns:
-        Neighboring places in `sizes`; a single one is to be rewritten without its deleted
+        Neighboring places in `sizes`; a single one is rewritten without its deleted
         passages. Called again after each merge, it ends.
     """
     for place, (size, gone) in enumerate(zip(sizes, dead, strict=True)):

@@ -58,7 +58,7 @@ PENDING = 0
 class Segment:
     """A segment, its arrays read-only: memory-mapped, or of passages that wait in the database.
 
-    What is read of `ids`, `vectors` and `order` themselves is to be checked before by their guards.
+    Before you read `ids`, `vectors` and `order` themselves, check them with their guards.
 
     Attributes:
         number: the segment's number, which names its folder; `PENDING` for waiting passages.
@@ -89,7 +89,7 @@ class Segment:
         """`ids`, checked.
 
         Raises:
-            DamagedIndexError: they are not as they were written.
+            DamagedIndexError: they were altered.
         """
         self.ids_guard.check_all()
         return self.ids
@@ -106,7 +106,7 @@ class Segment:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The first and the last id; -1 twice where there is none."""
+        """The first and the last id; -1 twice if there is none."""
         if not len(self.ids):
             return -1, -1
         first, last = self.ids_at(np.array([0, len(self.ids) - 1]))

@@ -219,7 +219,7 @@ def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
     ).fetchone()
     if found is not None:
         connection.close()
-        raise damaged_database(folder, f"an index has no such {found[0]}: {found[1]!r}")
+        raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
 
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:

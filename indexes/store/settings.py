@@ -33,7 +33,7 @@ def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 def check_settings(connection: sqlite3.Connection, folder: Path) -> None:
-    """Check that all settings are as they were written.
+    """Check that all settings are unaltered.
 
     They are taken as they are where a release before the seal wrote them and none has since.
 

@@ -1,7 +1,7 @@
 """Which FAISS structure a segment gets: a pure function of its size and of the memory allowed.
 
 ==========  ==========================================  ======================================
-name        FAISS factory string                        bytes a passage of d dimensions
+name        FAISS factory string                        bytes per passage of d dimensions
 ==========  ==========================================  ======================================
 `flat`      none: `vectors.npy` is scanned              4 d
 `hnsw`      ``HNSW32,Flat``                             4 d + 272
@@ -18,7 +18,7 @@ hold, and answer a filtered query without scanning the vectors where a graph has
 
 FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guidelines to choose an
 index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
-lists: to train them takes as their square, and 4,096 are searched quickly at ten million, see
+lists: to train them takes as their square, and 4,096 are searched fast at ten million, see
 docs/scale.md.
 """
 
@@ -70,7 +70,7 @@ class Choice:
         reasons: sentences for a person, in the order of the decisions.
         memory_bytes: what a search can touch and the system will want to keep in memory, apart
             from the few kept vectors that are read to score candidates; for `flat` they are it.
-        build_bytes: memory taken while it is built, at the most; 0 for `flat`.
+        build_bytes: peak memory while it is built; 0 for `flat`.
     """
 
     spec: StructureSpec

@@ -53,7 +53,7 @@ def search_flat(
         min(k, allowed) entries. The order among equal scores is FAISS's.
 
     Raises:
-        DamagedIndexError: the vectors are not as they were written.
+        DamagedIndexError: the vectors were altered.
         MissingExtraError: FAISS is not installed.
         ValueError: queries and vectors have different dimensions.
     """
@@ -179,7 +179,7 @@ def _search_among(
 def _scan_on_gpu(
     faiss: Any, vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-    """As `_scan`; None where there is no GPU, or it cannot do it or is not worth it."""
+    """As `_scan`; None if there is no GPU, or it cannot do it or is not worth it."""
     if k > _GPU_MOST_RESULTS or len(queries) * vectors.size < _GPU_LEAST or not count_gpus(faiss):
         return None
     try:

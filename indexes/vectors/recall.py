@@ -55,11 +55,11 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
 
     Args:
         found: for each query (positions, scores), best first, the scores exact.
-        exact: the same from an exact search with at least `k` results where there are as many.
+        exact: the same from an exact search with at least `k` results if there are as many.
         k: at least 1.
 
     Returns:
-        From 0 to 1; 1 where there is nothing to find.
+        From 0 to 1; 1 if there is nothing to find.
 
     Raises:
         ValueError: not as many queries in both.

@@ -46,7 +46,7 @@ class SegmentStructure:
     structure: Structure | None = None
 
     def effort(self, recall: float | None) -> int | None:
-        """The least effort that reaches a recall@10; None where there is nothing to choose.
+        """The least effort that reaches a recall@10; None if there is nothing to choose.
 
         Args:
             recall: above 0, at most 1; None for 0.95 or, if that is not reached, all there is.

@@ -99,7 +99,7 @@ class Structure:
         """The searcher; FAISS checks and reads the file on first use.
 
         Raises:
-            DamagedIndexError: the file is not as it was written.
+            DamagedIndexError: the file was altered.
             FormatVersionError: another release of FAISS wrote it, which this one cannot read.
             MissingExtraError: FAISS is not installed.
         """
@@ -131,7 +131,7 @@ class Structure:
     def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
         """What checks the lists of an index before they are read; the end of any other is checked.
 
-        None where nothing is left to check.
+        None if nothing is left to check.
         """
         start, end = self.facts.guarded, self.facts.bytes
         content = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)

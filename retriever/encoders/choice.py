@@ -21,8 +21,8 @@ class ModelChoice:
     Attributes:
         encoder: the given settings in their text form (see `retriever.encoders.settings`); the rest
             is the index's own if there is one.
-        device: a torch device; None takes a GPU where there is one.
-        download: allow the network for a hub id that is not in the cache.
+        device: torch device; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
 
     Raises:
         ConfigError: the text form is not one.

@@ -70,8 +70,8 @@ class Encoder:
         Args:
             encoder: settings, or their text form such as ``all-MiniLM-L6-v2::lc:0,6`` (see
                 `retriever.encoders.settings`); the bundled model where no model is named.
-            device: a torch device; None takes a GPU where there is one.
-            download: allow the network for a hub id that is not in the cache.
+            device: torch device; None uses a GPU if there is one.
+            download: allow downloads of a hub id that is not in the cache.
 
         Raises:
             ModelError: the model is missing, altered or not supported.
@@ -129,7 +129,7 @@ class Encoder:
             return self._model.piece_offsets(text)
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """One vector a text; what is longer than the window is cut, with a warning that counts it.
+        """One vector per text; texts longer than the window are cut, and a warning counts them.
 
         Args:
             texts: what to encode.

@@ -143,7 +143,7 @@ def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> Mode
 
 
 def _tokenizer_files(path: Path) -> list[Path]:
-    # tokenizer.json holds everything; the others matter only where it is missing.
+    # tokenizer.json holds everything; the others matter only if it is missing.
     if (path / "tokenizer.json").is_file():
         return [path / "tokenizer.json"]
     named = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]

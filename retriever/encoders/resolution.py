@@ -1,6 +1,6 @@
 """From given settings to those of one model: defaults filled in, limits checked.
 
-The result names a setting only where it differs from the plain meaning that
+The result names a setting only if it differs from the plain meaning that
 `retriever.encoders.spec` fixes for ever, or from what the model would do if it were not named; so
 pasted anywhere, it is the same encoder.
 """
@@ -118,7 +118,7 @@ def _layers(fusion: Fusion, folder: ModelFolder) -> str | None:
 
 
 def _prompt(asked: str | None, own: str) -> str | None:
-    """None where there is no prompt, and would be none if none were named."""
+    """None if there is no prompt, and would be none if none were named."""
     prompt = own if asked is None else asked
     return prompt if prompt or own else None
 

@@ -87,7 +87,7 @@ class EncoderSpec:
         return self.settings.max_length or 0
 
     def meaning(self, name: str) -> Any:
-        """The value of a setting, by its field's name, named or not; None where it has none."""
+        """The value of a setting, by its field's name, named or not; None if it has none."""
         value = getattr(self.settings, name)
         if value is not None or name in self._without_meaning():
             return value

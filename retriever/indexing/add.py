@@ -68,7 +68,7 @@ class _Entry:
     """A document on its way to a commit.
 
     Attributes:
-        is_new: whether the index holds no document of that id.
+        is_new: whether the index holds no document with that id.
         terms: of each passage.
         pieces: what the encoder reads of each passage; None once its vectors are there.
         vectors: (passages, dimensions) float32.

@@ -39,7 +39,7 @@ def encode_to_file(
     progress: Progress,
     queries: bool = False,
 ) -> Written:
-    """Write one vector a document, as a stream; both files appear complete or not at all.
+    """Write one vector per document, as a stream; both files appear complete or not at all.
 
     Args:
         documents: encoded as title, space, text.

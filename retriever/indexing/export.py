@@ -2,10 +2,10 @@
 
 ::
 
-    out.jsonl           a document a line: id, title, text and metadata; optionally with vectors,
+    out.jsonl           one document per line: id, title, text and metadata; optionally vectors,
                         {"start", "stop", "vector"} of each passage in the list "vectors"
     out.npy             float32 (passages, dimensions)
-    out.ids.jsonl       beside out.npy, a row a line: {"id", "start", "stop"}
+    out.ids.jsonl       beside out.npy, one row per line: {"id", "start", "stop"}
     out.encoder.json    beside vectors: the specification of the encoder that made them
 
 Documents are in ascending order of ids (by code point), passages in the order of the text; all of

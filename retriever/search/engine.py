@@ -150,7 +150,7 @@ class Engine:
         return found
 
     def _rank(self, query: Query, nearest: _Positions, depth: int) -> list[Hit] | None:
-        """The hits of a query, or None where more candidates are needed."""
+        """The hits of a query, or None if more candidates are needed."""
         k = self._settings.k
         found = self._candidates(query, nearest, depth)
         chosen = self._best_of_documents(found)

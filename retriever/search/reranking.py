@@ -49,7 +49,7 @@ class Reranker(Protocol):
 
         Args:
             query: its text.
-            vector: (d,) of the query; None where the reranker reads none.
+            vector: (d,) of the query; None if the reranker reads none.
             passages: texts with their titles, as they were encoded.
             vectors: (passages, d), likewise.
         """
@@ -94,11 +94,11 @@ def rerank(
         view: that they were found in.
         reranker: checked against the encoder of the index.
         query: its text.
-        vector: (d,) float32 of the query; None where the reranker reads none.
+        vector: (d,) float32 of the query; None if the reranker reads none.
         hits: any number.
 
     Raises:
-        DamagedIndexError: a vector of theirs is not as it was written.
+        DamagedIndexError: a vector of theirs was altered.
     """
     if not hits:
         return []

@@ -6,7 +6,7 @@ and in float32 those are rounding noise. After one batched matrix product, the l
 array is the pieces, so each step runs over all of them at once.
 
 Edges: a cosine with a zero vector is 0. A vector whose distance from the span of others is below
-1e-6 of its length lies in that span: it brings nothing new, and as a neighbor it is left out of
+1e-6 of its length is in that span: it adds nothing new, and as a neighbor it is left out of
 the basis. A mean cosine, or a projection of a unit vector, below 1e-6 counts as 1e-6.
 """
 
@@ -206,7 +206,7 @@ class _Band:
         """Each layer's unit vector against its window.
 
         The rows of the Cholesky factor of the cosines of the window and the vector, unrolled; a
-        neighbor that lies in the span of those before it gets a column of zeros.
+        neighbor in the span of those before it gets a column of zeros.
 
         Returns:
             The sum of the cosines with the window, and the squared length of what is outside the

@@ -38,11 +38,11 @@ class Layout:
     """What the first bytes of a file say.
 
     Attributes:
-        format: how it is to be read.
+        format: how it is read.
         dimensions: numbers of a word, at least 1.
-        count: how many words there are, at least 1; None where there is no header.
-        header: bytes of the header; 0 where there is none.
-        first_line: bytes of the first line where there is no header, else 0.
+        count: how many words there are, at least 1; None if there is no header.
+        header: bytes of the header; 0 if there is none.
+        first_line: bytes of the first line if there is no header, else 0.
     """
 
     format: VectorFormat

@@ -43,7 +43,7 @@ class WordVectors:
         vectors: (words, dimensions) float32, C-contiguous, finite.
         format: what the file was; fastText's .vec is ``word2vec-text``.
         duplicates: entries left out because the word was there before; the first stands.
-        undecodable: entries left out because the word is no UTF-8, or holds a line break: no text
+        undecodable: entries left out because the word is not UTF-8, or holds a line break: no text
             has such a word.
         empty: entries left out because nothing but white space stands before the numbers.
     """
@@ -108,7 +108,7 @@ def read_word_counts(path: Path) -> dict[str, float]:
             counts[word] += count
     kept = {word: count for word, count in counts.items() if count > 0}
     if not kept:
-        raise SourceError(f"{name}: expected a word and its count a line, found none above 0")
+        raise SourceError(f"{name}: expected a word and its count per line, found no count above 0")
     return kept
 
 
@@ -201,7 +201,7 @@ def _read_text(stream: BinaryIO, table: _Table, layout: Layout) -> None:
 
 
 def _numbers(text: bytes) -> NDArray[np.float32] | None:
-    """Numbers between white space; None where there is something else, or nothing."""
+    """Numbers between white space; None if there is something else, or nothing."""
     if not text.strip():
         return None
     try:

@@ -39,7 +39,7 @@ _WORDS = 16384
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How `sif` and `usif` are fitted; None where it is the method's own default.
+    """How `sif` and `usif` are fitted; None if it is the method's own default.
 
     Attributes:
         a: SIF's smoothing, above 0; default 1e-3. uSIF derives its own.

@@ -4,7 +4,7 @@
 
     static.json           method, parameters, where it comes from; written last
     vectors.safetensors   vectors and, if fitted, weights, components and shares
-    vocabulary.txt        a word a line, or, of a model's word pieces, tokenizer.json
+    vocabulary.txt        one word per line, or, for a model's word pieces, tokenizer.json
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def read_folder(folder: Path) -> StaticParts:
 
 def _altered(found: str) -> str:
     return (
-        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or make "
-        "it anew"
+        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or fit "
+        "it again"
     )
 
 
@@ -196,7 +196,7 @@ def _write_files(folder: Path, parts: StaticParts) -> None:
 
 def _check_settings(settings: Any, path: Path) -> None:
     if not isinstance(settings, dict):
-        raise ModelError(f"{path}: {_altered('no JSON object')}")
+        raise ModelError(f"{path}: {_altered('a file that is not a JSON object')}")
     number = settings.get("format")
     if isinstance(number, int) and number > FORMAT:
         raise ModelError(

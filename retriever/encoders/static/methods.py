@@ -46,7 +46,7 @@ class Fitted:
 def sentence_vectors(
     method: Static, vectors: Floats, ids: Integers, counts: Integers, fitted: Fitted | None
 ) -> Floats:
-    """One vector a text.
+    """One vector per text.
 
     Args:
         method: which one.
@@ -203,7 +203,7 @@ def _mean(rows: Floats, counts: Integers) -> Floats:
 
 
 def _segments(ufunc: np.ufunc, rows: Floats, counts: Integers) -> Floats:
-    """Reduce the rows of each text; zeros where there are none."""
+    """Reduce the rows of each text; zeros if there are none."""
     result = np.zeros((len(counts), rows.shape[1]), np.float32)
     # An empty segment would get the next one's first row.
     filled = np.flatnonzero(counts)

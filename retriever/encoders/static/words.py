@@ -62,7 +62,7 @@ class FileTokenizer:
 
     @property
     def content(self) -> str:
-        """A word a line, as it is written to a file."""
+        """One word per line, as in the file."""
         return "".join(word + "\n" for word in self._ids)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:

@@ -49,7 +49,7 @@ class PiecePairs:
 
     Attributes:
         ids: of each pair, special tokens included.
-        types: token types beside them; empty where the model has none.
+        types: token types beside them; empty if the model has none.
         cut: how many pairs were longer than the window and lost their end.
     """
 
@@ -63,11 +63,11 @@ class Backbone:
 
     Args:
         folder: of the model.
-        device: a torch device such as ``cpu`` or ``cuda``; None takes a GPU where there is one.
+        device: a torch device such as ``cpu`` or ``cuda``; None uses a GPU if there is one.
         dtype: of weights and hidden states.
         training: whether its weights are to change. The model is then left as transformers makes
             it, in training mode but without dropout of attention weights; else it is in evaluation
-            mode, and made quicker in ways that know no gradients.
+            mode, with optimizations that support no gradients.
 
     Attributes:
         model: transformers' module.
@@ -206,7 +206,7 @@ class Backbone:
         return states
 
     def cls_places(self, batch: Batch) -> torch.Tensor:
-        """The place of [CLS] in each text, (texts,) int64: the first one where there is none."""
+        """The place of [CLS] in each text, (texts,) int64: the first one if there is none."""
         import torch
 
         place = self.special.cls or 0
@@ -216,7 +216,7 @@ class Backbone:
         """Write model and tokenizer as transformers does, weights as safetensors.
 
         Raises:
-            ConfigError: the model was not loaded for training: what makes it quicker changed its
+            ConfigError: the model was not loaded for training: what makes it faster changed its
                 weights' layout.
         """
         if not self._trainable:

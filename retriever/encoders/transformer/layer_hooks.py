@@ -66,7 +66,7 @@ class LayerHooks:
 
 
 def find_layers(model: Any) -> LayerHooks | None:
-    """The layers of a transformers model, or None where its architecture is not known."""
+    """The layers of a transformers model, or None if its architecture is not known."""
     architecture = architecture_of(model.config.to_dict())
     if architecture is None:
         return None

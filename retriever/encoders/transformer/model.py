@@ -79,7 +79,7 @@ class TransformerModel:
         return self.backbone.piece_offsets(text)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector a text, not normalized, from word-piece ids with special tokens.
+        """One vector per text, not normalized, from word-piece ids with special tokens.
 
         Returns:
             (texts, dimensions) float32.

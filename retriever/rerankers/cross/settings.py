@@ -35,7 +35,7 @@ class CrossTrainingSettings:
         seed: of the MLP's first weights, dropout and the order of questions.
         train_word_embeddings: off as in the paper, which trains all but them.
         precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
-            it quicker than float32. Weights are float32.
+            it faster than float32. Weights are float32.
         sampling: pairs of a question, questions of a step.
 
     Raises:

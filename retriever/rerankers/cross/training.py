@@ -102,7 +102,7 @@ def train_cross_encoder(
 
 
 def quick_bfloat16(device: torch.device) -> bool:
-    """Whether a device multiplies bfloat16 quicker than float32."""
+    """Whether a device multiplies bfloat16 faster than float32."""
     import torch
 
     if device.type == "cuda":

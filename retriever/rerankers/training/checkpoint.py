@@ -52,7 +52,7 @@ class Checkpoint:
         return time.monotonic() - self._last >= self._seconds
 
     def read(self) -> TrainingState | None:
-        """The state, or None where there is none yet.
+        """The state, or None if there is none yet.
 
         Raises:
             ConfigError: it is of a training with other settings or data.
