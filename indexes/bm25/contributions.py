@@ -26,7 +26,7 @@ class Contributions(NamedTuple):
 
 
 def permitted(contributions: Contributions, allowed: Allowed | None) -> Contributions:
-    """Those to the passages that are allowed; None for all."""
+    """The contributions to the allowed passages; None allows all."""
     if allowed is None:
         return contributions
     chosen = allowed.at(contributions.positions)
@@ -52,5 +52,5 @@ def accumulate(
 
 def sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     """What is added to each of `n` places, or of as many as occur, in the order given."""
-    # Of no values bincount makes integers.
+    # bincount returns integers for an empty array.
     return np.bincount(places, values, n).astype(np.float64, copy=False)

@@ -171,7 +171,7 @@ def posting_values(
         lengths = postings.lengths
         if compiled.weigh(*read, factors, lengths, slope, constant, settings.k1, values):
             return values
-        # What is impossible is named below.
+        # Impossible values are named below.
     postings.check(read)
     lengths = postings.lengths_of(read.positions, read.frequencies)
     values = np.repeat(factors, read.counts)

@@ -94,7 +94,7 @@ class BM25Query:
         return scores, matches
 
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
-        """The `k` best live passages that hold a query term, exactly; fewer where fewer match.
+        """The `k` best live passages that hold a query term, exactly; fewer if fewer match.
 
         Equal scores in one segment are ordered as the segment says; where scores in several
         segments equal that of the k-th best, all of them are returned, so there may be more.
@@ -229,7 +229,7 @@ class BM25:
         self._okapi_floor: float | None = None
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
-        """Read the postings of a query's terms, once for all that is then asked about them.
+        """Read the postings of a query's terms, once for all later calls.
 
         Args:
             query_terms: from the analyzer that made the postings; repetitions count.

@@ -15,7 +15,7 @@ from indexes.bm25.contributions import Contributions, accumulate, sums
 from indexes.compiled import compiled
 from indexes.files.checksums import UNGUARDED, BlockGuard
 
-# Sorting a posting costs about as much as clearing and scanning this many passages.
+# Sorting one posting costs about as much as clearing and scanning this many passages.
 _SCAN_PER_POSTING = 24
 _NO_ORDER = np.empty(0, np.uint32)
 
@@ -39,7 +39,7 @@ def best_passages(
     order: NDArray[np.uint32] | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> Best:
-    """The `k` best passages that hold a term, exactly; fewer where fewer do.
+    """The `k` best passages that hold a term, exactly; fewer if fewer do.
 
     Args:
         contributions: to the passages that may be returned.

@@ -1,6 +1,6 @@
 """Arrays and bytes in files: large ones mapped, small ones read, long ones written in parts.
 
-A mapping keeps a file descriptor for as long as it lives, so an index of many small segments
+A mapping holds a file descriptor until it is closed, so an index of many small segments
 would need more of them than a process may have.
 """
 
@@ -49,7 +49,7 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
                 if version != (1, 0):
                     raise ValueError(f"format version {version}")
                 found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            # numpy's header parser fails in as many ways as Python's own, warnings included.
+            # NumPy's header parser raises as many errors as Python's own, warnings included.
             except Exception as error:
                 reason = " ".join(str(error).split())
                 raise damaged(path, f"not a readable .npy file ({reason})") from error

@@ -43,7 +43,7 @@ def fsync_path(path: Path) -> None:
         if sys.platform == "darwin":
             import fcntl
 
-            # There fsync leaves data in the drive's own cache. Some file systems lack this call.
+            # On macOS fsync leaves data in the drive's cache. Some file systems lack this call.
             try:
                 fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             except OSError:
@@ -64,7 +64,7 @@ def fsync_tree(folder: Path) -> None:
 
 @contextmanager
 def whole_files(*paths: Path) -> Iterator[list[Path]]:
-    """New files to write, which take the names of `paths`, in this order, if the block ends well.
+    """New files to write, which get the names of `paths`, in this order, if nothing is raised.
 
     Args:
         paths: files of one folder, which exists.
@@ -134,7 +134,7 @@ def replace_folder(new: Path, current: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two names in one atomic step; False where the system or file system cannot."""
+    """Swap two names in one atomic step; False if the system or file system cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(first), os.fsencode(second)
     if sys.platform == "darwin" and hasattr(library, "renamex_np"):

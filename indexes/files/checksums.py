@@ -113,7 +113,7 @@ class BlockGuard:
         self._rows = len(array)
         self._row_bytes = len(self._content) // max(1, self._rows)
         aligned = self._row_bytes and BLOCK % self._row_bytes == 0
-        # How many blocks a row can lie in.
+        # The number of blocks that a row can span.
         self._span = 1 if aligned else max(0, self._row_bytes - 2) // BLOCK + 2
         self._seen = np.zeros(len(sums), np.bool_)
         self._near: set[int] = set()
@@ -151,7 +151,7 @@ class BlockGuard:
             self._compare(stretch, block_sums(content))
 
     def check_near(self, start: int, stop: int) -> None:
-        """As `check_range`, with the blocks around, so that later calls find theirs compared.
+        """As `check_range`, with the blocks around, so that later calls find them compared.
 
         For many small ranges, of which a check of its own for each would take longer than to read.
         """
@@ -273,7 +273,7 @@ class SegmentSums:
             self._sums = dict(zip(names, np.split(array, ends[:-1]), strict=True))
 
     def guard(self, name: str, array: NDArray[Any]) -> BlockGuard:
-        """What checks a file as it is read; `UNGUARDED` for one that has no sums.
+        """The guard that checks a file as it is read; `UNGUARDED` for one that has no sums.
 
         Args:
             name: of the file.
@@ -299,7 +299,7 @@ class SegmentSums:
                 yield f"{path}: the sums of its blocks are not those in {SUMS_FILE}"
 
     def _check_own_file(self) -> None:
-        """Where a checksum differs, it may be the checksum that was altered."""
+        """If a checksum differs, the checksum itself may have been altered."""
         path = self._folder / SUMS_FILE
         # A merge may have removed the file meanwhile.
         with suppress(FileNotFoundError):

@@ -89,7 +89,7 @@ def damaged(path: Path, problem: str) -> DamagedIndexError:
 
 
 def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
-    """The error to raise where the database of the index in `folder` was altered."""
+    """The error to raise if the database of the index in `folder` was altered."""
     return damaged(folder / "index.sqlite", " ".join(str(reason).split()))
 
 

@@ -97,7 +97,7 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
     keys = data[start : start + 4 * number].view("<u2").reshape(number, 2).astype(np.int64)
     at = start + 4 * number
     if cookie == _WITHOUT_RUNS or number >= 4:
-        # Offsets, which the sizes of the containers tell as well.
+        # Offsets, which follow from the sizes of the containers too.
         at += 4 * number
     for (key, less_one), runs in zip(keys.tolist(), has_runs.tolist(), strict=False):
         part = bits[key * _CONTAINER_BYTES : (key + 1) * _CONTAINER_BYTES]

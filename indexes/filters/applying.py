@@ -135,7 +135,7 @@ class _Evaluation:
         everyone = BitMap(range(size)) if of_absent else BitMap()
         if field is None:
             return everyone
-        # The values of which the condition is true, or not, are the fewer to read.
+        # Read whichever are fewer: the values that satisfy the condition, or the others.
         wanted = f"NOT {leaf.sql}" if of_absent else leaf.sql
         rows = self._connection.execute(
             # The filter's SQL holds no value and no name: both are bound.

@@ -1,4 +1,4 @@
-"""The stored values of metadata compared with the documents that they are to agree with."""
+"""The stored values of metadata compared with the documents that they must agree with."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _ordered(joint: str, parts: Sequence[Sql]) -> list[Sql]:
             Sql(f"({p.text})", p.parameters, p.tree, "", p.stack + 1) if p.joint == "OR" else p
             for p in parts
         ]
-    # What stands first is parsed on the emptiest stack, so the deepest part goes there.
+    # The first part is parsed with the emptiest stack, so the deepest part goes there.
     return sorted(parts, key=lambda part: -part.stack)
 
 

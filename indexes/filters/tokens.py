@@ -72,7 +72,7 @@ class Token:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens in order, read one at a time, then 'end' for ever.
+    """The tokens in order, read one at a time, then 'end' forever.
 
     Raises:
         FilterError: a character, string or number that can be in no filter.

@@ -150,7 +150,7 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA trusted_schema=OFF")
     if sys.platform == "darwin":
-        # There fsync leaves data in the drive's own cache.
+        # On macOS fsync leaves data in the drive's cache.
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA checkpoint_fullfsync=ON")
     return connection

@@ -1,7 +1,7 @@
-"""Training a FAISS index and adding the vectors of a segment, on GPUs where FAISS finds any.
+"""Training a FAISS index and adding the vectors of a segment, on GPUs if FAISS finds any.
 
-GPUs have inverted lists of whole vectors, of bytes and of product-quantized codes. What comes back
-from them is the index that the CPU would have made, up to rounding, and so is its file.
+GPUs have inverted lists of whole vectors, of bytes and of product-quantized codes. The result is
+the index that the CPU would have built, up to rounding, and so is its file.
 """
 
 from __future__ import annotations

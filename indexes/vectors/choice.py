@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def build_size(self) -> str:
-        """`build_bytes` for a person."""
+        """`build_bytes` as text."""
         return _size(self.build_bytes)
 
 
@@ -185,7 +185,7 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
 
 
 def list_count(n: int) -> int:
-    """How many inverted lists n passages get: 4 √n, with 39 passages a list or more.
+    """The number of inverted lists for n passages: 4 √n, with 39 passages or more per list.
 
     At least 1, at most 4,096; grows with n.
     """
@@ -193,7 +193,7 @@ def list_count(n: int) -> int:
 
 
 def training_size(n: int, lists: int) -> int:
-    """How many of n vectors to train on: 64 a list, and at least 65,536, or all."""
+    """The number of vectors to train on: 64 per list, and at least 65,536, or all n."""
     return min(n, max(_LEAST_SAMPLE, _SAMPLED * lists))
 
 

@@ -22,7 +22,7 @@ from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, loa
 _GATHER_SHARE = 1 / 16
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
-# Multiplications from which on it is worth to send the vectors to a GPU, and bytes sent at once.
+# Least number of multiplications that is worth a transfer to a GPU, and bytes sent at once.
 _GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
 _GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
 # Scores differ in the seventh digit by kernel; ranking them there would be noise.
@@ -113,7 +113,7 @@ def decimals_of(largest: float) -> int:
 
 
 def tie_slack(score: float) -> float:
-    """How far two single-precision scores of this size can lie apart and still tie."""
+    """The largest difference of two single-precision scores of this size that still tie."""
     return _SLACK * 10.0 ** -decimals_of(abs(score))
 
 
@@ -165,7 +165,7 @@ def _search_among(
         best = np.concatenate([best, np.broadcast_to(part, (len(queries), len(part)))], axis=1)
         scores = np.concatenate([scores, queries @ rows.T], axis=1)
         if best.shape[1] > k:
-            # What is not a number comes last.
+            # NaN comes last.
             top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
             best, scores = np.take_along_axis(best, top, 1), np.take_along_axis(scores, top, 1)
     found = []
@@ -221,6 +221,6 @@ def _scan(
     ]
     if allowed is not None:
         arguments.append(faiss.IDSelectorBitmap(allowed.bits))
-    # The kernel behind IndexFlat, called on the vectors where they lie: nothing is copied.
+    # The kernel behind IndexFlat, called on the vectors in place: nothing is copied.
     faiss.knn_inner_product(*arguments)
     return scores, positions

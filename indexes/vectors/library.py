@@ -1,4 +1,4 @@
-"""FAISS, imported where it is used: two distributions bring it and neither is a hard dependency."""
+"""FAISS, imported where it is used: two distributions provide it, neither is a dependency."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load_faiss() -> Any:
 
 
 def count_gpus(faiss: Any) -> int:
-    """How many GPUs FAISS finds; none where it is built without them."""
+    """The number of GPUs that FAISS finds; 0 if it is built without GPU support."""
     found = getattr(faiss, "get_num_gpus", None)
     return 0 if found is None else int(found())
 
@@ -91,7 +91,7 @@ def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def code_bytes(core: Any) -> int:
-    """Bytes that a FAISS index without wrappers keeps of a vector; 0 where it does not say."""
+    """Bytes that a FAISS index without wrappers keeps of a vector; 0 if it does not say."""
     holder = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
     return int(getattr(holder, "code_size", 0))
 

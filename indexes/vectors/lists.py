@@ -2,7 +2,7 @@
 
 A search without a filter reads the lists whose centroids are nearest to the query, and so meets
 some number of vectors. A filtered search reads until it has met as many *allowed* vectors,
-wherever they lie, and on until reading farther finds nothing better: see `indexes.vectors.search`.
+wherever they are, and on until reading farther finds nothing better: see `indexes.vectors.search`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class ListGuard:
         return int(self._starts[-1])
 
     def check(self, lists: NDArray[np.int64]) -> None:
-        """Check these lists, of any shape; -1 is passed over.
+        """Check these lists, of any shape; -1 is skipped.
 
         Raises:
             DamagedIndexError: one was altered.

@@ -144,7 +144,7 @@ class Searcher:
             _rescored(vectors, query, positions, k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
-        # They may be all that are allowed, which only the exact scan can say.
+        # They may be all allowed ones, which only the exact scan can confirm.
         short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
         if short:
             exact = search_flat(vectors, queries[short], k, allowed, guard)
@@ -319,7 +319,7 @@ class Searcher:
             The lists; how many allowed vectors each holds, and each and those before it.
         """
         lists = int(self._core.nlist)
-        # To rank all lists takes longer than to read those that are needed as a rule.
+        # Ranking all lists takes longer than reading those that are usually needed.
         ranked = min(lists, math.ceil(2 * met * lists / allowed.count) + 8)
         while True:
             nearness, order = self._core.quantizer.search(queries, ranked)
@@ -365,7 +365,7 @@ class Searcher:
         return self._positions(np.concatenate([equal, rows[0]]))
 
     def _prefers_scan(self, met: int, allowed: Allowed | None) -> bool:
-        """Whether scanning all that is allowed is cheaper than to meet that many in lists."""
+        """Whether scanning all allowed vectors is cheaper than reading lists."""
         n = int(self._index.ntotal)
         if allowed is None:
             return n <= met
@@ -442,7 +442,7 @@ class Searcher:
         if allowed is None:
             return found
         chosen = [positions[allowed.at(positions)] for positions in found]
-        # Where they may not be the best, none are given, so that the exact scan answers.
+        # If they may not be the best, return none, so that the exact scan answers.
         return [positions if len(positions) >= wanted else positions[:0] for positions in chosen]
 
     def _transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -472,7 +472,7 @@ class Searcher:
         ]
         members = np.concatenate(parts)
         if len(members) != self._index.ntotal or (np.bincount(members) != 1).any():
-            # Only a type that stores equal vectors once leaves some out.
+            # Only a type that stores equal vectors once omits some.
             raise RuntimeError("not every position is in one list")
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
 

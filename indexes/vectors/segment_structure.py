@@ -100,7 +100,7 @@ def build_structure(
     except MissingExtraError:
         if settings.index_type != AUTO:
             raise
-        # BM25 alone needs no FAISS, and an index that only it searches is merged all the same.
+        # BM25 needs no FAISS, and an index that only BM25 searches is merged without it.
         return SegmentStructure(FLAT, (*choice.reasons, "FAISS is not installed: flat"))
     write_structure(folder / STRUCTURE_FILE, vectors, choice.spec, stage=stage)
     structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)

@@ -44,7 +44,7 @@ _CHUNK = 1 << 20
 _LISTS_AT_THE_END = ("IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQ")
 _CODES_AT_THE_END = ("IndexHNSWFlat", "IndexHNSWSQ")
 
-# What checks a file as it is read, of its name and its content: `SegmentSums.guard`.
+# Makes a guard from the name and content of a file: `SegmentSums.guard`.
 Guarding = Callable[[str, NDArray[Any]], BlockGuard]
 
 
@@ -112,9 +112,9 @@ class Structure:
         with storage_errors(self.path):
             if _crc32(self.descriptor, self.facts) != self.crc32:
                 raise damaged(self.path, "its content was altered (its CRC-32 differs)")
-        # Before FAISS 1.11 there was no mapping but of inverted lists.
+        # Before FAISS 1.11 only inverted lists could be mapped.
         mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)
-        # The name that the system gives to what is open, whether the file has its own name or not.
+        # A path to the open file, whether or not it still has a name.
         os.lseek(self.descriptor, 0, os.SEEK_SET)
         try:
             index = faiss.read_index(f"/dev/fd/{self.descriptor}", mapped)
@@ -200,7 +200,7 @@ def write_structure(
 def open_structure(
     path: Path, passages: int, dimensions: int, guard: Guarding = unguarded
 ) -> Structure:
-    """Open a structure file; reads its last kilobyte alone.
+    """Open a structure file; reads only its last kilobyte.
 
     Args:
         path: a file of `write_structure`.

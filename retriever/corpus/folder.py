@@ -29,7 +29,7 @@ def files(folder: Path) -> Iterator[str]:
     """
     try:
         with os.scandir(folder) as found:
-            # With its slash, a folder sorts among the files as the paths below it do.
+            # With its slash, a folder sorts among files like the paths below it.
             names = sorted(
                 entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "")
                 for entry in found

@@ -1,4 +1,4 @@
-"""Documents that a program gives: as `Document`, as a mapping, or as a text alone."""
+"""Documents that a program passes: as `Document`, as a mapping, or as a text alone."""
 
 from __future__ import annotations
 

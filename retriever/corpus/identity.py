@@ -25,7 +25,7 @@ class SeenIds:
         self._database: sqlite3.Connection | None = None
 
     def earlier(self, doc_id: str, number: int) -> int | None:
-        """The number of the record that had `doc_id` before; if none had, remember it, return None.
+        """The number of the record that had `doc_id` before; if none had, store it, return None.
 
         Raises:
             StorageError: the disk for temporary files is full or cannot be written.

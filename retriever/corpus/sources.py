@@ -96,7 +96,7 @@ def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Open
         kind = _detect(stream.head(), base_name(path.name), name, fields)
         at_random = path if stream is outer and file_size(path) is not None else None
         if kind in _MAGIC.values() and at_random is not None:
-            # It is read again through its path, which counts by rows.
+            # It is read again through its path, and counted by rows.
             meter.bytes = before
         yield OpenSource(name, kind, io.BufferedReader(stream, _CHUNK), at_random, meter)
 
@@ -210,7 +210,7 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
     wanted = TEXT_NAMES if fields.text is None else (fields.text,)
     candidates: tuple[tuple[Format, str], ...] = (("tsv", "\t"), ("csv", ","))
     for kind, delimiter in candidates:
-        # A header of one column has neither; what writes such files quotes as CSV does.
+        # A header of one column has neither; programs that write such files quote like CSV.
         if delimiter == "\t" and delimiter not in line:
             continue
         try:

@@ -98,7 +98,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     # The reader is a generator, which another thread may resume.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.execute("PRAGMA query_only = ON")
-    # What is not UTF-8 becomes surrogates, which no text may hold: a fault of its row alone.
+    # Bytes that are not UTF-8 become surrogates, which no text may hold: a fault of that row only.
     connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     return connection
 

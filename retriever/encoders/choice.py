@@ -1,4 +1,4 @@
-"""Which encoder a person asks for, before anything is loaded."""
+"""The choice of an encoder, before anything is loaded."""
 
 from __future__ import annotations
 

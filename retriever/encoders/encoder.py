@@ -258,7 +258,7 @@ class Encoder:
 def _halving(
     embed: Callable[[Sequence[Sequence[int]]], NDArray[np.float32]], pieces: Sequence[Sequence[int]]
 ) -> NDArray[np.float32]:
-    """Embed a batch, in halves where memory is too small for it."""
+    """Embed a batch, in halves if memory is too small for it."""
     try:
         return embed(pieces)
     except (MemoryError, RuntimeError) as error:

@@ -16,7 +16,7 @@ from retriever.encoders.transformer.backbone import Backbone
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.errors import ConfigError
 
-# Of a model that has positions without end.
+# For a model without a limit of positions.
 _USUAL_WINDOW = 512
 
 MakeBackbone = Callable[[ModelFolder, str | None, Dtype], Backbone]

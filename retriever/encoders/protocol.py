@@ -17,7 +17,7 @@ from retriever.errors import ConfigError, EncoderMismatchError, require_several
 
 Done = Callable[[int, int], None]
 
-# Texts whose vectors tell encoders apart.
+# Texts whose vectors identify an encoder.
 _PROBES = (
     "The cat sat on the mat.",
     "How do I read a file line by line?",

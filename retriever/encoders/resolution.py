@@ -1,7 +1,7 @@
 """From given settings to those of one model: defaults filled in, limits checked.
 
 The result names a setting only if it differs from the plain meaning that
-`retriever.encoders.spec` fixes for ever, or from what the model would do if it were not named; so
+`retriever.encoders.spec` fixes forever, or from what the model would do if it were not named; so
 pasted anywhere, it is the same encoder.
 """
 

@@ -1,4 +1,4 @@
-"""What a person asks of an encoder, and its one text form.
+"""Settings of an encoder, and their one text form.
 
 The text form is the model and then settings, each after ``::``::
 

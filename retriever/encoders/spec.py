@@ -78,7 +78,7 @@ class EncoderSpec:
 
     @property
     def is_given(self) -> bool:
-        """Whether the encoder is an object that a program gives, which cannot be loaded by name."""
+        """Whether the encoder is an object that a program passes, which cannot be loaded by name."""
         return self.weights.startswith(self.PROBED)
 
     @property
@@ -101,7 +101,7 @@ class EncoderSpec:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits, equal exactly where equal texts get equal vectors.
+        """16 hexadecimal digits, equal if and only if equal texts get equal vectors.
 
         The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
         """

@@ -27,7 +27,7 @@ from retriever.indexing.report import IndexingReport, Progress
 # Documents whose stored state is looked up together.
 _CHUNK = 512
 _EMPTY_NAMED = 10
-# A vector whose length is nearer to 1 than this is taken as it is.
+# A vector whose length is nearer to 1 than this stays as it is.
 _UNIT = 1e-4
 
 
@@ -133,7 +133,7 @@ class Indexer:
         self._committed_at = time.monotonic()
 
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
-        """Index documents; what has been read is committed even where reading then fails.
+        """Index documents; what has been read is committed even if reading then fails.
 
         Of documents with equal ids the last one stands.
 
@@ -169,7 +169,7 @@ class Indexer:
             self._take(chunk)
             self._flush()
         except KeyboardInterrupt:
-            # What is encoded is kept; what is not would make the person wait.
+            # Keep what is encoded; encoding the rest would make the user wait.
             self._write()
             raise
         except SourceError:
@@ -178,7 +178,7 @@ class Indexer:
             raise
 
     def _take(self, chunk: dict[str, Document | ReadyDocument]) -> None:
-        """Sort documents into unchanged, changed in metadata alone, and to be encoded.
+        """Sort documents into unchanged ones, those with new metadata only, and those to encode.
 
         Empties `chunk`.
         """
@@ -270,7 +270,7 @@ class Indexer:
             )
         offsets = encoder.piece_offsets(document.text)
         around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
-        # A title that fills the window would leave no room for text: it gets half at most.
+        # A title that fills the window would leave no room for text: it gets at most half.
         budget = max(window - around, window // 2)
         while True:
             overlap = min(self._passages.overlap, budget // 2)
@@ -280,7 +280,7 @@ class Indexer:
             texts = [passage_text(document, span) for span in spans]
             rows = encoder.tokenize(texts)
             excess = max(map(len, rows)) - window
-            # A passage's pieces can differ from the same stretch of the whole text's by a few.
+            # The pieces of a passage can differ slightly from those of its span in the whole text.
             if excess <= 0 or budget - excess < window // 4:
                 break
             budget -= excess
@@ -307,7 +307,7 @@ class Indexer:
         self._ready_passages += len(rows)
 
     def _write(self) -> None:
-        """Commit what is encoded, and metadata that changed alone."""
+        """Commit what is encoded, and changes of metadata."""
         ready = [entry for entry in self._uncommitted.values() if entry.vectors is not None]
         wrote_segment = False
         if ready or self._metadata:
@@ -319,7 +319,7 @@ class Indexer:
                 self._metadata,
             )
             self._count(ready)
-        # Only now: where the commit is interrupted, `add` tries it again.
+        # Only now: if the commit is interrupted, `add` tries it again.
         self._uncommitted = {
             id_: entry for id_, entry in self._uncommitted.items() if entry.vectors is None
         }

@@ -1,4 +1,4 @@
-"""What a new index is made with, and whether one that exists was made with the same."""
+"""Settings of a new index, and whether an existing one has the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARTS: dict[str, type[AnalyzerSettings | PassageSettings | StructureSettings]] 
 
 
 class IndexKeywords(TypedDict, total=False):
-    """What a new index can be made with, each part as a whole or field by field."""
+    """Settings of a new index, each part as a whole or field by field."""
 
     analyzer: AnalyzerSettings | None
     passages: PassageSettings | None

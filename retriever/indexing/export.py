@@ -157,7 +157,7 @@ def _pinned(folder: str | Path) -> Iterator[tuple[Path, View]]:
 
 
 def _stream_writer(stream: TextIO) -> Callable[[str], object]:
-    """Writes to a stream, whose errors are not taken for those of the index."""
+    """Writes to a stream; its errors are not taken for those of the index."""
     name = Path(str(getattr(stream, "name", "output")))
 
     def write(text: str) -> None:
@@ -192,7 +192,7 @@ def _record(document: StoredDocument, names: Fields, vectors: bool) -> dict[str,
     if document.title is not None or names.title is not None:
         record[names.title or "title"] = document.title
     record[names.text or "text"] = document.text
-    # A document without title has no field of that name, and its metadata may not bring one.
+    # A document without title has no field of that name, and its metadata must not have one.
     taken = {
         names.id or "id": "id: choose another with --id-field",
         names.title or "title": "title: choose another with --title-field",

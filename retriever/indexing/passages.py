@@ -73,7 +73,7 @@ def split_passages(
         if limit >= len(offsets):
             spans.append((starts[first] if spans else 0, len(text)))
             return spans
-        # An end that the overlap reaches already would make a passage of nothing new.
+        # An end within the overlap would make a passage with nothing new.
         at_sentence = _last_in(sentences, stop + 1, limit)
         stop = at_sentence or _last_in(words, stop + 1, limit) or limit
         spans.append((starts[first] if spans else 0, offsets[stop - 1][1]))

@@ -125,7 +125,7 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
         matrix = np.lib.format.open_memmap(vectors, mode="r")
     except FileNotFoundError as error:
         raise SourceError(f"{vectors}: no such file") from error
-    # numpy's header parser fails in as many ways as Python's own.
+    # NumPy's header parser raises as many errors as Python's own.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise SourceError(
@@ -249,7 +249,7 @@ def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float32]:
 
 
 def _finite(found: NDArray[np.float64], names: list[str]) -> NDArray[np.float32]:
-    """(rows, dimensions) as float32; `names` says where each row stands."""
+    """(rows, dimensions) as float32; `names` gives the place of each row."""
     with np.errstate(over="ignore"):
         vectors = found.astype(np.float32)
     for name, row in zip(names, vectors, strict=True):

@@ -31,7 +31,7 @@ from retriever.index import Index
 from retriever.indexing.creation import IndexKeywords, IndexSettings, index_path
 from retriever.indexing.passages import PassageSettings
 
-# Says that the folder is an unfinished recreation, and with which settings it was begun.
+# Marks an unfinished recreation, and holds the settings that it was started with.
 _MARKER = f"{DATABASE_FILE}-unfinished"
 
 
@@ -45,7 +45,7 @@ def recreated(
     download: bool = False,
     **settings: Unpack[IndexKeywords],
 ) -> Iterator[Index]:
-    """Build an index beside the old one, which it replaces when the block ends well.
+    """Build an index beside the old one, which it replaces if the block does not raise.
 
     Until then the old index serves readers and stays as it is, damaged or not; the new one grows
     in a hidden folder beside it (see `replacement`). If the block raises, or the process

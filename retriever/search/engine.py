@@ -121,11 +121,11 @@ class Engine:
         self._settings = settings
         self._bm25 = BM25(view.segments, settings.bm25, view.statistics)
         self._filter = None if where is None else view.allowed(where)
-        # A filter allows no deleted passage.
+        # A filter never allows a deleted passage.
         self._allowed = view.live if self._filter is None else self._filter
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
-        """The best `k` documents of each query, fewer where fewer can be ranked.
+        """The best `k` documents of each query, fewer if fewer can be ranked.
 
         Modes ``dense`` and ``hybrid`` can rank every document; ``bm25`` only those that hold a
         query term.
@@ -155,7 +155,7 @@ class Engine:
         found = self._candidates(query, nearest, depth)
         chosen = self._best_of_documents(found)
         if len(chosen) >= k and found.scores[chosen[k - 1]] <= found.floor:
-            # Passages that are no candidates can have the same score.
+            # Passages that are not candidates can have the same score.
             tied = self._tied(query, depth, float(found.scores[chosen[k - 1]]))
             found = self._candidates(query, tied, depth)
             chosen = self._best_of_documents(found)

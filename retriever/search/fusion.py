@@ -56,7 +56,7 @@ class FusionSettings:
 def fuse(
     dense: Scores, bm25: Scores, matches: NDArray[np.bool_], settings: FusionSettings
 ) -> Scores:
-    """One score a candidate from its two components.
+    """One score per candidate from its two components.
 
     Args:
         dense: (n,) cosines, or inner products if vectors are not normalized.
@@ -88,7 +88,7 @@ def ranks(scores: Scores, ranked: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def min_max(scores: Scores) -> Scores:
-    """Map to [0, 1]; where all are equal, to 1 if they are positive and to 0 if not."""
+    """Map to [0, 1]; if all are equal, to 1 if they are positive, else to 0."""
     if len(scores) == 0:
         return scores
     low, high = scores.min(), scores.max()
@@ -98,7 +98,7 @@ def min_max(scores: Scores) -> Scores:
 
 
 def z_score(scores: Scores) -> Scores:
-    """Subtract the mean and divide by the population standard deviation; 0 where all are equal."""
+    """Subtract the mean and divide by the population standard deviation; 0 if all are equal."""
     if len(scores) == 0:
         return scores
     deviation = scores.std()

@@ -1,4 +1,4 @@
-"""Where the words of a query stand in a passage, without those that say little."""
+"""The words of a query in a passage, without those that say little."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import chain
 from retriever.analyzer import Analyzer
 
 _SHARE = 1 / 4
-# Pronouns, auxiliaries, question words and the like, beyond the analyzer's short stop list. Where
-# texts are not questions, "how" and "I" are rare, and idf alone would take them for telling words.
+# Pronouns, auxiliaries, question words and the like, beyond the analyzer's short stop list. If
+# texts are not questions, "how" and "I" are rare, and idf alone would take them for important.
 _ENGLISH = """
     about above after again all am any because been before being below between both can cannot could
     did do does doing done don't down during each few from further get had has have having he her
@@ -24,11 +24,11 @@ _LANGUAGES = frozenset({"english", "porter"})
 def highlights(
     text: str, analyzer: Analyzer, weights: Mapping[str, float]
 ) -> list[tuple[int, int]]:
-    """The words of `text` that match a telling term of a query.
+    """The words of `text` that match an important term of a query.
 
-    A term is telling if it weighs at least a quarter of the query's heaviest one and is not an
+    A term is important if it weighs at least a quarter of the query's heaviest one and is not an
     English function word, such as "how", "do" and "I" in "how do I sharpen a chisel". If the query
-    has nothing but function words, their weights decide. At least one term is always telling.
+    has nothing but function words, their weights decide. At least one term is always important.
 
     Args:
         text: a passage.

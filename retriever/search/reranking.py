@@ -32,7 +32,7 @@ class Reranker(Protocol):
     reads_vectors: bool
 
     def check(self, encoder: EncoderSpec) -> None:
-        """Make sure that it can score hits of an index with this encoder.
+        """Check that it can score hits of an index with this encoder.
 
         Raises:
             EncoderMismatchError: it was trained on the vectors of another.
@@ -128,7 +128,7 @@ class _Cross:
         self._model = model
 
     def check(self, encoder: EncoderSpec) -> None:
-        """A cross-encoder reads texts: every index will do."""
+        """A cross-encoder reads texts: any index will do."""
 
     def score(
         self,

@@ -1,4 +1,4 @@
-"""Which hidden states a person asks for: ``last``, ``last4``, ``all``, ``0,6``, ``1..4``, ``-1``.
+"""Expressions that choose hidden states: ``last``, ``last4``, ``all``, ``0,6``, ``1..4``, ``-1``.
 
 A model of depth L has hidden states 0 to L: 0 is the embedding output, k the output of the k-th
 transformer layer. Negative numbers count from the top: -1 is L, -(L + 1) is 0.

@@ -28,7 +28,7 @@ class Pieces:
 
 
 def mean_pooling(hidden: torch.Tensor, pieces: Pieces) -> torch.Tensor:
-    """The mean over the pieces that are kept; the zero vector where none is.
+    """The mean over the pieces that are kept; the zero vector if none is.
 
     Args:
         hidden: (texts, pieces, dimensions), any floating type.

@@ -221,7 +221,7 @@ def _layer_weights(geometry: Geometry, omega: float) -> torch.Tensor:
     """(layers, pieces), each column summing to 1; Eq. 9."""
     import torch
 
-    # Where all vectors are zero, none is preferred.
+    # If all vectors are zero, none is preferred.
     fallback = torch.where(geometry.present.any(dim=0), geometry.present, 1.0)
     alignment = _shares(geometry.beta.reciprocal(), fallback)
     novelty = _shares(geometry.nu, fallback)
@@ -229,7 +229,7 @@ def _layer_weights(geometry: Geometry, omega: float) -> torch.Tensor:
 
 
 def _shares(amounts: torch.Tensor, fallback: torch.Tensor) -> torch.Tensor:
-    """Each column over its sum; that of the fallback where the sum is 0."""
+    """Each column over its sum; that of the fallback if the sum is 0."""
     import torch
 
     amounts = torch.where(amounts.sum(dim=0) > 0, amounts, fallback)

@@ -174,7 +174,7 @@ def _diagonal(gram: torch.Tensor, offset: int) -> torch.Tensor:
 
 
 class _Band:
-    """Cosines between layers that share a window; 0 where a layer does not exist.
+    """Cosines between layers that share a window; 0 if a layer does not exist.
 
     The cosines of all layers with their neighbors at some offset lie beside each other, so that
     a block of any two places of the window, over all layers, is a view.

@@ -11,12 +11,12 @@ from retriever.errors import SourceError
 
 VectorFormat = Literal["glove", "word2vec-text", "word2vec-binary"]
 
-# How many bytes tell.
+# Number of bytes that are read.
 HEAD = 1 << 16
 NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf)")
 _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,9})[ \t]*\r?\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-# Lines of the head that say how many numbers a line has, where no header does.
+# Lines that show how many numbers a line has, if there is no header.
 _VOTERS = 100
 # What no word vectors begin with, and what to do about it.
 _OTHERS: tuple[tuple[bytes, str], ...] = (
@@ -53,7 +53,7 @@ class Layout:
 
 
 def read_layout(head: bytes, name: str) -> Layout:
-    """Tell the format.
+    """Detect the format.
 
     Args:
         head: the first `HEAD` bytes, decompressed; less where the file is shorter.

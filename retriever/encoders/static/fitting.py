@@ -67,7 +67,7 @@ class FitSettings:
                 raise ConfigError(f"{name}: expected at least {least}, found {value}")
 
     def check(self, method: Static) -> None:
-        """Refuse what a method has no use for.
+        """Refuse settings that a method does not use.
 
         Raises:
             ConfigError: naming it.

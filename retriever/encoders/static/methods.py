@@ -128,7 +128,7 @@ def sif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
 
 
 def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
-    """The parameter that uSIF derives (Ethayarajh) where SIF has to be given one.
+    """The parameter that uSIF derives (Ethayarajh) and SIF takes as a setting.
 
     ``a = (1 - alpha) / (alpha Z)`` with ``Z = |V| / 2`` and alpha the part of the vocabulary whose
     probability is above ``1 - (1 - 1/|V|)^n``.

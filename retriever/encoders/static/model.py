@@ -113,7 +113,7 @@ class StaticModel:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What it was made from."""
+        """The source of the words and vectors."""
         return self.parts.provenance
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:

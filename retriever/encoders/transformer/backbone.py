@@ -201,7 +201,7 @@ class Backbone:
                 self.model(**batch.inputs)
 
     def top(self, batch: Batch) -> torch.Tensor:
-        """The last hidden state, (texts, pieces, width), with gradients where they are wanted."""
+        """The last hidden state, (texts, pieces, width), with gradients if they are needed."""
         states: torch.Tensor = self.model(**batch.inputs).last_hidden_state
         return states
 
@@ -226,7 +226,7 @@ class Backbone:
             self._tokenizer.save_pretrained(folder)
 
     def require_layers(self) -> None:
-        """Make sure that every hidden state can be read.
+        """Check that every hidden state can be read.
 
         Raises:
             ConfigError: the architecture is not known.
@@ -238,7 +238,7 @@ class Backbone:
             )
 
     def require_pooler(self) -> None:
-        """Make sure that `pooler` can be called.
+        """Check that `pooler` can be called.
 
         Raises:
             ConfigError: the model has no pooler, or no weights for it.

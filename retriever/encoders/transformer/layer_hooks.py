@@ -1,4 +1,4 @@
-"""Looking at hidden states as a transformer computes them, and stopping it when enough is seen."""
+"""Looking at hidden states as a transformer computes them, and stopping it early."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A cross-encoder: question and passage through one transformer together.
 
-Above the systems that embed each text once stands a transformer that reads both: [CLS] of its top
+Unlike systems that embed each text once, a cross-encoder reads both: [CLS] of its top
 layer goes into a two-layer MLP (Ma et al. 2019).
 """
 

@@ -83,7 +83,7 @@ class CrossTrainingSettings:
 
 @dataclass(frozen=True, slots=True)
 class CrossEpoch:
-    """What an epoch of training came to.
+    """The result of an epoch of training.
 
     Attributes:
         epoch: from 1.

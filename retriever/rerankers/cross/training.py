@@ -157,7 +157,7 @@ class _Training:
         skipped = self._done - len(self.curve) * self._in_epoch
         for number, batch in enumerate(epoch_batches(self._pools, settings.sampling, chance)):
             if number >= skipped:
-                # Negatives that were drawn at random may all happen to answer.
+                # All negatives drawn at random may happen to be relevant.
                 if len(batch.positive):
                     self._step(batch)
                 self._done += 1

@@ -75,7 +75,7 @@ class HeadTrainingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What an epoch of training came to.
+    """The result of an epoch of training.
 
     Attributes:
         epoch: from 1; 0 is the untrained head.
@@ -92,7 +92,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedHead:
-    """What training came to.
+    """The result of a training.
 
     Attributes:
         head: with the weights of the best epoch, ready to score.
@@ -227,7 +227,7 @@ class _Steps:
         loss, active, triples = 0.0, 0, 0
         for batch in epoch_batches(pools, self._settings.sampling, chance):
             if len(batch.positive) == 0:
-                # All that was drawn at random happens to answer.
+                # All negatives drawn at random happen to be relevant.
                 continue
             losses = self._step(batch.question, batch.passage, batch.positive, batch.negative)
             loss += float(losses.sum())

@@ -1,4 +1,4 @@
-"""A moving average of the weights that a training goes through.
+"""A moving average of the weights during training.
 
 Its end depends less on the last batches than the last weights do.
 """
@@ -33,7 +33,7 @@ class WeightAverage:
         self.values = {name: one.detach().clone() for name, one in weights.items()}
 
     def follow(self, step: int) -> None:
-        """Take in the weights after a step, numbered from 1."""
+        """Update the average with the weights after a step, numbered from 1."""
         import torch
 
         kept = min(self._decay, (step - 1) / step)

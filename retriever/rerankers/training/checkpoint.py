@@ -1,4 +1,4 @@
-"""How far a training is, on disk: written whole or not at all, and read by the same training."""
+"""The state of a training on disk: written whole or not at all, read by the same training."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Checkpoint:
         from safetensors.torch import save_file
 
         with whole_folder(self.folder) as new:
-            # A frozen tensor may be shared or lie on another device.
+            # A frozen tensor may be shared, or be on another device.
             tensors = {name: one.cpu().contiguous().clone() for name, one in state.tensors.items()}
             save_file(tensors, new / _TENSORS)
             values = {**state.values, "identity": self._identity}

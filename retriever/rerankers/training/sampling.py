@@ -54,7 +54,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedPools:
-    """Which passages answer each of n questions, and which do not, as rows of a table of passages.
+    """The relevant and other passages of each of n questions, as rows of a table of passages.
 
     The passages of question i are positives[positive_starts[i]:positive_starts[i + 1]], and
     likewise the negatives.
@@ -180,7 +180,7 @@ def _draw(
 def _random(
     pools: JudgedPools, questions: Rows, count: int, chance: np.random.Generator
 ) -> tuple[Rows, Rows]:
-    """`count` passages of each question, less those that happen to answer it."""
+    """`count` passages of each question, without those that happen to be relevant."""
     owner = np.repeat(np.arange(len(questions)), count)
     rows = chance.integers(pools.passages, size=len(owner))
     sizes = pools.positive_starts[questions + 1] - pools.positive_starts[questions]
