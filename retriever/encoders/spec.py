@@ -78,7 +78,7 @@ class EncoderSpec:
 
     @property
     def is_given(self) -> bool:
-        """Whether the encoder is an object that a program passes, which cannot be loaded by name."""
+        """Whether a program passes the encoder, so that it cannot be loaded by name."""
         return self.weights.startswith(self.PROBED)
 
     @property
