@@ -153,7 +153,7 @@ def read_folder(folder: Path) -> StaticParts:
 
 def _altered(found: str) -> str:
     return (
-        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or fit "
+        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or make "
         "it again"
     )
 

@@ -21,7 +21,7 @@ _TENSORS, _VALUES = "state.safetensors", "state.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """The state that a training resumes from.
+    """What a training resumes from.
 
     Attributes:
         tensors: weights, optimizer and random state, by name.
@@ -38,7 +38,7 @@ class Checkpoint:
     Args:
         folder: is made when a state is written.
         identity: settings and data, as JSON values: only the same training resumes from it.
-        seconds: the time between two states.
+        seconds: how often a state is due.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], seconds: float = 300.0) -> None:
