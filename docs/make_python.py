@@ -236,7 +236,8 @@ def _section(heading: str, lines: list[str]) -> Iterator[str]:
         return
     yield f"**{heading}:**\n"
     for item in items:
-        name, _, text = item.partition(": ")
+        names, _, text = item.partition(": ")
+        name = names.replace(", ", "`, `")
         yield f"- `{name}`: {_prose(text)}" if text else f"- {_prose(item)}"
     yield ""
 

@@ -53,8 +53,8 @@ class BM25Settings:
         k1: saturation of term frequencies, 0 or more; the higher, the more repetitions count
             (the default of rank-bm25 is 1.5).
         b: length normalization, from 0 (none) to 1 (full).
-        delta: the lower bound of a term's weight, 0 or more, for ``bm25+`` (None: 1.0) and
-            ``bm25l`` (None: 0.5).
+        delta: constant in favor of long passages, 0 or more: added to the weight in ``bm25+``
+            (None: 1.0), to the normalized frequency in ``bm25l`` (None: 0.5).
         epsilon: for ``okapi``, 0 or more: replaces a negative idf by epsilon times the mean idf.
 
     Raises:

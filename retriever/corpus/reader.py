@@ -51,7 +51,7 @@ class CorpusReader:
 
     Args:
         sources: one path or several.
-        fields: which field holds what; detected where None.
+        fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, "skip" counts it and continues. What
             makes a whole source unusable is raised in either case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed.
