@@ -47,11 +47,10 @@ def test_modules_that_are_torch_are_imported_where_they_are_used(path):
 def test_retriever_enters_indexes_through_its_facade():
     for path in (ROOT / "retriever").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in getattr(node, "names", [])]
             if isinstance(node, ast.ImportFrom):
                 assert not (node.module or "").startswith("indexes."), path
             elif isinstance(node, ast.Import):
-                assert not any(name.startswith("indexes.") for name in names), path
+                assert not any(alias.name.startswith("indexes.") for alias in node.names), path
 
 
 def _module(path):
