@@ -1,4 +1,5 @@
-# Two commands: `make demo` and `make test`. Needs Python 3.11 or newer with venv, and make.
+# `make demo` shows what it does, `make check` and `make test` check it (CONTRIBUTING.md).
+# Needs Python 3.11 or newer with venv, and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +7,7 @@ EXTRAS := offline,cpu,parquet,plot,sentences,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 
-.PHONY: env demo test lint docs bench clean
+.PHONY: env demo check test soak lint docs bench clean
 
 env: $(STAMP)
 
@@ -36,8 +37,16 @@ lint: $(STAMP)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
+
+soak: $(STAMP)
+	RETRIEVER_SOAK_SECONDS=600 RETRIEVER_SOAK_READERS=8 HYPOTHESIS_PROFILE=explore \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s tests/crash/test_readers_and_writer.py tests/indexes
+
 docs: $(STAMP)
 	$(BIN)/python docs/make_cli.py
+	$(BIN)/python docs/make_python.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/index_and_query.py

@@ -2,7 +2,7 @@
 
 Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 130 interrupted.
 A subcommand's module is imported when it is needed, and heavy libraries when it runs, so that
-``retriever --help`` stays quick.
+``retriever --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def run(arguments: list[str]) -> int:
         _discard_output()
         return _REFUSED
     except Exception as error:
-        # Imported only now, so that `--help` stays quick.
+        # Imported only now, so that `--help` stays fast.
         from retriever.errors import RetrieverError
 
         if not isinstance(error, RetrieverError):

@@ -60,16 +60,16 @@ def snapshot_index(
     """Copy an index as one of its commits left it, and verify the copy.
 
     The database is copied inside one read transaction. The files of segments never change, so
-    they are hard-linked, or copied where the file system cannot link. A writer that goes on, and
-    merges segments away meanwhile, does not disturb: the copy then is of a later commit.
+    they are hard-linked, or copied where the file system cannot link. A writer that merges
+    segments away meanwhile does not disturb: the copy then is of a later commit.
 
     Args:
         folder: the index.
         target: does not exist yet, or is an empty folder; appears complete or not at all.
-        progress: told of segments and of pages of the database.
+        progress: receives the progress in segments and in pages of the database.
 
     Raises:
-        ConfigError: the target holds something, is a file, lies in the index or in a folder that
+        ConfigError: the target holds something, is a file, is inside the index or in a folder that
             does not exist.
         DamagedIndexError: the index is not sound; nothing is left of the copy.
         StorageError: the disk is full or cannot be written.
@@ -105,7 +105,9 @@ def check_target(folder: Path, target: Path) -> None:
         ConfigError: see `snapshot_index`.
     """
     if target.is_relative_to(folder.resolve()):
-        raise ConfigError(f"{target}: is, or lies in, the index itself; choose another folder")
+        raise ConfigError(
+            f"{target}: is the index itself, or a folder in it; choose another folder"
+        )
     if not target.parent.is_dir():
         raise ConfigError(
             f"{target}: expected a name in a folder that exists; make the folder or choose another"

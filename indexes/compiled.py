@@ -1,6 +1,6 @@
-"""The compiled form of what a query does for every posting or passage; None where there is none.
+"""The compiled form of what a query does for every posting or passage; None if there is none.
 
-It is built with the package where there is a C compiler. Without it the same is done in Python and
+It is built with the package if there is a C compiler. Without it the same is done in Python and
 NumPy, with the same results to the last bit, several times slower.
 """
 

@@ -44,7 +44,7 @@ class FilterError(BadInputError):
     """A metadata filter does not parse, or names a field that no document has.
 
     Attributes:
-        position: zero-based index of the offending character in the filter's text; None where it
+        position: zero-based index of the offending character in the filter's text; None if it
             is no single one.
     """
 
@@ -62,7 +62,7 @@ class ModelError(BadInputError):
 
 
 class EncoderMismatchError(BadInputError):
-    """The index was made with another encoder than the one asked for."""
+    """The index was made with another encoder than the one given."""
 
 
 class NotAnIndexError(BadInputError):

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 # Filters whose passages are kept in memory, a few bits a passage each.
 _FILTERS = 8
-# Passages remembered whose documents were found to be as they were written.
+# Passages remembered whose documents were found unaltered.
 _REMEMBERED = 65_536
 
 # Which file `index.sqlite` is: device and inode.
@@ -89,7 +89,7 @@ class _Commit:
         segments: the live segments in ascending order of their passages' ids.
         allowed: by filter, the passages that it allows.
         ranks: the values of passages, for filters that many values meet.
-        verified: ids of passages whose documents were found to be as they were written.
+        verified: ids of passages whose documents were found unaltered.
     """
 
     identity: Identity | None
@@ -109,7 +109,7 @@ class _Commit:
 
     @cached_property
     def live(self) -> list[Allowed | None]:
-        """For each segment the passages that are not deleted; None where none was."""
+        """For each segment the passages that are not deleted; None if none was."""
         from pyroaring import BitMap
 
         return [
@@ -153,7 +153,7 @@ class View:
 
     @property
     def live(self) -> list[Allowed | None]:
-        """For each segment the passages that are not deleted; None where none was."""
+        """For each segment the passages that are not deleted; None if none was."""
         return self._commit.live
 
     def allowed(self, where: Where) -> list[Allowed]:
@@ -162,7 +162,7 @@ class View:
         Those of the last filters are remembered.
 
         Raises:
-            DamagedIndexError: what a filter reads is not as it was written.
+            DamagedIndexError: what a filter reads was altered.
         """
         # 1, 1.0 and True are equal, but not to a filter.
         key = (where.sql, where.parameters, *map(type, where.parameters))
@@ -223,7 +223,7 @@ class View:
         return _complete(self._folder, passages, found)
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """(passages, d) float32: their stored vectors, in the order asked for.
+        """(passages, d) float32: their stored vectors, in the given order.
 
         Raises:
             DamagedIndexError: no segment has one of these passages, or one of its files is not as
@@ -246,10 +246,10 @@ class View:
         return vectors
 
     def document(self, id_: str) -> StoredDocument | None:
-        """One document, or None where the index has none of that id.
+        """One document, or None if the index has none with that id.
 
         Raises:
-            DamagedIndexError: the document is not as it was written.
+            DamagedIndexError: the document was altered.
         """
         return next(self._documents("WHERE id = ?", id_), None)
 
@@ -257,7 +257,7 @@ class View:
         """Every document, as a stream in ascending order of ids (by code point).
 
         Raises:
-            DamagedIndexError: a document is not as it was written.
+            DamagedIndexError: a document was altered.
         """
         return self._documents("ORDER BY id")
 
@@ -311,12 +311,12 @@ class View:
         return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
 
     def has_document(self, id_: str) -> bool:
-        """Whether the index holds a document of that id."""
+        """Whether the index holds a document with that id."""
         found = self._connection.execute("SELECT 1 FROM documents WHERE id = ?", (id_,))
         return found.fetchone() is not None
 
     def check_settings(self) -> None:
-        """Check that the settings are as they were written.
+        """Check that the settings are unaltered.
 
         Raises:
             DamagedIndexError: one was altered.

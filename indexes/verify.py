@@ -34,7 +34,7 @@ _PENDING_SINCE = 3
 
 
 def verify(folder: Path) -> list[str]:
-    """Read everything an index holds and say what is wrong.
+    """Read everything that an index holds, and say what is wrong.
 
     Checked are the database itself, size and SHA-256 of every file of every segment, and that
     documents, metadata, passages, segments and tombstones agree. Safe while a writer works: one
@@ -128,7 +128,7 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
             yield from metadata_problems(connection, folder, segments)
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
     if read_setting(connection, "next_passage") <= newest:
-        yield f"{database}: the next passage id would be given out a second time"
+        yield f"{database}: the next passage id is already in use"
 
 
 def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
@@ -217,14 +217,14 @@ def _order_problems(connection: sqlite3.Connection, segment: Segment) -> Iterato
 def _identity_problems(
     database: Path, kept: NDArray[np.int64], stored: NDArray[np.int64], dead: NDArray[np.int64]
 ) -> Iterator[str]:
-    """Each passage lies in exactly one segment, and is either stored or deleted."""
+    """Each passage is in exactly one segment, and is either stored or deleted."""
     kept = np.sort(kept)
     if len(kept) > 1 and bool(np.any(np.diff(kept) == 0)):
-        yield f"{database}: a passage lies in two segments"
+        yield f"{database}: a passage is in two segments"
     known = np.union1d(stored, dead)
     for what, wanted, among in (
-        ("stored passages lie in no segment", stored, kept),
-        ("deleted passages lie in no segment", dead, kept),
+        ("stored passages are in no segment", stored, kept),
+        ("deleted passages are in no segment", dead, kept),
         ("passages of segments are neither stored nor deleted", kept, known),
     ):
         missing = int(np.count_nonzero(~contained(wanted, among)))

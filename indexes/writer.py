@@ -57,7 +57,7 @@ from indexes.store.replacement import recover_replacement
 from indexes.store.settings import read_setting, write_setting
 from indexes.vectors.choice import StructureSettings
 
-# Passages that wait in the database at most: what readers load after each commit in some 10 ms.
+# Passages that wait in the database at most: what readers load after each commit in about 10 ms.
 PENDING_LIMIT = 512
 
 
@@ -149,7 +149,7 @@ class Writer:
 
         Args:
             documents: with distinct ids.
-            vectors: (n, d) float32, one row a passage, documents in order.
+            vectors: (n, d) float32, one row per passage, documents in order.
             tokens: the terms of each of the n passages.
             metadata: new metadata of stored documents whose text has not changed, by id; ids that
                 the index does not hold are passed over.
@@ -159,7 +159,7 @@ class Writer:
 
         Raises:
             StorageError: the disk is full or cannot be written; the index is as before.
-            ValueError: vectors or tokens are not as many as the passages, or metadata is no JSON.
+            ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
         """
         passages = sum(len(document.spans) for document in documents)
         if len(vectors) != passages:
@@ -215,7 +215,7 @@ class Writer:
         """The live segments, oldest passages first, without the passages that wait.
 
         Raises:
-            DamagedIndexError: a file of a segment is not as it was written.
+            DamagedIndexError: a file of a segment was altered.
         """
         with storage_errors(self.folder), readable(self.folder):
             live = live_segments(self.folder, self._connection)
@@ -234,10 +234,10 @@ class Writer:
         Args:
             live: the segments.
             structures: which search structure this and later merged segments get; None as before.
-            stage: told how far the search structure is.
+            stage: receives the progress of the search structure.
 
         Raises:
-            DamagedIndexError: a file of a segment is not as it was written.
+            DamagedIndexError: a file of a segment was altered.
             StorageError: the disk is full or cannot be written; the index is as before.
             ConfigError, MissingExtraError: see `build_structure`.
         """
@@ -273,7 +273,7 @@ class Writer:
         """Read the values of metadata from the documents again, where a stored one was altered.
 
         Raises:
-            DamagedIndexError: a document's metadata is no JSON object.
+            DamagedIndexError: a document's metadata is not a JSON object.
         """
         with storage_errors(self.folder), readable(self.folder):
             if not columns.are_sound(self._connection):

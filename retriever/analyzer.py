@@ -1,4 +1,4 @@
-"""The analyser: from text to index terms, the same for passages and for queries.
+"""The analyzer: from text to index terms, the same for passages and for queries.
 
 The steps, in order:
 
@@ -58,7 +58,7 @@ _INVISIBLE = str.maketrans("’", "'", "\u00ad\u200c\u200d")
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerSettings:
-    """What an analyser does; stored with the index.
+    """What an analyzer does; stored with the index.
 
     Attributes:
         language: a Snowball language ("english", "german", …), or "none" for lower-cased words
@@ -83,7 +83,7 @@ class AnalyzerSettings:
         ):
             if not isinstance(value, kind):
                 raise ConfigError(
-                    f"analyser setting {name!r}: expected {kind.__name__}, found {value!r}"
+                    f"analyzer setting {name!r}: expected {kind.__name__}, found {value!r}"
                 )
         if self.language == NO_LANGUAGE:
             object.__setattr__(self, "stemming", False)
@@ -92,7 +92,7 @@ class AnalyzerSettings:
         stemmers, lists = _stemmer_languages(), _stop_word_languages()
         if self.language not in stemmers | lists:
             raise ConfigError(
-                f"analyser setting 'language': unknown language {self.language!r}; use one of "
+                f"analyzer setting 'language': unknown language {self.language!r}; use one of "
                 f"{', '.join(sorted((stemmers & lists) | {NO_LANGUAGE}))}; without stop words also "
                 f"{', '.join(sorted(stemmers - lists))}; without stemming also "
                 f"{', '.join(sorted(lists - stemmers))}"
@@ -112,7 +112,7 @@ class AnalyzerSettings:
         known = [field.name for field in fields(cls)]
         for key in value:
             if key not in known:
-                raise ConfigError(f"unknown analyser setting {key!r}; known: {', '.join(known)}")
+                raise ConfigError(f"unknown analyzer setting {key!r}; known: {', '.join(known)}")
         return cls(**value)
 
     def to_json(self) -> dict[str, str | bool]:
@@ -128,7 +128,7 @@ class Analyzer:
 
     Args:
         settings: defaults to English.
-        stop_list: the stop words themselves, as an earlier analyser's `stop_list` gave them;
+        stop_list: the stop words themselves, as an earlier analyzer's `stop_list` gave them;
             None takes the language's. An index keeps its own, so that another release of a
             word list cannot change what its queries mean.
 
@@ -161,7 +161,7 @@ class Analyzer:
     def spans(self, text: str) -> Iterator[tuple[str, int, int]]:
         """Each term with the word it comes from, as `text[start:end]`, in the order of `tokens`.
 
-        Offsets count characters of `text` as given, normalised or not. The rare word whose NFKC
+        Offsets count characters of `text` as given, normalized or not. The rare word whose NFKC
         form is several words ("½" is "1" and "2") gives several terms with one span.
         """
         for match in self._pattern(text).finditer(text):
@@ -275,7 +275,7 @@ def _stop_word_languages() -> frozenset[str]:
 def _stemmer(language: str) -> Callable[[str], str]:
     import Stemmer
 
-    # The memo of the analyser remembers stems already.
+    # The memo of the analyzer remembers stems already.
     stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return stem
 

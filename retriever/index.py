@@ -86,11 +86,11 @@ class Index:
     >>> index.add(["a text", {"id": "42", "text": "…", "year": 2020}])  # doctest: +SKIP
     >>> index.search("a question", k=5, where="year >= 2000")         # doctest: +SKIP
 
-    Make one with `Index.create` or `Index.open`; use it as a context manager or call `close`.
+    Make one with `Index.create` or `Index.open`; use it as a context manager, or call `close`.
     One object serves many threads: searches run side by side, changes one after another. Reading
     methods see every commit made before the call, by any process, and follow an index that was
-    rebuilt under the same name. Changing methods hold the writer lock while they run. A child
-    process that is forked can use the object as well.
+    rebuilt under the same name. Changing methods hold the writer lock while they run. A forked
+    child process can use the object of its parent.
 
     Attributes:
         folder: the index folder.
@@ -130,17 +130,20 @@ class Index:
 
         Args:
             folder: the index folder.
-            model: the encoder that the index is expected to have, in its text form (see
-                `retriever.encoders.settings`); empty for any.
-            encoder: loaded, to be shared by several indexes; see `create`.
-            device: a torch device for the model; None takes a GPU where there is one.
-            download: allow the network for a hub id that is not in the cache.
-            lock_timeout: seconds that changing methods wait for another writer.
+            model: the encoder that the index is expected to have, as settings or in their text
+                form; empty for any.
+            encoder: a loaded encoder, which several indexes can share; see `create`.
+            device: torch device of the model; None uses a GPU if there is one.
+            download: allow downloads of a hub id that is not in the cache.
+            lock_timeout: seconds that changing methods wait for another writer before they raise
+                `IndexLockedError`.
 
         Raises:
-            NotAnIndexError, FormatVersionError, DamagedIndexError
-            EncoderMismatchError: `model` or `encoder` is another encoder than the index's own.
-            ConfigError: `model` is no text form.
+            NotAnIndexError: the folder holds no index.
+            FormatVersionError: a newer release wrote the index.
+            DamagedIndexError: a file of the index is missing or altered.
+            EncoderMismatchError: `model` or `encoder` is not the encoder of the index.
+            ConfigError: `model` is malformed.
         """
         asked = ModelChoice(str(model), device, download)
         adopted = None if encoder is None else adopt(encoder)
@@ -158,25 +161,30 @@ class Index:
         lock_timeout: float = 0.0,
         **settings: Unpack[IndexKeywords],
     ) -> Self:
-        """Open the index in `folder`, which is created first where there is none yet.
+        """Open the index in `folder`; create it first if there is none.
 
         Args:
             folder: does not exist, is empty, or is an index.
-            model: the encoder in its text form, such as ``all-MiniLM-L6-v2::lc:0,6``; empty for
-                the default, or the index's own.
-            encoder: an `Encoder`, or anything with ``encode(texts) -> (n, d)``, such as a
-                `SentenceTransformer`; in place of `model`. Its name and vectors of fixed texts
-                guard the index against another one.
-            device: a torch device for the model; None takes a GPU where there is one.
-            download: allow the network for a hub id that is not in the cache.
-            lock_timeout: seconds that changing methods wait for another writer.
-            settings: `analyzer`, `passages` and `structures`, as a whole or field by field:
+            model: the encoder, as settings or in their text form, such as
+                ``all-MiniLM-L6-v2::lc:0,6``; empty for the default, or the index's own.
+            encoder: an `Encoder`, or anything with ``encode(texts)`` that returns (texts,
+                dimensions) numbers, such as a `SentenceTransformer`; in place of `model`. Its
+                name and its vectors of fixed texts guard the index against another encoder.
+            device: torch device of the model; None uses a GPU if there is one.
+            download: allow downloads of a hub id that is not in the cache.
+            lock_timeout: seconds that changing methods wait for another writer before they raise
+                `IndexLockedError`.
+            settings: `analyzer` (`AnalyzerSettings`), `passages` (`PassageSettings`) and
+                `structures` (`StructureSettings`), each as a whole or field by field:
                 ``language="german"``, ``on_long="truncate"``, ``index_type="ivf"``.
 
         Raises:
-            What `open` and `Encoder.load` raise; NotAnIndexError: the folder holds other files;
-            StorageError: it cannot be written; ConfigError: the index exists and was made with
-            another analyzer, treatment of long texts or search structure.
+            What `open` and `Encoder.load` raise.
+            NotAnIndexError: the folder holds other files.
+            StorageError: the folder cannot be written.
+            ConfigError: the index exists and has another analyzer, treatment of long texts or
+                search structure.
+            TypeError: `model` and `encoder` are both given, or a keyword is unknown.
         """
         wanted, asked = IndexSettings.of(settings), ModelChoice(str(model), device, download)
         if encoder is not None and asked.encoder:
@@ -210,7 +218,7 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Release files; later calls raise `ClosedIndexError`."""
+        """Release files; later calls of other methods raise `ClosedIndexError`."""
         self._reader.close()
 
     def __repr__(self) -> str:
@@ -228,23 +236,23 @@ class Index:
 
     @property
     def analyzer(self) -> Analyzer:
-        """The analyzer that serves documents and queries."""
+        """The analyzer of documents and queries, for BM25."""
         return self._state().analyzer
 
     @property
     def passages(self) -> PassageSettings:
-        """How long texts are treated."""
+        """How texts longer than the encoder's window are treated."""
         return self._state().passages
 
     @property
     def structures(self) -> StructureSettings:
-        """How large segments are searched."""
+        """Which search structure large segments get."""
         with self._reader.view() as view:
             return read_structures(view, self.folder)
 
     @property
     def encoder(self) -> LoadedEncoder:
-        """The index's encoder, loaded when first asked for.
+        """The index's encoder, loaded on first use.
 
         Raises:
             What `Encoder.from_spec` raises.
@@ -257,16 +265,16 @@ class Index:
             return view.count_documents()
 
     def __contains__(self, id_: object) -> bool:
-        """Whether the index holds a document of that id."""
+        """Whether the index holds a document with this id."""
         with self._reader.view() as view:
             return isinstance(id_, str) and view.has_document(id_)
 
     def __getitem__(self, id_: str) -> Document:
-        """The document of that id.
+        """The document with this id, with its whole text.
 
         Raises:
-            KeyError: there is none.
-            DamagedIndexError: the document is not as it was written.
+            KeyError: the index holds no such document.
+            DamagedIndexError: the document was altered on the disk.
         """
         with self._reader.view() as view:
             stored = view.document(id_)
@@ -275,7 +283,11 @@ class Index:
         return Document(stored.id, stored.text, stored.title, stored.metadata)
 
     def __iter__(self) -> Iterator[Document]:
-        """Every document of one commit, as a stream in ascending order of ids (by code point)."""
+        """All documents of one commit, as a stream in ascending order of ids (by code point).
+
+        Raises:
+            DamagedIndexError: a document was altered on the disk.
+        """
         with self._reader.view() as view:
             for stored in view.documents():
                 yield Document(stored.id, stored.text, stored.title, stored.metadata)
@@ -293,27 +305,39 @@ class Index:
         report: IndexingReport | None = None,
         prune: bool = False,
     ) -> IndexingReport:
-        """Add documents, or replace those whose id the index holds; unchanged ones cost nothing.
+        """Add documents, and replace those whose id the index holds.
+
+        A document whose title and text are unchanged is not encoded again. What was added is
+        durable when this returns, and the next search finds it.
 
         Args:
-            documents: read once, as a stream: a `Document`; a mapping, as a line of JSON has it;
-                or a text, whose id is made from its content. Of equal ids the last one stands.
-                A document without text and title is counted and skipped.
-            vectors: (documents, dimensions), a vector for each document as a whole; None encodes.
+            documents: read once, as a stream. Each is a `Document`; a mapping with the fields of
+                a JSON line (``text``, and optionally ``id`` and ``title``; all others are
+                metadata); or a text, whose id is made from its content. Of equal ids the last
+                stands. A document without text and title is counted and skipped, with a warning.
+            vectors: (documents, dimensions) numbers, one vector per document as a whole; None
+                encodes. If the encoder normalizes, they are brought to length 1.
             made_by: the encoder that made the vectors; None trusts that it is the index's own.
-            on_long: None takes the index's own treatment of long texts.
-            commit: how often to commit.
-            progress: told how far encoding is.
-            stage: told how far a search structure is that a merge builds.
-            report: counted into, for a caller that wants to see it after an interruption.
-            prune: delete every document that is not among `documents`.
+            on_long: ``error`` refuses texts longer than the window; None follows the index's
+                settings.
+            commit: how often to commit during a long call.
+            progress: receives the progress of encoding.
+            stage: receives the progress of a search structure that is built.
+            report: counts are added to it, so that a caller has them after an interruption.
+            prune: delete every document of the index that is not among `documents`.
+
+        Returns:
+            What was done; `report` if given.
 
         Raises:
             TypeError: `documents` is a single text or document.
-            What `documents` raises (what came before is committed); SourceError for a document
-            that cannot be stored, or a long text with ``on_long="error"``; ConfigError: vectors
-            that do not fit, or `prune` without a single document; EncoderMismatchError: `made_by`
-            is another encoder; IndexLockedError; StorageError (earlier commits stand).
+            SourceError: a document cannot be stored, or is longer than the window and `on_long`
+                is ``error``; the documents before it are committed.
+            ConfigError: `vectors` do not fit, or `prune` is set and no document was read.
+            EncoderMismatchError: `made_by` is not the encoder of the index.
+            IndexLockedError: another writer holds the index.
+            StorageError: the disk is full or cannot be written; earlier commits stand.
+            What iterating over `documents` raises; the documents before it are committed.
         """
         if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
             raise TypeError(
@@ -343,7 +367,7 @@ class Index:
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(
-                        f"{self.folder}: no document was read, so that pruning would delete all "
+                        f"{self.folder}: no document was read, and pruning would delete all "
                         f"{held:,}; check the source, or delete them with `clear`"
                     )
                 indexer.report.deleted = writer.delete_untouched()
@@ -353,16 +377,18 @@ class Index:
             return indexer.report
 
     def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
-        """Give a document other metadata; nothing is encoded.
+        """Replace the metadata of a document; nothing is encoded.
 
         Args:
-            id_: of the document.
-            metadata: replaces what the document has, as a whole.
+            id_: the document's id.
+            metadata: the new metadata, as a whole: JSON values, integers within 64 bits, finite
+                numbers.
 
         Raises:
             KeyError: the index holds no such document.
             BadInputError: the metadata cannot be stored.
-            IndexLockedError, StorageError
+            IndexLockedError: another writer holds the index.
+            StorageError: the disk is full or cannot be written; the index is as before.
         """
         fault = metadata_fault(metadata)
         if fault is not None:
@@ -373,10 +399,18 @@ class Index:
             writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents by id; returns how many of them there were.
+        """Delete documents by id.
+
+        Args:
+            ids: any number of ids; those that the index does not hold are ignored.
+
+        Returns:
+            The number of documents deleted.
 
         Raises:
             TypeError: `ids` is a single string.
+            IndexLockedError: another writer holds the index.
+            StorageError: the disk is full or cannot be written; the index is as before.
         """
         require_several("ids", ids)
         with self._writer() as writer:
@@ -385,10 +419,18 @@ class Index:
             return deleted
 
     def delete_where(self, where: str) -> int:
-        """Delete the documents that match a filter; returns how many.
+        """Delete the documents that match a filter.
+
+        Args:
+            where: the filter; docs/ranking.md has the grammar.
+
+        Returns:
+            The number of documents deleted.
 
         Raises:
             FilterError: the filter does not parse, or names a field that no document has.
+            IndexLockedError: another writer holds the index.
+            StorageError: the disk is full or cannot be written; the index is as before.
         """
         compiled = compile_where(where)
         with self._writer() as writer:
@@ -401,32 +443,45 @@ class Index:
             return deleted
 
     def clear(self) -> int:
-        """Delete every document; returns how many there were."""
+        """Delete every document.
+
+        Returns:
+            The number of documents deleted.
+
+        Raises:
+            IndexLockedError: another writer holds the index.
+            StorageError: the disk is full or cannot be written; the index is as before.
+        """
         with self._writer() as writer:
             deleted = writer.delete_untouched()
             merge(writer)
             return deleted
 
     def compact(self, *, stage: Stage = no_progress) -> int:
-        """Merge all segments into one without what was deleted, and give the space back.
+        """Merge all segments into one, drop what was deleted, and free its space.
 
         Searches run meanwhile, and their answers stay the same.
 
         Args:
-            stage: told how far the search structure is.
+            stage: receives the progress of a search structure that is built.
 
         Returns:
-            How many segments were merged, 0 where there was nothing to do.
+            The number of segments merged; 0 if there was nothing to do.
 
         Raises:
-            IndexLockedError; StorageError: the disk is full, the index is as before;
-            DamagedIndexError: a file of a segment is not as it was written.
+            IndexLockedError: another writer holds the index.
+            StorageError: the disk is full or cannot be written; the index is as before.
+            DamagedIndexError: a file of a segment was altered.
         """
         with self._writer() as writer:
             return compact(writer, stage)
 
     def plan(self, structures: StructureSettings) -> Choice:
-        """What `rebuild` would build of all live passages, why, and the memory it would take.
+        """The structure that `rebuild` would build over all live passages; nothing is built.
+
+        Returns:
+            The structure, the reasons for it, and the memory in bytes that building and
+            searching it take.
 
         Raises:
             ConfigError: FAISS does not know the structure.
@@ -436,14 +491,14 @@ class Index:
             return structures.choice(view.statistics.passages, dimensions)
 
     def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:
-        """Give all segments another search structure, and merge them; nothing is encoded.
+        """Merge all segments into one with another search structure; nothing is encoded.
 
         Args:
-            structures: which; later merges build it, too.
-            stage: told how far it is.
+            structures: the structure; later merges build it too.
+            stage: receives the progress.
 
         Returns:
-            How many segments were read.
+            The number of segments merged.
 
         Raises:
             ConfigError: FAISS does not know the structure, or cannot build it of these vectors.
@@ -463,10 +518,18 @@ class Index:
     ) -> IndexingReport | None:
         """Encode the stored documents again with other settings; the index serves meanwhile.
 
-        See `retriever.reindexed`, which this calls.
+        Args:
+            model: the encoder, as settings or in their text form. If it names no model, the
+                settings that it does not name stay as they are.
+            encoder: an encoder in place of `model`; see `create`.
+            progress: receives the progress of encoding.
+            settings: as of `create`; what is not given stays as it is.
 
         Returns:
-            What was done, or None where the index has these settings already.
+            What was done; None if the index has these settings already.
+
+        Raises:
+            What `retriever.reindexed` raises.
         """
         from retriever.indexing.reindex import reindexed
 
@@ -489,8 +552,11 @@ class Index:
         """Write the documents as JSON Lines, or the vectors as a NumPy array (``.npy``).
 
         Args:
-            output: a file that ends in .jsonl or .npy.
-            vectors: write the vectors of the passages into the JSON Lines, too.
+            output: a file that ends in .jsonl or .npy; it appears complete or not at all.
+            vectors: write the vectors of the passages into the JSON Lines too.
+
+        Returns:
+            The numbers of documents and passages, and the files.
 
         Raises:
             What `retriever.export_jsonl` and `retriever.export_npy` raise.
@@ -504,6 +570,9 @@ class Index:
 
     def snapshot(self, target: str | Path) -> Backup:
         """Copy the index, as one of its commits left it, into a new folder, and verify the copy.
+
+        Args:
+            target: a folder that does not exist or is empty; it appears complete or not at all.
 
         Raises:
             What `retriever.snapshot_index` raises.
@@ -519,7 +588,24 @@ class Index:
         reranker: Reranker | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hit]:
-        """The best documents for one query; see `search_many`."""
+        """Find the best documents for one query.
+
+        Args:
+            text: the query.
+            settings: how to rank; None takes the defaults.
+            where: rank only documents that match this filter; docs/ranking.md has the grammar.
+            reranker: scores the best `settings.depth` hits again; see `load_reranker`.
+            keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
+                ``k=5, mode="dense", alpha=0.7, k1=0.9``.
+
+        Returns:
+            At most `k` hits, the highest score first; equal scores by document id, ascending (by
+            code point). There are fewer if fewer documents can be ranked.
+
+        Raises:
+            TypeError: `text` is not a string, or a keyword is unknown.
+            What `search_many` raises.
+        """
         if not isinstance(text, str):
             raise TypeError(
                 f"text: expected one query, found {type(text).__name__}; search_many takes several"
@@ -536,22 +622,26 @@ class Index:
         reranker: Reranker | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[Hit]]:
-        """The best documents for each query, in the order of the queries.
+        """Find the best documents for each of several queries.
 
         Args:
-            texts: queries; encoded in batches.
-            settings: how to rank.
-            where: rank only the documents that match this filter, see docs/ranking.md.
-            reranker: ranks the best `settings.depth` hits again, and the best of those are given
-                (see `retriever.load_reranker`).
-            keywords: single fields of `settings`: ``k=5, mode="dense", alpha=0.7, k1=0.9``.
+            texts: the queries, read as a stream and encoded in batches of 256.
+            settings: as of `search`, like the other arguments.
+            where: a filter for all queries.
+            reranker: for all queries.
+            keywords: single fields of the settings.
+
+        Returns:
+            The hits of each query, in the order of the queries; each as `search` returns them.
 
         Raises:
-            TypeError: `texts` is a single string.
-            BadInputError: a query is blank, or no Unicode text.
+            TypeError: `texts` is a single string, or a keyword is unknown.
+            ConfigError: a setting is out of range.
+            BadInputError: a query is empty, or not valid Unicode.
             EncoderMismatchError: the reranker was trained on the vectors of another encoder.
             FilterError: the filter does not parse.
             DamagedIndexError: a file of the index is missing or altered.
+            ClosedIndexError: the index is closed.
             What `encoder` raises, in the modes that need it.
         """
         require_several("texts", texts)
@@ -561,11 +651,12 @@ class Index:
         )
 
     def term_weights(self, text: str) -> dict[str, float]:
-        """How much BM25 weighs the terms of a text, by the passages that are live now.
+        """The idf of the terms of a text, over the live passages.
 
         Returns:
-            Lucene's idf of each term that a passage holds, ln(1 + (N - df + 0.5) / (df + 0.5)),
-            in the order of the text: above 0, and the higher the fewer of the N passages hold it.
+            For each term that a passage holds, in the order of the text, Lucene's idf
+            ln(1 + (N - df + 0.5) / (df + 0.5)): above 0; higher if fewer of the N passages hold
+            the term.
         """
         with self._reader.view() as view:
             bm25 = BM25(view.segments, statistics=view.statistics)
@@ -574,13 +665,24 @@ class Index:
             return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
     def info(self) -> dict[str, Any]:
-        """What the index is and holds, as JSON values."""
+        """What the index is and holds, as JSON values.
+
+        Sizes are in bytes; ``remains`` names folders that an interrupted command left, and what
+        to do about each.
+        """
         with self._reader.view() as view:
             structures = read_structures(view, self.folder)
             return describe(self.folder, view, self._state_of(view), structures)
 
     def verify(self) -> list[str]:
-        """Check every file, count and id; returns what is wrong, a line each."""
+        """Check every file, count and id.
+
+        Returns:
+            One line per problem, which names the file; empty if the index is sound.
+
+        Raises:
+            DamagedIndexError: the database cannot be read at all.
+        """
         return verify(self.folder)
 
     def _search_all(

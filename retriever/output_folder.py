@@ -14,11 +14,11 @@ def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | No
     Args:
         folder: where to write.
         what: the folder that may be replaced, such as "the folder of a reranker".
-        strange: of the names of what lies in a folder, not empty, one that is not of such a thing,
+        strange: given the names in a folder that is not empty, one that does not belong there,
             or None.
 
     Raises:
-        ConfigError: the folder holds something else, is a file, or lies in a folder that does not
+        ConfigError: the folder holds something else, is a file, or is in a folder that does not
             exist.
     """
     if not folder.absolute().parent.is_dir():

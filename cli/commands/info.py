@@ -54,7 +54,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "fingerprint": encoder["fingerprint"],
         "analyzer": f"{analyzer['language']}"
         + (", stemmed" if analyzer["stemming"] else "")
-        + (", without stop words" if analyzer["stop_words"] else ""),
+        + (", stop words removed" if analyzer["stop_words"] else ""),
         "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
     }
     for name, value in facts.items():

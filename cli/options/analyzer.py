@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerOptions:
-    """What is asked of the analyzer; None where nothing is."""
+    """Options of the analyzer; None for those that are not given."""
 
     language: str | None
     stemming: bool | None
     stop_words: bool | None
 
     def settings(self, base: AnalyzerSettings | None = None) -> AnalyzerSettings | None:
-        """What is asked for, the rest as in `base`; None if nothing is asked for.
+        """The given settings, the rest as in `base`; None if none is given.
 
         Raises:
             ConfigError: the language is unknown, or has no stemmer or stop words.

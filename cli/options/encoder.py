@@ -60,7 +60,7 @@ class ModelOptions:
     download: bool
 
     def choice(self) -> ModelChoice:
-        """The encoder that is asked for.
+        """The encoder that the options name.
 
         Raises:
             ConfigError: the text form is malformed, or a setting is impossible.
@@ -72,7 +72,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class EncoderOptions:
-    """An encoder with each setting as an option, and where it runs; None where nothing is asked."""
+    """An encoder with each setting as an option, and where it runs; None if not given."""
 
     model: str | None
     preset: str | None
@@ -96,7 +96,7 @@ class EncoderOptions:
     wk_variance: WKVariance | None
 
     def choice(self) -> ModelChoice:
-        """The encoder that is asked for.
+        """The encoder that the options name.
 
         Raises:
             ConfigError: a setting is impossible, or given in --model and as an option.

@@ -40,7 +40,7 @@ def pointing(where: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Imported only now, so that help pages stay quick.
+        # Imported only now, so that help pages stay fast.
         from retriever import FilterError, point_at
 
         if isinstance(error, FilterError) and error.position is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """How to rank; None where nothing is asked for."""
+    """How to rank; None for options that are not given."""
 
     k: int
     mode: Literal["hybrid", "dense", "bm25"]
@@ -31,7 +31,7 @@ class RankingOptions:
     b: float | None
 
     def settings(self) -> SearchSettings:
-        """What is asked for, with the defaults of the library for the rest.
+        """The given settings, with the defaults of the library for the rest.
 
         Raises:
             ConfigError: a value is out of range.

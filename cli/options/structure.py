@@ -36,13 +36,13 @@ def _name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StructureOptions:
-    """Which search structure is asked for; None where nothing is."""
+    """Options of the search structure; None for those that are not given."""
 
     index_type: str | None
     memory: int | None
 
     def settings(self, base: StructureSettings | None = None) -> StructureSettings | None:
-        """What is asked for, the rest as in `base`; `base` itself if nothing is asked for."""
+        """The given settings, the rest as in `base`; `base` itself if none is given."""
         if self.index_type is None and self.memory is None:
             return base
         from retriever import StructureSettings

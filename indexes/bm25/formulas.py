@@ -48,14 +48,17 @@ class BM25Settings:
     """How BM25 scores; chosen for each query, not stored in the postings.
 
     Attributes:
-        variant: a row of the table in this module's docstring.
-        k1: how slowly repetitions saturate, >= 0 (rank-bm25's own default is 1.5).
-        b: how much long passages are held back, 0 to 1.
-        delta: >= 0, for bm25+ (None: 1.0) and bm25l (None: 0.5); unused otherwise.
-        epsilon: >= 0, for okapi; unused otherwise.
+        variant: ``lucene``, ``robertson``, ``atire``, ``bm25+``, ``bm25l`` (Kamphuis et al.,
+            ECIR 2020) or ``okapi`` (rank-bm25's `BM25Okapi`).
+        k1: saturation of term frequencies, 0 or more; the higher, the more repetitions count
+            (the default of rank-bm25 is 1.5).
+        b: length normalization, from 0 (none) to 1 (full).
+        delta: the lower bound of a term's weight, 0 or more, for ``bm25+`` (None: 1.0) and
+            ``bm25l`` (None: 0.5).
+        epsilon: for ``okapi``, 0 or more: replaces a negative idf by epsilon times the mean idf.
 
     Raises:
-        ConfigError: a value is not among those.
+        ConfigError: a value is out of range.
     """
 
     variant: BM25Variant = "lucene"

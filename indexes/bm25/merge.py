@@ -1,6 +1,6 @@
 """Postings of several segments as those of one, without the deleted passages.
 
-What is written equals, byte for byte, what building the postings of the remaining passages anew
+The result equals, byte for byte, what building the postings of the remaining passages
 would write. Memory holds the vocabulary and a block of postings, never all of them.
 """
 
@@ -36,11 +36,11 @@ def merge_postings(
 
     Args:
         sources: in the order in which their passages follow each other.
-        live: for each, (n,) bool, None where nothing was deleted.
+        live: for each, (n,) bool, None if nothing was deleted.
         folder: must hold no postings yet.
 
     Raises:
-        DamagedIndexError: postings are not as they were written.
+        DamagedIndexError: postings were altered.
         OSError: the disk is full or cannot be written.
     """
     for source in sources:
@@ -97,7 +97,7 @@ def _new_positions(
 def _blocks(
     sources: Sequence[Postings],
 ) -> Iterator[tuple[list[bytes], list[list[tuple[int, int]]]]]:
-    """The terms of all sources, ascending, in blocks of at most so many postings.
+    """The terms of all sources, ascending, in blocks of a limited number of postings.
 
     Yields:
         The terms, and for each source which (place in the block, number in the source) it holds.

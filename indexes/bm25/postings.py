@@ -248,7 +248,7 @@ class Postings:
     def read(self, terms: Iterable[str]) -> Read:
         """The postings of some terms, in their order; those of a single term are read-only views.
 
-        They are as they were written, if the segment has sums; `check` says whether they can be.
+        They are unaltered, if the segment has sums; `check` says whether they can be.
 
         Raises:
             DamagedIndexError: what the search reads is impossible.
@@ -294,14 +294,16 @@ class Postings:
         self.check_lengths(positions)
         lengths = self.lengths[positions]
         if (lengths < frequencies).any():
-            raise self._damaged(LENGTHS, "a passage is shorter than one of its terms is frequent")
+            raise self._damaged(
+                LENGTHS, "a passage is shorter than the frequency of one of its terms"
+            )
         return lengths
 
     def check_lengths(self, positions: NDArray[np.integer] | None = None) -> None:
         """Check the lengths of these passages, or of all.
 
         Raises:
-            DamagedIndexError: they are not as they were written, or there is no such passage.
+            DamagedIndexError: they were altered, or there is no such passage.
         """
         if positions is None:
             self._lengths_guard.check_all()
@@ -314,7 +316,7 @@ class Postings:
         """Every term as UTF-8, ascending.
 
         Raises:
-            DamagedIndexError: the terms or their offsets are not as they were written.
+            DamagedIndexError: the terms or their offsets were altered.
         """
         return iter(self._vocabulary)
 

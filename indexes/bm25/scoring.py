@@ -106,7 +106,7 @@ class BM25Query:
 
         Raises:
             ConfigError: k is below 1, or what is allowed does not fit the segments.
-            DamagedIndexError: the order among equal scores is not as it was written.
+            DamagedIndexError: the order among equal scores was altered.
         """
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
@@ -148,7 +148,7 @@ class SearchableSegment:
 
     Attributes:
         postings: n passages.
-        live: (n,) bool, False for deleted passages; None where nothing was deleted.
+        live: (n,) bool, False for deleted passages; None if nothing was deleted.
         order: (n,) uint32, the rank of each passage among equal scores; None for its position.
         order_guard: checks `order` where it decides.
 
@@ -202,7 +202,7 @@ class CorpusStatistics:
 
     @property
     def mean_length(self) -> float:
-        """Tokens per live passage; 0 where there are none."""
+        """Tokens per live passage; 0 if there are none."""
         return self.total_length / self.passages if self.passages else 0.0
 
 
@@ -232,7 +232,7 @@ class BM25:
         """Read the postings of a query's terms, once for all that is then asked about them.
 
         Args:
-            query_terms: from the analyser that made the postings; repetitions count.
+            query_terms: from the analyzer that made the postings; repetitions count.
         """
         return BM25Query(self.segments, self._contributions(query_terms))
 

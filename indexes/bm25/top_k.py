@@ -49,7 +49,7 @@ def best_passages(
         guard: checks `order` where it decides.
 
     Raises:
-        DamagedIndexError: `order` decides and is not as it was written.
+        DamagedIndexError: `order` decides and was altered.
     """
     if not len(contributions.positions):
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))
@@ -120,7 +120,7 @@ def _contenders(
         scores, matches = accumulate(contributions, n)
         held = np.flatnonzero(matches)
         return held, scores[held]
-    # A stable sort keeps the order of the terms, and is quick where ascending runs are joined.
+    # A stable sort keeps the order of the terms, and is fast on concatenated ascending runs.
     order = np.argsort(positions, kind="stable")
     found = positions[order]
     first = np.empty(len(found), np.bool_)

@@ -22,7 +22,7 @@ from indexes.files.faults import damaged
 TERMS = "postings.terms.utf8"
 OFFSETS = "postings.offsets.npy"
 
-# Terms remembered to begin a search with; a fixed number, so that the first query stays quick.
+# Cached terms that a search begins with; a fixed number, so that the first query stays fast.
 _FENCES = 1024
 _UNKNOWN, _UNSEEN = -1, -2
 # Terms whose place is remembered once they were looked up.
@@ -35,7 +35,7 @@ class Vocabulary:
     Args:
         terms: the bytes of all terms, joined.
         offsets: (t+1, 2) int64: where the bytes and the postings of each term begin.
-        folder: of the files, for errors; None where they are in memory.
+        folder: of the files, for errors; None if they are in memory.
         terms_guard, offsets_guard: check what is read.
     """
 
@@ -65,7 +65,7 @@ class Vocabulary:
         """Every term as UTF-8, ascending.
 
         Raises:
-            DamagedIndexError: the terms or their offsets are not as they were written.
+            DamagedIndexError: the terms or their offsets were altered.
         """
         self._offsets_guard.check_all()
         self._terms_guard.check_all()
@@ -90,7 +90,7 @@ class Vocabulary:
     def postings_of(self, place: int) -> tuple[int, int]:
         """Where the postings of the term with this place begin and end.
 
-        What `find` has returned is checked; of other terms `starts` is to be asked before.
+        What `find` has returned is checked; for other terms call `starts` first.
         """
         return self._steps[2 * place + 1], self._steps[2 * place + 3]
 
@@ -100,7 +100,7 @@ class Vocabulary:
         Those of a `last` that is the number of terms would begin where all end.
 
         Raises:
-            DamagedIndexError: they are not as they were written.
+            DamagedIndexError: they were altered.
         """
         self._offsets_guard.check_range(first, last + 1)
         return self._offsets[first : last + 1, 1]

@@ -111,7 +111,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def aside_of(current: Path) -> Path:
-    """Where the folder that `replace_folder` replaces lies until it is removed."""
+    """Where `replace_folder` keeps the replaced folder until it is removed."""
     return current.with_name(f".{current.name}.retriever-old")
 
 

@@ -5,7 +5,7 @@ for each block of 4 KiB, so that a query checks what it reads and nothing else, 
 never becomes a wrong answer.
 
 The checksum of a block is the sum of its little-endian words of 8 bytes, modulo 2^64, the last
-block filled up with zeros. A change of one word always changes it. NumPy adds about as quickly as
+block filled up with zeros. A change of one word always changes it. NumPy adds about as fast as
 memory is read, where a CRC-32 would take ten times as long. Changes to several words of a block
 can cancel out; `indexes.verify`, which computes SHA-256, finds those too.
 
@@ -125,7 +125,7 @@ class BlockGuard:
         """Compare all that is left.
 
         Raises:
-            DamagedIndexError: a block, or the sums, are not as they were written.
+            DamagedIndexError: a block, or the sums, were altered.
         """
         self.check_range(0, self._rows)
 
@@ -213,7 +213,7 @@ class BlockGuard:
     def _compare(self, blocks: slice | NDArray[np.int64], found: NDArray[np.uint64]) -> None:
         if (found != self._sums[blocks]).any():
             self._check_sums()
-            raise damaged(self._path, "its content is not what was written (a sum differs)")
+            raise damaged(self._path, "its content was altered (a checksum differs)")
         # Two threads may compare the same block; it must count once.
         with self._counting:
             self._left -= int(np.count_nonzero(~self._seen[blocks]))
@@ -292,7 +292,7 @@ class SegmentSums:
         return BlockGuard(self._folder / name, array, sums, self._check_own_file)
 
     def problems(self) -> Iterator[str]:
-        """One line for each file whose sums, computed anew, are others."""
+        """One line for each file whose recomputed sums differ."""
         for name, sums in self._sums.items():
             path = self._folder / name
             if not np.array_equal(file_sums(path), sums):

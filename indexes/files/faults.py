@@ -55,11 +55,11 @@ def storage_errors(path: Path) -> Iterator[None]:
                 "and run the same command again"
             ) from error
         if code == sqlite3.SQLITE_IOERR:
-            # SQLite reports a full disk as such only where the log or the database cannot grow.
+            # SQLite reports a full disk as such only if the log or the database cannot grow.
             if _is_full(path):
                 raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
             raise StorageError(f"{path}: the disk reports an error ({error})") from error
-        # Every statement is known to be right: an error in one, or text that is no UTF-8 (an
+        # Every statement is correct: an error in one, or text that is not UTF-8 (an
         # OperationalError without a code), means that the file was altered.
         altered = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         if altered or (code == 0 and isinstance(error, sqlite3.OperationalError)):
@@ -80,11 +80,11 @@ def readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise damaged_database(folder, f"a row is not as it was written ({error})") from error
+        raise damaged_database(folder, f"a row was altered ({error})") from error
 
 
 def damaged(path: Path, problem: str) -> DamagedIndexError:
-    """The error to raise for a file that is not as it was written."""
+    """The error to raise for a file that was altered."""
     return DamagedIndexError(f"{path}: {problem}; {_REMEDY}")
 
 

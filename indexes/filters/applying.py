@@ -43,7 +43,7 @@ def allowed_passages(
         ranks: of the commit that the transaction sees.
 
     Raises:
-        DamagedIndexError: what is read of metadata or of segments' ids is not as it was written.
+        DamagedIndexError: what is read of metadata or of segments' ids was altered.
     """
     with readable(folder):
         if format_version(connection) < _VALUES_SINCE:
@@ -68,7 +68,7 @@ def unknown_fields(connection: sqlite3.Connection, where: Where) -> dict[str, li
     """The fields of a filter that no document has ever had.
 
     Returns:
-        For each, the fields that there are, ascending; empty where all are known, and for an
+        For each, the fields that exist, ascending; empty if all are known, and for an
         index of a format that does not tell.
     """
     if format_version(connection) < _VALUES_SINCE:
@@ -119,7 +119,7 @@ class _Evaluation:
         """The positions of a segment of which a condition is true; deleted ones may be among them.
 
         Raises:
-            ValueError, TypeError: what is read is not as it was written.
+            ValueError, TypeError: what is read was altered.
         """
         if not isinstance(node, Leaf):
             parts = [self.of(live, part) for part in node.parts]

@@ -65,7 +65,7 @@ def metadata_problems(
                 positions = np.asarray(bitmap.to_array(), np.int64)
                 kept = positions[live[positions]]
             except (*_UNREADABLE, IndexError) as error:
-                wrong.setdefault(name, f"{error}; `retriever compact` mends it")
+                wrong.setdefault(name, f"{error}; `retriever compact` repairs it")
                 continue
             if len(kept):
                 total = stored.get(name, 0) + _digest(Value(kind, value), kept)
@@ -74,7 +74,7 @@ def metadata_problems(
             if name not in wrong and expected.get(name) != stored.get(name):
                 wrong[name] = (
                     "its values are not those of the documents; `retriever index --recreate` "
-                    "mends it"
+                    "repairs it"
                 )
         for name, problem in sorted(wrong.items()):
             yield f"{database}: metadata field {name!r}, segment {segment.number}: {problem}"

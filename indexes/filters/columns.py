@@ -119,7 +119,7 @@ def write_values(
         (
             _row(segment, numbers[name], key, positions)
             for name, by_value in fields.items()
-            # In the order of the table's key, which SQLite appends quickest.
+            # In the order of the table's key, in which SQLite appends fastest.
             for key, positions in sorted(by_value.items())
         ),
     )
@@ -133,7 +133,7 @@ def change_values(
     Only the rows of fields that changed are read and written.
 
     Raises:
-        ValueError: a row is not as it was written.
+        ValueError: a row was altered.
     """
     from pyroaring import BitMap
 
@@ -185,10 +185,10 @@ def merge_values(
         connection: of the writer.
         segment: number of the new segment.
         sources: for the number of each old segment, the new position of each of its passages,
-            (n,) int64, -1 for a deleted one; None where positions stay.
+            (n,) int64, -1 for a deleted one; None if positions stay.
 
     Raises:
-        ValueError: a row is not as it was written.
+        ValueError: a row was altered.
     """
     rows = connection.execute(
         "SELECT field, type, value, segment, passages, checksum FROM metadata_values "
@@ -209,7 +209,7 @@ def collected_values(
     """The values of a segment, from the documents of its live passages, batch by batch.
 
     Raises:
-        ValueError, TypeError, AttributeError: metadata is no JSON object.
+        ValueError, TypeError, AttributeError: metadata is not a JSON object.
     """
     rows = stored_metadata(connection, *segment.ends)
     while batch := list(islice(rows, _BATCH)):
@@ -224,7 +224,7 @@ def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) 
     """Store the values of segments again, from documents; the caller is inside a transaction.
 
     Raises:
-        ValueError, TypeError, AttributeError: metadata is no JSON object.
+        ValueError, TypeError, AttributeError: metadata is not a JSON object.
     """
     for segment in segments:
         drop_values(connection, [segment.number])
@@ -238,7 +238,7 @@ def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) 
 
 
 def are_sound(connection: sqlite3.Connection) -> bool:
-    """Whether every row of `metadata_values` is as it was written."""
+    """Whether every row of `metadata_values` is unaltered."""
     rows = connection.execute(
         "SELECT segment, field, type, value, passages, checksum FROM metadata_values"
     )
@@ -282,7 +282,7 @@ def unpacked(
     """The positions that a row of `metadata_values` holds.
 
     Raises:
-        ValueError, TypeError: the row is not as it was written.
+        ValueError, TypeError: the row was altered.
     """
     from pyroaring import BitMap
 

@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 
 
 def point_at(text: str, position: int) -> str:
-    """Two lines: the filter (on one line) and a caret below its character `position`, from 0."""
+    """Two lines: the filter, and a caret below its character `position`, counted from 0."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return f"{line}\n{' ' * sum(map(_columns, line[:position]))}^"
 

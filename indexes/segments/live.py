@@ -55,7 +55,7 @@ def live_segments(
 
     Raises:
         DamagedIndexError: a file of a segment is missing or altered.
-        ValueError, TypeError: a waiting passage is not as it was written.
+        ValueError, TypeError: a waiting passage was altered.
     """
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     tombstones = np.fromiter(
@@ -119,14 +119,14 @@ class Waiting:
 
 
 def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ()) -> Waiting | None:
-    """The passages that wait in the database; None where there are none.
+    """The passages that wait in the database; None if there are none.
 
     Args:
         connection: inside a transaction, or of the one writer.
         replaced: ids of documents to leave out.
 
     Raises:
-        ValueError, TypeError: one is not as it was written.
+        ValueError, TypeError: one was altered.
     """
     rows = connection.execute(
         "SELECT w.passage, w.vector, w.terms, w.checksum, d.id FROM pending AS w "

@@ -23,7 +23,7 @@ def merge(writer: Writer, stage: Stage = no_progress) -> int:
 
     Args:
         writer: of the index.
-        stage: told how far each search structure is.
+        stage: receives the progress of each search structure.
 
     Returns:
         How many segments were read.

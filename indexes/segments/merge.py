@@ -52,10 +52,10 @@ def merge_segments(
         structures: which search structure the new segment gets.
         by_document: the ids of the live passages in the order of their documents' ids, then of
             their own.
-        stage: told how far the search structure is.
+        stage: receives the progress of the search structure.
 
     Raises:
-        DamagedIndexError: a file of a segment is not as it was written.
+        DamagedIndexError: a file of a segment was altered.
         StorageError: the disk is full or cannot be written.
         ConfigError, MissingExtraError: see `build_structure`.
     """

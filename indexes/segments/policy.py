@@ -4,13 +4,13 @@ Segments have tiers by size: tier 0 holds up to `FLOOR` passages, each further o
 many. Two rules keep n passages in fewer than FACTOR segments of each of log(n) tiers:
 
 1. From old to new, tiers never rise: segments that are smaller than a newer one are merged with it.
-2. `FACTOR` neighbours of one tier are merged, which makes one of a higher tier (or, in tier 0, a
+2. `FACTOR` neighbors of one tier are merged, which makes one of a higher tier (or, in tier 0, a
    larger one of it).
 
 So a passage is written once in each tier that it comes through, and once more where a large segment
-comes after small ones. Merged segments are neighbours: ids stay in ascending order.
+comes after small ones. Merged segments are neighbors: ids stay in ascending order.
 
-A segment of which half the passages or more are deleted is written anew without them.
+A segment of which half the passages or more are deleted is rewritten without them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEAD_SHARE = 0.5
 
 
 def tier(passages: int) -> int:
-    """The tier of a segment of so many passages, 0 or more."""
+    """The tier of a segment with this number of passages, 0 or more."""
     found = 0
     while passages > FLOOR * FACTOR**found:
         found += 1
@@ -38,7 +38,7 @@ def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
         dead: how many of them are deleted.
 
     Returns:
-        Neighbouring places in `sizes`; a single one is to be written anew without its deleted
+        Neighboring places in `sizes`; a single one is rewritten without its deleted
         passages. Called again after each merge, it ends.
     """
     for place, (size, gone) in enumerate(zip(sizes, dead, strict=True)):
@@ -51,7 +51,7 @@ def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
             while oldest and tiers[oldest - 1] < tiers[newer]:
                 oldest -= 1
             return range(oldest, newer + 1)
-    # Tiers fall from here on: equal ones are neighbours.
+    # Tiers fall from here on: equal ones are neighbors.
     for first, found in enumerate(tiers):
         if tiers[first : first + FACTOR] == [found] * FACTOR:
             return range(first, first + FACTOR)

@@ -14,7 +14,7 @@
 
 SQLite holds the SHA-256 of the manifest, the manifest that of every file: one chain from the
 single source of truth down to the last byte. With the `flat` structure FAISS searches
-`vectors.npy` itself, where it lies, so there is no second copy of the vectors.
+`vectors.npy` itself, so there is no second copy of the vectors.
 
 A segment from a release before order.npy lacks that file; equal scores in it are ordered by
 position until it is merged.
@@ -58,7 +58,7 @@ PENDING = 0
 class Segment:
     """A segment, its arrays read-only: memory-mapped, or of passages that wait in the database.
 
-    What is read of `ids`, `vectors` and `order` themselves is to be checked before by their guards.
+    Before you read `ids`, `vectors` and `order` themselves, check them with their guards.
 
     Attributes:
         number: the segment's number, which names its folder; `PENDING` for waiting passages.
@@ -89,7 +89,7 @@ class Segment:
         """`ids`, checked.
 
         Raises:
-            DamagedIndexError: they are not as they were written.
+            DamagedIndexError: they were altered.
         """
         self.ids_guard.check_all()
         return self.ids
@@ -106,7 +106,7 @@ class Segment:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The first and the last id; -1 twice where there is none."""
+        """The first and the last id; -1 twice if there is none."""
         if not len(self.ids):
             return -1, -1
         first, last = self.ids_at(np.array([0, len(self.ids) - 1]))
@@ -288,7 +288,7 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
 
 
 def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
-    """Remove what else than the folders of the segments `named` lies in `segments/`, files apart.
+    """Remove all folders in `segments/` except those of the segments `named`.
 
     Raises:
         OSError: something cannot be removed.
@@ -298,7 +298,7 @@ def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
     if folder.is_dir():
         for path in folder.iterdir():
             if path.is_symlink():
-                # Nobody's segment, and not ours to follow.
+                # Not a segment, and not to be followed.
                 path.unlink()
             elif path.name not in live and path.is_dir():
                 shutil.rmtree(path)

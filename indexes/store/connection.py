@@ -46,7 +46,7 @@ def require_vacant(folder: Path) -> None:
         strangers = foreign_files(folder)
     if strangers:
         raise NotAnIndexError(
-            f"{folder}: the folder exists and is no index (it holds {strangers[0]!r}); "
+            f"{folder}: the folder exists and is not an index (it holds {strangers[0]!r}); "
             "choose a new folder with -i"
         )
 
@@ -174,7 +174,7 @@ def _require_index(folder: Path) -> None:
             refuse_remains(folder)
     if not found:
         raise NotAnIndexError(
-            f"{folder}: this folder is no index; choose another with -i or make one with "
+            f"{folder}: this folder is not an index; choose another with -i or make one with "
             "`retriever index`"
         )
 
@@ -188,12 +188,12 @@ def refuse_remains(folder: Path) -> None:
     segments = folder / SEGMENTS_FOLDER
     if segments.is_dir() and any(path.name.isdigit() for path in segments.iterdir()):
         raise damaged_database(
-            folder, "the file is missing or not the database of the segments that lie beside it"
+            folder, "the file is missing, or is not the database of the segments beside it"
         )
 
 
 def refuse_links(folder: Path) -> None:
-    """Check that what is written to or removed lies in the folder itself.
+    """Check that what is written to or removed is in the folder itself.
 
     Raises:
         DamagedIndexError: it is a link.
@@ -219,7 +219,7 @@ def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
     ).fetchone()
     if found is not None:
         connection.close()
-        raise damaged_database(folder, f"an index has no such {found[0]}: {found[1]!r}")
+        raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
 
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
@@ -250,7 +250,7 @@ def _application_id(folder: Path, mode: str) -> int:
 
 
 def _marked(folder: Path) -> bool:
-    """Whether a file that SQLite cannot read, and so nobody has open, bears our mark."""
+    """Whether a file that SQLite cannot read, and so no process has open, has our mark."""
     try:
         with (folder / DATABASE_FILE).open("rb") as file:
             return file.read(72)[68:] == APPLICATION_ID.to_bytes(4, "big")

@@ -25,7 +25,7 @@ class NewDocument:
         id: the user's id; an existing document with it is replaced.
         metadata: JSON object.
         hash: of title and text; equal hashes need no new encoding.
-        spans: (start, stop) character offsets into `text`, one pair a passage, at least one.
+        spans: (start, stop) character offsets into `text`, one pair per passage, at least one.
     """
 
     id: str
@@ -38,7 +38,7 @@ class NewDocument:
 
 @dataclass(frozen=True, slots=True)
 class StoredHead:
-    """What tells whether a stored document has changed: its hash and its metadata as stored."""
+    """The hash and the metadata of a stored document, which show whether it has changed."""
 
     hash: bytes
     metadata: str
@@ -115,7 +115,7 @@ def replace_metadata(
     """Give a stored document other metadata (a JSON object); None for an id that is not stored.
 
     Raises:
-        ValueError, TypeError: its metadata before is no JSON.
+        ValueError, TypeError: its stored metadata is not JSON.
     """
     row = connection.execute(
         "SELECT doc, title, text, metadata, hash FROM documents WHERE id = ?", (id_,)
@@ -191,7 +191,7 @@ def stored_metadata(
     """(passage id, metadata of its document) of stored passages `first` to `last`, ascending.
 
     Raises:
-        ValueError, TypeError: metadata is no JSON.
+        ValueError, TypeError: metadata is not JSON.
     """
     rows = connection.execute(
         "SELECT p.passage, d.metadata FROM passages AS p "

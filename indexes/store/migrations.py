@@ -2,10 +2,10 @@
 
 ======================  ============================================================
 settings                JSON values: encoder, analyzer, counters, generation; a checksum over all
-documents               one row a document: the user's id, title, text, metadata (a JSON
+documents               one row per document: the user's id, title, text, metadata (a JSON
                         object), a hash of title and text, and a checksum over the row and its
                         passages
-passages                one row a passage: its stable int64 id and which characters of its
+passages                one row per passage: its stable int64 id and which characters of its
                         document it covers
 pending                 since format 3, passages that no segment holds yet: vector (float32,
                         little-endian), terms (a JSON array) and a checksum

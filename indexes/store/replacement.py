@@ -29,9 +29,9 @@ def recover_replacement(current: Path) -> None:
     left of it is removed.
 
     Raises:
-        IndexLockedError: the replacement is under way in a living process.
+        IndexLockedError: a running process is replacing the folder.
     """
-    # Nothing lies beside the root of a disk.
+    # There is nothing beside the root of a disk.
     if not current.name or not (aside := aside_of(current)).is_dir():
         return
     if not current.exists():
@@ -42,7 +42,7 @@ def recover_replacement(current: Path) -> None:
                     os.rename(aside, current)
                     fsync_path(current.parent)
         return
-    # Somebody's own folder may have this name.
+    # The user's own folder may have this name.
     if not foreign_files(aside):
         with WriterLock(aside):
             shutil.rmtree(aside, ignore_errors=True)
@@ -54,7 +54,7 @@ def recover_for_reading(current: Path) -> None:
         try:
             recover_replacement(current)
         except (IndexLockedError, OSError):
-            # The process that replaces the folder is about to bring it back, or nobody may.
+            # The process that replaces it is about to restore it, or it must not be touched.
             return
 
 

@@ -24,7 +24,7 @@ def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) 
 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Store one JSON value, replacing an earlier one, and seal all of them anew.
+    """Store one JSON value, replacing an earlier one, and update the checksum of all.
 
     The caller is inside a transaction.
     """
@@ -33,7 +33,7 @@ def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 def check_settings(connection: sqlite3.Connection, folder: Path) -> None:
-    """Check that all settings are as they were written.
+    """Check that all settings are unaltered.
 
     They are taken as they are where a release before the seal wrote them and none has since.
 

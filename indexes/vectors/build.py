@@ -1,6 +1,6 @@
 """Training a FAISS index and adding the vectors of a segment, on GPUs where FAISS finds any.
 
-GPUs have inverted lists of whole vectors, of bytes and of product-quantised codes. What comes back
+GPUs have inverted lists of whole vectors, of bytes and of product-quantized codes. What comes back
 from them is the index that the CPU would have made, up to rounding, and so is its file.
 """
 
@@ -32,7 +32,7 @@ def build_index(
         spec: a structure that n suffices to train, see `indexes.vectors.choice.resolve`.
         seed: of the sample to train on and of FAISS's clustering. Equal vectors, seed and FAISS
             on one thread give equal indexes; a graph built on several threads may differ.
-        stage: told how many vectors are added.
+        stage: receives the number of vectors added.
 
     Raises:
         ConfigError: FAISS cannot train or fill such an index.
@@ -71,10 +71,10 @@ def _empty(faiss: Any, d: int, spec: StructureSpec, seed: int) -> Any:
         clustering = getattr(holder, "cp", None)
         if clustering is not None:
             clustering.seed = seed
-            # That there are few is said once, by `resolve`, and not by FAISS each time.
+            # `resolve` says once that there are few; FAISS would say so each time.
             clustering.min_points_per_centroid = 1
     if hasattr(core, "do_polysemous_training"):
-        # It takes most of the training, for a kind of search that is never asked for.
+        # It takes most of the training, and serves a kind of search that is never used.
         core.do_polysemous_training = False
     return index
 

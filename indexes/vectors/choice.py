@@ -1,7 +1,7 @@
 """Which FAISS structure a segment gets: a pure function of its size and of the memory allowed.
 
 ==========  ==========================================  ======================================
-name        FAISS factory string                        bytes a passage of d dimensions
+name        FAISS factory string                        bytes per passage of d dimensions
 ==========  ==========================================  ======================================
 `flat`      none: `vectors.npy` is scanned              4 d
 `hnsw`      ``HNSW32,Flat``                             4 d + 272
@@ -18,7 +18,7 @@ hold, and answer a filtered query without scanning the vectors where a graph has
 
 FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guidelines to choose an
 index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
-lists: to train them takes as their square, and 4,096 are searched quickly at ten million, see
+lists: to train them takes as their square, and 4,096 are searched fast at ten million, see
 docs/scale.md.
 """
 
@@ -44,7 +44,7 @@ _MOST_LISTS = 4096
 _PQ_CENTROIDS = 256
 _PQ_WIDTH = 4
 _HNSW_LINKS = 32
-# Beside the code: its id (int64), and the list it lies in (int32), held for filters.
+# Beside the code: its id (int64), and the list that holds it (int32), for filters.
 _LIST_ENTRY = 8 + 4
 
 
@@ -70,7 +70,7 @@ class Choice:
         reasons: sentences for a person, in the order of the decisions.
         memory_bytes: what a search can touch and the system will want to keep in memory, apart
             from the few kept vectors that are read to score candidates; for `flat` they are it.
-        build_bytes: memory taken while it is built, at the most; 0 for `flat`.
+        build_bytes: peak memory while it is built; 0 for `flat`.
     """
 
     spec: StructureSpec
@@ -86,12 +86,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class StructureSettings:
-    """Which structure the segments of an index get when they are merged.
+    """Which search structure the segments of an index get when they are merged.
 
     Attributes:
-        index_type: a name of `NAMES` or a FAISS factory string.
-        memory_bytes: bytes of memory that a structure may take; None for no limit. Read by
-            ``auto`` alone.
+        index_type: ``auto``, ``flat``, ``hnsw``, ``ivf``, ``ivf-sq8``, ``ivf-pq``, or a FAISS
+            factory string.
+        memory_bytes: memory that a structure may take, in bytes; None for no limit. Only ``auto``
+            reads it.
 
     Raises:
         ConfigError: the memory is below 1 byte.
@@ -105,10 +106,10 @@ class StructureSettings:
             raise ConfigError(f"memory: expected 1 byte or more, found {self.memory_bytes}")
 
     def choice(self, passages: int, dimensions: int) -> Choice:
-        """The structure for so many vectors.
+        """The structure for this number of vectors.
 
         Raises:
-            ConfigError: FAISS does not know what was asked for.
+            ConfigError: FAISS does not know the structure.
             MissingExtraError: FAISS is not installed, and is needed to tell.
         """
         return resolve(self.index_type, passages, dimensions, self.memory_bytes)
@@ -128,7 +129,7 @@ class StructureSettings:
 
 
 def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
-    """What `auto` stands for.
+    """The structure that `auto` chooses.
 
     Args:
         n: passages, at least 0.
@@ -136,9 +137,9 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
         memory_bytes: how much the structure may take; None for as much as it needs.
     """
     if n <= FLAT_LIMIT:
-        reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is quick and exact"
+        reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is fast and exact"
         return _choice(FLAT, n, d, (reason,))
-    reasons = [f"{n:,} passages, more than {FLAT_LIMIT:,}: a query reads the nearest lists alone"]
+    reasons = [f"{n:,} passages, more than {FLAT_LIMIT:,}: a query reads only the nearest lists"]
     for name in ("ivf", "ivf-sq8", "ivf-pq"):
         choice = _choice(name, n, d, ())
         size = f"{name} takes about {_size(choice.memory_bytes)}"
@@ -147,7 +148,7 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
         if choice.memory_bytes <= memory_bytes:
             return _choice(name, n, d, (*reasons, f"{size} of {_size(memory_bytes)} allowed"))
         reasons.append(f"{size}, more than the {_size(memory_bytes)} allowed")
-    reasons.append("nothing smaller is offered: parts will be read from the disk")
+    reasons.append("no structure is smaller: parts are read from the disk")
     return _choice(name, n, d, tuple(reasons))
 
 
@@ -174,7 +175,7 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
         return _custom(name, n, d, inspect_factory(name, d, NAMES), given)
     if name == "ivf-pq" and LEAST_TRAINING <= n < LEAST_TRAINING * _PQ_CENTROIDS:
         reason = (
-            f"{n:,} passages are too few to train a product quantiser, which needs "
+            f"{n:,} passages are too few to train a product quantizer, which needs "
             f"{LEAST_TRAINING * _PQ_CENTROIDS:,}: ivf-sq8 instead"
         )
         return _choice("ivf-sq8", n, d, (given, reason))

@@ -1,4 +1,4 @@
-"""What FAISS makes of a factory string that somebody typed, before anything is built from it."""
+"""What FAISS makes of a factory string, before anything is built from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FactoryFacts:
     Attributes:
         code_bytes: of each vector.
         lists: inverted lists; 0 without.
-        centroids: of each part of a product quantiser; 0 without.
+        centroids: of each part of a product quantizer; 0 without.
         links: of each node of a graph, for one direction; 0 without.
         is_flat: the vectors themselves, which need no file.
     """

@@ -53,7 +53,7 @@ def search_flat(
         min(k, allowed) entries. The order among equal scores is FAISS's.
 
     Raises:
-        DamagedIndexError: the vectors are not as they were written.
+        DamagedIndexError: the vectors were altered.
         MissingExtraError: FAISS is not installed.
         ValueError: queries and vectors have different dimensions.
     """
@@ -83,7 +83,7 @@ def exact_scores(
 ) -> NDArray[np.float64]:
     """(m,) inner products of the vectors at (m,) positions with a query, in double precision.
 
-    The same vector has the same score wherever it lies, to the last bit.
+    The same vector has the same score at any position, to the last bit.
     """
     wide = np.ascontiguousarray(query, np.float64)
     scores = np.empty(len(positions))
@@ -179,7 +179,7 @@ def _search_among(
 def _scan_on_gpu(
     faiss: Any, vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-    """As `_scan`; None where there is no GPU, or it cannot do it or is not worth it."""
+    """As `_scan`; None if there is no GPU, or it cannot do it or is not worth it."""
     if k > _GPU_MOST_RESULTS or len(queries) * vectors.size < _GPU_LEAST or not count_gpus(faiss):
         return None
     try:

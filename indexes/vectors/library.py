@@ -46,7 +46,7 @@ def count_gpus(faiss: Any) -> int:
 
 
 def gpu_resources(faiss: Any) -> Any:
-    """FAISS's streams and memory on a GPU: large, so made once, but for each thread its own."""
+    """FAISS's streams and memory on a GPU: large, so created once per thread."""
     if not hasattr(_OF_THREAD, "resources"):
         _OF_THREAD.resources = faiss.StandardGpuResources()
     return _OF_THREAD.resources

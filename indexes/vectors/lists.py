@@ -123,7 +123,7 @@ class ListGuard:
         """Check these lists, of any shape; -1 is passed over.
 
         Raises:
-            DamagedIndexError: one is not as it was written.
+            DamagedIndexError: one was altered.
         """
         if self._guard.complete:
             return

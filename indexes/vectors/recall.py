@@ -55,11 +55,11 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
 
     Args:
         found: for each query (positions, scores), best first, the scores exact.
-        exact: the same from an exact search with at least `k` results where there are as many.
+        exact: the same from an exact search with at least `k` results if there are as many.
         k: at least 1.
 
     Returns:
-        From 0 to 1; 1 where there is nothing to find.
+        From 0 to 1; 1 if there is nothing to find.
 
     Raises:
         ValueError: not as many queries in both.
@@ -78,15 +78,15 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
 def sample_queries(
     vectors: NDArray[np.float32], count: int = SAMPLED_QUERIES, seed: int = 0
 ) -> Sample:
-    """Queries like those to come: passages of the segment, moved off their place.
+    """Queries like real ones: vectors of the segment with noise.
 
-    A passage as it lies there flatters a structure: it was trained on it, and a graph has its
-    neighbours noted down beside it. So noise of half its length is added, in a direction drawn
-    evenly, which leaves a cosine of about 0.9; and `measure` drops the passage itself.
+    A stored vector makes a structure look too good: the structure was trained on it, and a graph
+    holds its neighbors. So noise of half its length is added, in a uniform direction, which
+    leaves a cosine of about 0.9; and `measure` drops the passage itself.
 
     Args:
         vectors: (n, d) float32; may be memory-mapped.
-        count: how many, or n if that is less.
+        count: number of queries; n if that is less.
         seed: equal arguments give equal samples.
     """
     chance = np.random.default_rng(seed)

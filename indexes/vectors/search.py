@@ -5,12 +5,12 @@ acts before the best are chosen, and wherever the structure may not have found e
 scan answers.
 
 Inverted lists are read in the order of their centroids; behind a filter until as many allowed
-vectors are met as a search without one meets of all. Where a filter has to do with what vectors
-are like, the allowed ones can lie far from the query, and centroids say less of which of them are
-the nearest. So more lists are read, half as many vectors again each time, until they bring no more
+vectors are met as a search without a filter meets. If a filter depends on what vectors
+are like, the allowed ones can be far from the query, and centroids say less about which are
+nearest. So more lists are read, half as many vectors again each time, until they bring no more
 than one in twenty of the best.
 
-A graph, and any other type, is asked for more neighbors than wanted, and the filter chooses among
+A graph, and any other type, returns more neighbors than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
 if there are not, the exact scan answers. A filter inside the walk through a graph would give no
 such sign, and lose neighbors where the allowed vectors lie far from the query.
@@ -120,12 +120,12 @@ class Searcher:
 
         Returns:
             For each query (positions int64, scores float32), exactly min(k, allowed) entries
-            (fewer only where vectors or queries hold NaN). Each score is the inner product with
+            (fewer only if vectors or queries hold NaN). Each score is the inner product with
             the kept vector. Higher scores first; among equal scores of candidates the lower
             position first.
 
         Raises:
-            DamagedIndexError: what is read is not as it was written, or the structure holds a
+            DamagedIndexError: what is read was altered, or the structure holds a
                 position that does not exist.
             MissingExtraError: FAISS is not installed.
             ValueError: shapes that do not fit, or an effort below 1.
@@ -227,7 +227,7 @@ class Searcher:
     ) -> list[NDArray[np.int64]] | None:
         """For each query, allowed positions, ascending: about the `wanted` nearest, or too few.
 
-        None where the exact scan is cheaper, or the type cannot do it.
+        None if the exact scan is cheaper, or the type cannot do it.
         """
         try:
             if self._has_lists:
@@ -241,7 +241,7 @@ class Searcher:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._path}: FAISS cannot search this type of structure so "
+                f"{self._path}: FAISS cannot search this type of structure "
                 f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
                 stacklevel=2,
             )
@@ -277,7 +277,7 @@ class Searcher:
     def _read_behind(
         self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, met: int
     ) -> NDArray[np.int64]:
-        """(q, wanted) int64: the best allowed vectors, -1 where there are fewer.
+        """(q, wanted) int64: the best allowed vectors, -1 if there are fewer.
 
         Args:
             queries: transformed.
@@ -338,7 +338,7 @@ class Searcher:
         allowed: Allowed | None,
         effort: int,
     ) -> NDArray[np.int64] | None:
-        """See `at_least`, for one query; None where the exact scan is cheaper."""
+        """See `at_least`, for one query; None if the exact scan is cheaper."""
         met, probes = self._met(wanted, effort)
         if self._prefers_scan(met, allowed):
             return None
@@ -393,7 +393,7 @@ class Searcher:
         if not lists.numbers.shape[1]:
             return positions, scores
         queries = np.ascontiguousarray(queries)
-        # The method's Python form takes no number of lists of one's own.
+        # The Python form of this method takes no list numbers.
         self._core.search_preassigned_c(
             len(queries),
             faiss.swig_ptr(queries),

@@ -25,7 +25,7 @@ from indexes.vectors.recall import Found, Measured, cheapest, measure, sample_qu
 from indexes.vectors.structure import Guarding, Structure, open_structure, write_structure
 
 STRUCTURE_FILE = "structure.faiss"
-# What is aimed at where nothing is asked for.
+# The recall by default.
 USUAL_RECALL = 0.95
 
 
@@ -46,7 +46,7 @@ class SegmentStructure:
     structure: Structure | None = None
 
     def effort(self, recall: float | None) -> int | None:
-        """The least effort that reaches a recall@10; None where there is nothing to choose.
+        """The least effort that reaches a recall@10; None if there is nothing to choose.
 
         Args:
             recall: above 0, at most 1; None for 0.95 or, if that is not reached, all there is.
@@ -84,12 +84,12 @@ def build_structure(
     Args:
         folder: of the segment; gets `STRUCTURE_FILE` unless the choice is ``flat``.
         vectors: (n, d) float32; may be memory-mapped.
-        settings: what was asked for.
-        stage: told how far it is.
+        settings: the requested structure.
+        stage: receives the progress.
 
     Raises:
-        ConfigError: FAISS does not know or cannot build what was asked for.
-        MissingExtraError: FAISS is not installed, and is needed for what was asked for.
+        ConfigError: FAISS does not know the requested structure, or cannot build it.
+        MissingExtraError: FAISS is not installed, and the structure needs it.
         StorageError: the disk is full.
     """
     choice = settings.choice(*vectors.shape)

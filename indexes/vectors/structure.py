@@ -96,10 +96,10 @@ class Structure:
 
     @property
     def searcher(self) -> Searcher:
-        """What searches it; the file is checked and read by FAISS when first asked for.
+        """The searcher; FAISS checks and reads the file on first use.
 
         Raises:
-            DamagedIndexError: the file is not as it was written.
+            DamagedIndexError: the file was altered.
             FormatVersionError: another release of FAISS wrote it, which this one cannot read.
             MissingExtraError: FAISS is not installed.
         """
@@ -111,7 +111,7 @@ class Structure:
         faiss = load_faiss()
         with storage_errors(self.path):
             if _crc32(self.descriptor, self.facts) != self.crc32:
-                raise damaged(self.path, "its content is not what was written (CRC-32 differs)")
+                raise damaged(self.path, "its content was altered (its CRC-32 differs)")
         # Before FAISS 1.11 there was no mapping but of inverted lists.
         mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)
         # The name that the system gives to what is open, whether the file has its own name or not.
@@ -131,7 +131,7 @@ class Structure:
     def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
         """What checks the lists of an index before they are read; the end of any other is checked.
 
-        None where nothing is left to check.
+        None if nothing is left to check.
         """
         start, end = self.facts.guarded, self.facts.bytes
         content = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
@@ -161,7 +161,7 @@ def write_structure(
         vectors: (n, d) float32, C-contiguous; may be memory-mapped.
         spec: as `indexes.vectors.choice.resolve` gives it for n and d; not `flat`.
         seed: equal vectors, seed, FAISS and one thread give equal files.
-        stage: told how far it is.
+        stage: receives the progress.
 
     Raises:
         ConfigError: FAISS cannot build it.
@@ -241,7 +241,7 @@ def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
         numbers = {key: int(held[key]) for key in _NUMBERS}
         facts = StructureFacts(**{**held, **numbers})
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise damaged(path, "it does not end as a structure does") from error
+        raise damaged(path, "it does not end like a structure file") from error
     if size != facts.bytes + _TRAILER_BYTES:
         raise damaged(path, f"expected {facts.bytes + _TRAILER_BYTES} bytes, found {size}")
     return facts, crc32

@@ -18,10 +18,10 @@ class Document:
     """One document of a corpus.
 
     Attributes:
-        id: not blank; unique within its source.
-        text: the body; a reader never yields one whose text and title are both blank.
-        title: None if the source has none.
-        metadata: all other fields; integers fit in 64 bits, floats are finite.
+        id: not blank.
+        text: the body; may be empty if there is a title.
+        title: None if there is none.
+        metadata: JSON values by field, for filters; integers within 64 bits, finite numbers.
     """
 
     id: str

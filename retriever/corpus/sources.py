@@ -104,7 +104,7 @@ def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Open
 @contextmanager
 def opened_stream(stdin: BinaryIO, name: str, fields: Fields, meter: Meter) -> Iterator[OpenSource]:
     """A stream that the caller opened and closes; raises as `opened` does."""
-    # read1 returns what is there; read would wait for a whole buffer of a slow pipe.
+    # read1 returns the available bytes; read would wait for a full buffer of a slow pipe.
     stream = _gunzipped(_Bytes(name, getattr(stdin, "read1", stdin.read), meter), name)
     kind = _detect(stream.head(), "", name, fields)
     yield OpenSource(name, kind, io.BufferedReader(stream, _CHUNK), None, meter)

@@ -104,7 +104,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _rests_in_wal_mode(path: Path) -> bool:
-    """Whether a database has a write-ahead log, and nobody has it open."""
+    """Whether a database has a write-ahead log that no process has open."""
     with path.open("rb") as file:
         head = file.read(_READ_VERSION_AT + 1)
     return head[-1:] == bytes([_WAL]) and not path.with_name(f"{path.name}-wal").exists()

@@ -19,10 +19,10 @@ class ModelChoice:
     """Which encoder an index is to use, and how to load it.
 
     Attributes:
-        encoder: the text form of what is asked for (see `retriever.encoders.settings`); the rest
-            is the index's own where there is one.
-        device: a torch device; None takes a GPU where there is one.
-        download: allow the network for a hub id that is not in the cache.
+        encoder: the given settings in their text form (see `retriever.encoders.settings`); the rest
+            is the index's own if there is one.
+        device: torch device; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
 
     Raises:
         ConfigError: the text form is not one.
@@ -37,7 +37,7 @@ class ModelChoice:
 
     @property
     def settings(self) -> EncoderSettings:
-        """What is asked for."""
+        """The settings that are given."""
         return parse_encoder(self.encoder)
 
     def load(self) -> Encoder:

@@ -21,7 +21,7 @@ Done = Callable[[int, int], None]
 
 
 def _silent(texts: int, pieces: int) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class PieceEncoder(Protocol):
@@ -40,7 +40,7 @@ class PieceEncoder(Protocol):
         """(start, stop) character offsets of each piece, special tokens left out."""
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """(texts, dimensions) for one batch of ids; not normalised."""
+        """(texts, dimensions) for one batch of ids; not normalized."""
 
 
 class Encoder:
@@ -70,13 +70,13 @@ class Encoder:
         Args:
             encoder: settings, or their text form such as ``all-MiniLM-L6-v2::lc:0,6`` (see
                 `retriever.encoders.settings`); the bundled model where no model is named.
-            device: a torch device; None takes a GPU where there is one.
-            download: allow the network for a hub id that is not in the cache.
+            device: torch device; None uses a GPU if there is one.
+            download: allow downloads of a hub id that is not in the cache.
 
         Raises:
             ModelError: the model is missing, altered or not supported.
             MissingExtraError: a bundled model's package is not installed.
-            ConfigError: the model cannot do what is asked, or the device does not exist.
+            ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         from retriever.encoders.loading import load_model
 
@@ -129,7 +129,7 @@ class Encoder:
             return self._model.piece_offsets(text)
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """One vector a text; what is longer than the window is cut, with a warning that counts it.
+        """One vector per text; texts longer than the window are cut, and a warning counts them.
 
         Args:
             texts: what to encode.
@@ -137,7 +137,7 @@ class Encoder:
 
         Returns:
             (texts, dimensions) float32, C-contiguous, rows in the order of `texts`; of length 1
-            unless the settings say otherwise, but for a text that has nothing to pool (no word
+            unless the settings say otherwise, except of a text that has nothing to pool (no word
             that is known, no piece that is kept), whose vector is zero.
             A row does not depend on the other texts by more than rounding (about 1e-6).
 
@@ -196,7 +196,7 @@ class Encoder:
     def layer_vectors(
         self, texts: Sequence[str], done: Done = _silent, *, query: bool = False
     ) -> NDArray[np.float32]:
-        """The pooled vector of every hidden state, before fusion and normalisation.
+        """The pooled vector of every hidden state, before fusion and normalization.
 
         Args:
             texts: what to encode; cut at the window, with a warning.
@@ -219,7 +219,7 @@ class Encoder:
         return vectors
 
     def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
-        """All hidden states of each text, in order; one batch is alive at a time.
+        """All hidden states of each text, in order; one batch is in memory at a time.
 
         Args:
             texts: what to run on, as passages; cut at the window, with a warning.
@@ -234,7 +234,7 @@ class Encoder:
     def _batches(
         self, pieces: Sequence[Sequence[int]], done: Done
     ) -> Iterator[tuple[NDArray[np.int64], list[Sequence[int]]]]:
-        """Rows and ids of each batch; `done` is told when the caller comes for the next.
+        """Rows and ids of each batch; `done` is called when the caller asks for the next.
 
         A text without a piece is in none of them: its vector is zero.
         """

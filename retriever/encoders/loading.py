@@ -29,7 +29,7 @@ def load_model(
     download: bool,
     backbone_of: MakeBackbone = Backbone,
 ) -> tuple[EncoderSpec, PieceEncoder]:
-    """Load what is asked for, and say everything that decides its vectors.
+    """Load a model, and return the specification of its vectors with it.
 
     Args:
         asked: see `Encoder.load`, as for the others.
@@ -70,7 +70,7 @@ def find_weights(asked: EncoderSettings, *, download: bool) -> str:
 
 
 def _static(asked: EncoderSettings, download: bool) -> StaticModel | None:
-    """The static encoder that is asked for, or None where a transformer is."""
+    """The static encoder that the settings name, or None for a transformer."""
     name = asked.model or DEFAULT_MODEL
     if is_static_folder(name):
         static = StaticModel.load(name)

@@ -1,4 +1,4 @@
-"""Where a model lies: a folder, a bundled package, or the local hub cache; never the network
+"""Where a model is: a folder, a bundled package, or the local hub cache; never the network
 unless the caller asks for it.
 """
 
@@ -47,7 +47,7 @@ class ModelFolder:
     """A model on the local disk.
 
     Attributes:
-        name: what it was asked for by.
+        name: the name it was given by.
         weights: SHA-256 over weights, tokenizer and projections, in hexadecimal.
         settings: what its own files say about sentence vectors.
         config: its config.json.
@@ -111,7 +111,7 @@ def _from_hub(name: str, download: bool) -> Path:
         reason = (
             f"it cannot be downloaded ({str(error).splitlines()[0]})"
             if download
-            else "it is no folder here and not in the local hub cache (--download would fetch it)"
+            else "it is neither a folder here nor in the local hub cache (--download fetches it)"
         )
     raise ModelError(
         f"no model {name!r}: {reason}; bundled models: {', '.join(sorted(BUNDLED))}"
@@ -143,7 +143,7 @@ def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> Mode
 
 
 def _tokenizer_files(path: Path) -> list[Path]:
-    # tokenizer.json holds everything; the others matter only where it is missing.
+    # tokenizer.json holds everything; the others matter only if it is missing.
     if (path / "tokenizer.json").is_file():
         return [path / "tokenizer.json"]
     named = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]

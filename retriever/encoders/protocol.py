@@ -1,4 +1,4 @@
-"""What an index needs of an encoder, and encoders that are not this project's own."""
+"""What an index needs of an encoder, and encoders that a program passes."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ class LoadedEncoder(Protocol):
 
 
 class TextEncoder(Protocol):
-    """Anything that turns texts into vectors: one's own, or a `SentenceTransformer`.
+    """Anything that turns texts into vectors: your own class, or a `SentenceTransformer`.
 
-    It may also have `name`, a string; `dimensions`, an int; `encode_query` and `encode_document`,
-    which are used for queries and passages in place of `encode`; and a Hugging Face `tokenizer`
-    with `max_seq_length`, the window at which long texts are split.
+    Optional attributes: `name`, a string; `dimensions`, an int; `encode_query` and
+    `encode_document`, which replace `encode` for queries and passages; and a Hugging Face
+    `tokenizer` with `max_seq_length`, the window in word pieces at which long texts are split.
+    Without a tokenizer texts are not split. Vectors are brought to length 1.
     """
 
     def encode(self, sentences: list[str], /) -> Any:
-        """(texts, dimensions) numbers."""
+        """(texts, dimensions) finite numbers, a row for each text."""
 
 
 def adopt(encoder: LoadedEncoder | TextEncoder) -> LoadedEncoder:
@@ -142,7 +143,7 @@ class AdoptedEncoder:
                 f"{folder}: the index was made with the encoder {spec.model!r} "
                 f"({spec.dimensions} dimensions, {spec.weights[:18]}), but {self.name!r} "
                 f"({self.spec.dimensions} dimensions, {self.spec.weights[:18]}) was given; open "
-                "it with the encoder that made it, or make the index again"
+                "it with the encoder that made it, or index into another folder"
             )
         self.spec = spec
 

@@ -1,6 +1,6 @@
-"""From what is asked of an encoder to what a given model does: defaults filled in, limits checked.
+"""From given settings to those of one model: defaults filled in, limits checked.
 
-The result names a setting only where it differs from the plain meaning that
+The result names a setting only if it differs from the plain meaning that
 `retriever.encoders.spec` fixes for ever, or from what the model would do if it were not named; so
 pasted anywhere, it is the same encoder.
 """
@@ -32,10 +32,10 @@ class Fusion:
 
 
 def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
-    """The settings that decide the vectors of one transformer; of the window only what is asked.
+    """The settings that decide the vectors of one transformer; the window only if it is given.
 
     Raises:
-        ConfigError: the model cannot do what is asked for; the message names the valid range.
+        ConfigError: the model cannot do that; the message names the valid range.
     """
     own = folder.settings
     fusion = fuse(asked, folder)
@@ -43,10 +43,11 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     head = bool(own.projections) if asked.head is None else asked.head
     if head and asked.fusion == "concat":
         raise ConfigError(
-            "head: the model's head takes one layer's width, not a concatenation; add head=no"
+            "head: the head of the model takes the width of one layer, not a concatenation; add "
+            "head=no"
         )
     if asked.special_tokens == "drop" and pooling in ("cls", "sep"):
-        raise ConfigError(f"pooling: {pooling} reads a special token: keep them")
+        raise ConfigError(f"pooling: {pooling} reads a special token: add special-tokens=keep")
     resolved = replace(
         asked,
         model=folder.name,
@@ -83,8 +84,8 @@ def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
         if settings.layers in (None, "last", "-1") and settings.fusion in (None, "mean"):
             return Fusion((depth or 1,), None)
         raise ConfigError(
-            f"layers: those of a {folder.config.get('model_type')} model cannot be read one by "
-            "one; leave layers and fusion out, or name another model"
+            f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
+            "one by one; leave layers and fusion out, or name another model"
         )
     if settings.fusion == "sbert-wk":
         chosen = sbert_wk_settings(settings, depth)
@@ -117,13 +118,13 @@ def _layers(fusion: Fusion, folder: ModelFolder) -> str | None:
 
 
 def _prompt(asked: str | None, own: str) -> str | None:
-    """None where there is no prompt, and would be none if none were named."""
+    """None if there is no prompt, and would be none if none were named."""
     prompt = own if asked is None else asked
     return prompt if prompt or own else None
 
 
 def same_layers(asked: EncoderSettings, spec: EncoderSpec, folder: ModelFolder) -> bool:
-    """Whether the layers that are asked for are those of a specification.
+    """Whether the given layers are those of a specification.
 
     Raises:
         ConfigError: a layer that does not exist.

@@ -38,23 +38,24 @@ SHORTEST_WINDOW = 8
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """What is asked of an encoder; None where nothing is asked.
+    """Settings of an encoder; None leaves a setting open.
 
-    What is not asked for is the index's own where there is an index, else the model's own where
-    its files say so, else the default.
+    An open setting is the index's own if there is an index, else what the model's files say, else
+    the default.
 
     Attributes:
         model: a model folder, a bundled model's name, a hub id, or a file of word vectors.
-        static: how word vectors become one vector; the model is then not run, its input
-            embeddings are the word vectors.
-        layers: the hidden states that are read, see `layers`; default ``last``.
+        static: how word vectors become one vector: ``average``, ``sif``, ``usif`` or ``p-mean``;
+            the model does not run then, its input embeddings are the word vectors.
+        layers: the hidden states that are read: ``last``, ``last4``, ``all``, ``0,6``, ``1..4``;
+            default ``last``.
         fusion: over the layers: their ``mean`` (default), their ``concat``enation in the order of
             `layers`, or ``sbert-wk``, which weights layers and words itself.
         pooling: over the word pieces of a layer; default: the model's own, else ``mean``.
         special_tokens: whether pooling counts [CLS] and [SEP]; default ``keep``.
         head: whether the model's own pooler or projection follows; default: where the model's
             sentence settings name a projection.
-        normalize: whether vectors get length 1; default True. Where not, search ranks by inner
+        normalize: whether vectors get length 1; default True. If not, search ranks by inner
             product.
         query_prompt: goes before each query; default: the model's own, else nothing.
         passage_prompt: goes before each passage; default: the model's own, else nothing.
@@ -62,14 +63,14 @@ class EncoderSettings:
             default: the model's own.
         dtype: of weights and hidden states; vectors are float32 always. Default ``float32``.
         wk_preset: SBERT-WK as in the ``paper`` (default) or as in the ``released`` code.
-        window: SBERT-WK's neighbouring layers on each side, at least 1; default 2.
+        window: SBERT-WK's neighboring layers on each side, at least 1; default 2.
         start_layer: the lowest hidden state that SBERT-WK fuses; default: a third of the depth.
         omega: SBERT-WK's weight of alignment against novelty, in [0, 1]; default 0.5.
         wk_variance: hidden states that a word's variance is taken over, ``all`` or those that are
             ``fused``; default: the preset's.
 
     Raises:
-        ConfigError: a value, or a combination, that no model makes possible.
+        ConfigError: a value, or a combination of values, is impossible for any model.
     """
 
     model: str | None = None
@@ -136,10 +137,13 @@ class EncoderSettings:
                 raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
         if self.fusion == "concat" and self.head:
             raise ConfigError(
-                "head: the model's head takes one layer's width, not a concatenation; leave it out"
+                "head: the head of the model takes the width of one layer, not a concatenation; "
+                "leave it out"
             )
         if self.pooling in ("cls", "sep") and self.special_tokens == "drop":
-            raise ConfigError(f"pooling: {self.pooling} reads a special token: keep them")
+            raise ConfigError(
+                f"pooling: {self.pooling} reads a special token: add special-tokens=keep"
+            )
 
     def _refuse(self, names: tuple[str, ...], reason: str) -> None:
         for name in names:
@@ -181,7 +185,7 @@ def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> 
     Args:
         text: the text form; the model may be left out (``::lc:0,6``).
         preset: a preset's name.
-        options: fields of `EncoderSettings`; None where nothing is asked.
+        options: fields of `EncoderSettings`; None leaves a field open.
 
     Raises:
         ConfigError: an unknown key or preset, a value that is impossible, a setting given twice.

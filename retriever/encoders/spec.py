@@ -33,8 +33,8 @@ class EncoderSpec:
         settings: with the model, the window and all that differs from plain mean pooling of the
             last layer; layers are counted from the embeddings (0). The model is a label, not an
             identity.
-        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; of an encoder that
-            is given as an object `PROBED` and a hash of vectors that it makes.
+        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; for an encoder
+            that a program passes, `PROBED` and a hash of the vectors of fixed texts.
         dimensions: components of a vector.
 
     Raises:
@@ -73,7 +73,7 @@ class EncoderSpec:
 
     @property
     def model(self) -> str:
-        """What the model was asked for by."""
+        """The name that the model was given by."""
         return self.settings.model or ""
 
     @property
@@ -87,7 +87,7 @@ class EncoderSpec:
         return self.settings.max_length or 0
 
     def meaning(self, name: str) -> Any:
-        """The value of a setting, by its field's name, named or not; None where it has none."""
+        """The value of a setting, by its field's name, named or not; None if it has none."""
         value = getattr(self.settings, name)
         if value is not None or name in self._without_meaning():
             return value

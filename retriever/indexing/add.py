@@ -33,12 +33,13 @@ _UNIT = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """When a segment is committed: an interruption loses at most this much encoding.
+    """How often a long call of `Index.add` commits: an interruption loses at most that much.
 
     Attributes:
-        passages: commit when this many are encoded.
-        seconds: or when this much time has passed since the last commit.
-        window_pieces, window_passages: texts are sorted by length within windows of this size.
+        passages: number of encoded passages after which it commits.
+        seconds: time since the last commit after which it commits.
+        window_pieces, window_passages: maximum size of a window, in word pieces and passages;
+            within it texts are sorted by length, so that batches need little padding.
     """
 
     passages: int = 65536
@@ -52,7 +53,8 @@ class ReadyDocument:
     """A document with the vectors of its passages.
 
     Attributes:
-        spans: (start, stop) character offsets of its passages, at least one.
+        document: the document.
+        spans: (start, stop) character offsets of its passages in the text, at least one.
         vectors: (passages, dimensions) float32, finite.
     """
 
@@ -66,7 +68,7 @@ class _Entry:
     """A document on its way to a commit.
 
     Attributes:
-        is_new: whether the index holds no document of that id.
+        is_new: whether the index holds no document with that id.
         terms: of each passage.
         pieces: what the encoder reads of each passage; None once its vectors are there.
         vectors: (passages, dimensions) float32.
@@ -90,12 +92,12 @@ class Indexer:
         writer: open, with the index's settings.
         encoder: gives the encoder; called when the first document needs encoding, never before.
         analyzer: the index's analyzer.
-        passages: the index's way with long texts.
+        passages: how the index treats long texts.
         normalized: whether ready vectors are brought to length 1.
         on_long: ``error`` refuses long texts; else as `passages` says.
         commit: when to commit.
-        progress: told how far encoding is.
-        stage: told how far a search structure is that a merge builds.
+        progress: receives the progress of encoding.
+        stage: receives the progress of a search structure that a merge builds.
         report: counted into; a new one if None.
     """
 

@@ -39,7 +39,7 @@ class IndexKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """What is asked for when an index is made or opened; None takes the default or its own.
+    """Settings for an index that is created or opened; None takes the default or its own.
 
     Attributes:
         analyzer: language of the BM25 side; English by default.
@@ -80,7 +80,7 @@ class IndexState:
     Attributes:
         identity: which index it is; another after the folder was replaced.
         encoder: the specification of its encoder.
-        probes: what tells an encoder apart that a program gives; see `AdoptedEncoder`.
+        probes: vectors that identify an encoder that a program passes; see `AdoptedEncoder`.
     """
 
     identity: tuple[int, int] | None
@@ -157,12 +157,12 @@ def initial_settings(encoder: LoadedEncoder, asked: IndexSettings) -> dict[str, 
 def require_same(
     asked: IndexSettings, state: IndexState, structures: StructureSettings, folder: Path
 ) -> None:
-    """Check that an index has the settings that are asked for, if any are.
+    """Check that an index has the given settings, if any are given.
 
     Raises:
         ConfigError: it has others.
     """
-    again = "make the index again with --recreate"
+    again = "index again with --recreate"
     for what, wanted, found, remedy in (
         ("analyzer", asked.analyzer, state.analyzer.settings, again),
         ("treatment of long texts", asked.passages, state.passages, again),

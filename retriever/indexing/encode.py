@@ -39,14 +39,14 @@ def encode_to_file(
     progress: Progress,
     queries: bool = False,
 ) -> Written:
-    """Write one vector a document, as a stream; both files appear complete or not at all.
+    """Write one vector per document, as a stream; both files appear complete or not at all.
 
     Args:
         documents: encoded as title, space, text.
         encoder: gives the vectors.
         output: a .npy file of float32 (documents, dimensions), rows in the order of `documents`.
         on_long: ``truncate`` cuts a text at the window and counts it; ``error`` refuses it.
-        progress: told how far encoding is.
+        progress: receives the progress of encoding.
         queries: whether the documents are queries, which may have another prompt than passages.
 
     Raises:

@@ -2,10 +2,10 @@
 
 ::
 
-    out.jsonl           a document a line: id, title, text and metadata; with vectors, if asked for,
+    out.jsonl           one document per line: id, title, text and metadata; optionally vectors,
                         {"start", "stop", "vector"} of each passage in the list "vectors"
     out.npy             float32 (passages, dimensions)
-    out.ids.jsonl       beside out.npy, a row a line: {"id", "start", "stop"}
+    out.ids.jsonl       beside out.npy, one row per line: {"id", "start", "stop"}
     out.encoder.json    beside vectors: the specification of the encoder that made them
 
 Documents are in ascending order of ids (by code point), passages in the order of the text; all of
@@ -37,7 +37,7 @@ _BATCH = 512
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote, and into which files, the one that was asked for first."""
+    """What an export wrote, and into which files, the requested one first."""
 
     documents: int
     passages: int
@@ -62,7 +62,7 @@ def export_jsonl(
             the encoder goes beside a file, see `encoder_file`.
         names: the fields that id, text and title are written into; `id`, `text` and `title`
             where None. A document without title has no such field, or null if the title's is named.
-        progress: told how many more documents are written.
+        progress: called with the number of documents written since the last call.
 
     Raises:
         ConfigError: a field of the metadata has the name of another, or `check_output` raises it.
@@ -94,7 +94,7 @@ def export_npy(
     Args:
         folder: the index.
         output: a file that ends in .npy; each file appears complete or not at all, this one last.
-        progress: told of how many more documents the vectors are written.
+        progress: called with the number of documents written since the last call.
 
     Raises:
         What `export_jsonl` raises.
@@ -125,7 +125,7 @@ def export_npy(
 
 
 def encoder_file(path: Path) -> Path:
-    """Where the specification of the encoder lies that made the vectors in `path`."""
+    """The file with the specification of the encoder that made the vectors in `path`."""
     return path.with_name(path.name.removesuffix(".gz")).with_suffix(".encoder.json")
 
 

@@ -53,14 +53,14 @@ def import_documents(
         vectors: a NumPy file, see `retriever.indexing.ready_vectors.read_matrix`.
         fields: which field holds what.
         vector_field: the field of one vector for the whole document.
-        device: a torch device for the model; None takes a GPU where there is one.
-        download: allow the network for a hub id that is not in the cache.
+        device: a torch device for the model; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
         analyzer: language of the BM25 side; None takes English, or the index's own.
         structures: how large segments are searched; None chooses, or takes the index's own way.
         commit: how often to commit; a bad record loses at most one commit.
-        progress: told how many more documents are read.
-        stage: told how far a search structure is that a merge builds.
-        report: counted into, for a caller that wants to see it after a failure.
+        progress: called with the number of documents read since the last call.
+        stage: receives the progress of a search structure that a merge builds.
+        report: counts are added to it, so that a caller has them after a failure.
 
     Raises:
         ConfigError: no encoder is named; what `Index.create` raises.

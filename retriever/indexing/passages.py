@@ -19,10 +19,10 @@ class PassageSettings:
 
     Attributes:
         on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
-        overlap: word pieces that neighbouring passages share at most.
+        overlap: maximum number of word pieces that neighboring passages share, 0 or more.
 
     Raises:
-        ConfigError: a value that is impossible.
+        ConfigError: a value is out of range.
     """
 
     on_long: Literal["split", "truncate"] = "split"

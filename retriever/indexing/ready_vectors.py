@@ -84,7 +84,7 @@ def read_matrix(corpus: CorpusReader, vectors: Path, spec: EncoderSpec) -> Itera
     """The documents of a corpus with the rows of a NumPy file, both in their order.
 
     Beside the file there can be the ids of its rows (see `ids_file_of`), a
-    JSON value a line: an object with the span of a passage, as an export writes it, or the id of
+    JSON value per line: an object with the span of a passage, as an export writes it, or the id of
     a whole document, as `retriever encode` does. Without, each row is a whole document. Everything
     is counted and compared before the first document is given, so the corpus is read twice.
 
@@ -111,7 +111,7 @@ class _Row(NamedTuple):
     Attributes:
         number: counted from 0.
         where: the place for error messages.
-        id, span: None where the file does not say.
+        id, span: None if the file does not say.
     """
 
     number: int
@@ -134,7 +134,7 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
     if matrix.dtype.kind != "f" or matrix.ndim != 2:
         raise SourceError(
             f"{vectors}: expected floats of shape (rows, {spec.dimensions}), found {matrix.dtype} "
-            f"of shape {matrix.shape}; write them as float32, a row a document"
+            f"of shape {matrix.shape}; write them as float32, one row per document"
         )
     if matrix.shape[1] != spec.dimensions:
         raise SourceError(_wrong_width(str(vectors), spec, matrix.shape[1]))
@@ -236,7 +236,9 @@ def _parsed_passages(
 def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float32]:
     """(dimensions,) float32, finite."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
-        raise SourceError(f"{where}: expected a list of {spec.dimensions} numbers; mend the record")
+        raise SourceError(
+            f"{where}: expected a list of {spec.dimensions} numbers; correct the record"
+        )
     if len(value) != spec.dimensions:
         raise SourceError(_wrong_width(where, spec, len(value)))
     try:

@@ -56,7 +56,7 @@ def recreated(
     Raises:
         What `Index.create` raises; IndexLockedError: another writer holds the old index;
         NotAnIndexError: the folder, or one beside it that is needed, holds other files;
-        ConfigError: the current folder is, or lies in, the one to be replaced.
+        ConfigError: the current folder is, or is inside, the one to be replaced.
     """
     folder, asked = index_path(folder), IndexSettings.of(settings)
     choice = ModelChoice(str(model), device, download)
@@ -81,7 +81,7 @@ def recreated(
         )
     new = new_folder(folder)
     for beside in (new, aside_of(folder)):
-        # Somebody's own folder may have this name.
+        # The user's own folder may have this name.
         require_vacant(beside)
     begun_with = json.dumps(
         {
@@ -97,7 +97,7 @@ def recreated(
         with storage_errors(new):
             if not marker.is_file() or marker.read_text() != begun_with:
                 # Other settings, or the old index that a finished replacement left behind. The
-                # marker goes first: nobody is to resume what an interruption leaves of it.
+                # marker goes first, so that no run resumes what an interruption leaves of it.
                 marker.unlink(missing_ok=True)
                 shutil.rmtree(new, ignore_errors=True)
             new.mkdir(exist_ok=True)

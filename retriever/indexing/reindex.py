@@ -46,21 +46,21 @@ def reindexed(
         model: the encoder in its text form. Where it names no model, what it does not ask for is
             as in the index.
         encoder: an encoder in place of `model`, see `Index.create`.
-        device: a torch device for the model; None takes a GPU where there is one.
-        download: allow the network for a hub id that is not in the cache.
+        device: a torch device for the model; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
         commit: how often to commit.
-        progress: told how far encoding is.
-        report: counted into, for a caller that wants to see it after an interruption.
-        read: told how many more documents are read.
+        progress: receives the progress of encoding.
+        report: counts are added to it, so that a caller has them after an interruption.
+        read: called with the number of documents read since the last call.
         settings: `analyzer`, `passages` and `structures`, see `Index.create`; those of the index
             where they are not given.
 
     Returns:
-        What was done, or None where the index has these settings already.
+        What was done, or None if the index has these settings already.
 
     Raises:
         NotAnIndexError, FormatVersionError: there is no index.
-        DamagedIndexError: a stored document is not as it was written.
+        DamagedIndexError: a stored document was altered.
         What `recreated` and `Index.add` raise.
     """
     folder, asked = index_path(folder), IndexSettings.of(settings)
@@ -97,7 +97,7 @@ def reindexed(
 
 
 def _whole(choice: ModelChoice, spec: EncoderSpec) -> ModelChoice:
-    """What is asked for, with the index's own settings where no other model is named."""
+    """The given settings, with the index's own for the rest if no other model is named."""
     asked = choice.settings
     if asked.model is not None:
         return choice

@@ -1,4 +1,4 @@
-"""What indexing tells its caller, while it works and when it is done."""
+"""What indexing reports to its caller, during the work and at its end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class IndexingReport:
         deleted: documents removed because they are not in the new corpus.
         empty: documents skipped because they hold neither text nor title.
         empty_ids: ids of the first ten of these.
-        passages: passages encoded, or stored with a ready vector.
+        passages: passages that were encoded, or stored with a ready vector.
         pieces: word pieces encoded.
         split: documents that became more than one passage.
-        truncated: documents of which the end was cut off, because `on_long` says so or because
-            their title alone fills half the window.
-        scaled: ready vectors that were brought to length 1, as the encoder's own are.
+        truncated: documents whose end was cut off, because `on_long` says so or because their
+            title alone fills half the window.
+        scaled: ready vectors that were brought to length 1, as those of the encoder are.
     """
 
     added: int = 0
@@ -37,7 +37,7 @@ class IndexingReport:
 
     @property
     def empty_note(self) -> str:
-        """What to say of empty documents."""
+        """A sentence that counts and names the empty documents."""
         more = ", …" if self.empty > len(self.empty_ids) else ""
         return (
             f"{self.empty:,} documents hold neither text nor title and were skipped: "
@@ -46,7 +46,7 @@ class IndexingReport:
 
 
 class Progress(Protocol):
-    """Told how far indexing is."""
+    """Receives the progress of indexing."""
 
     def window(self, passages: int) -> None:
         """The number of passages of the window that is about to be encoded."""

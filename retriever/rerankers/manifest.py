@@ -56,7 +56,7 @@ def write_manifest(folder: Path, kind: str, weights: str, values: Mapping[str, A
     Args:
         folder: of the reranker.
         kind: such as "head".
-        weights: SHA-256 that tells whether its other files are whole.
+        weights: SHA-256 of its other files.
         values: what else this kind keeps.
     """
     content = {"format": FORMAT, "kind": kind, "weights": weights, **values}
@@ -100,5 +100,5 @@ def read_manifest(folder: Path, kind: str, keys: Mapping[str, type]) -> dict[str
 
 
 def altered(found: str) -> str:
-    """What to say of a file that nobody wrote so."""
+    """The message about an altered file."""
     return f"expected what `retriever train` wrote, found {found}; copy the folder again or train"

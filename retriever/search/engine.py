@@ -34,7 +34,7 @@ class Query:
     """A query in the form that each component reads.
 
     Attributes:
-        terms: from the index's analyser; not read by the mode ``dense``.
+        terms: from the index's analyzer; not read by the mode ``dense``.
         vector: (d,) float32 of length 1; not read by the mode ``bm25``.
     """
 
@@ -48,17 +48,22 @@ class Hit:
 
     Attributes:
         rank: 1 for the best.
-        score: what the hit is ranked by: a cosine in [-1, 1] (dense; an inner product where the
-            encoder does not normalise), a BM25 score, or a fused score; see
-            `retriever.search.fusion.fuse` for its range.
-        id, title, metadata: the document's.
-        passage: text of the best passage; start, stop: where it lies in the document's text.
-        dense: that score of the passage; None in mode ``bm25``.
-        dense_rank: its rank by it among all candidate passages, equal ones sharing the best.
-        bm25: BM25 score of the passage, 0 if it holds no query term; None in mode ``dense``.
+        score: what the hit is ranked by; higher is better. Mode ``dense``: a cosine in [-1, 1],
+            or an inner product if the encoder does not normalize. Mode ``bm25``: the BM25 score.
+            Mode ``hybrid``: in [0, 1] for ``convex`` with ``min-max``, any number with
+            ``z-score``, in (0, 2 / (rrf_k + 1)] for ``rrf``. With a reranker: its score.
+        id: the document's id.
+        title: the document's title; None if it has none.
+        passage: the text of the best passage.
+        start, stop: character offsets of the passage in the document's text.
+        metadata: the document's metadata.
+        dense: the dense score of the passage; None in mode ``bm25``.
+        dense_rank: its rank by that score among the candidate passages; equal scores share the
+            best rank.
+        bm25: the BM25 score of the passage, 0 if it holds no query term; None in mode ``dense``.
         bm25_rank: likewise; None if the passage holds no query term.
         passage_number: the passage's stable number in the index.
-        first_rank: the rank before a reranker; None where none was used.
+        first_rank: the rank before reranking; None without a reranker.
     """
 
     rank: int
@@ -145,7 +150,7 @@ class Engine:
         return found
 
     def _rank(self, query: Query, nearest: _Positions, depth: int) -> list[Hit] | None:
-        """The hits of a query, or None where more candidates are needed."""
+        """The hits of a query, or None if more candidates are needed."""
         k = self._settings.k
         found = self._candidates(query, nearest, depth)
         chosen = self._best_of_documents(found)

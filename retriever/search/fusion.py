@@ -23,7 +23,7 @@ class FusionSettings:
     """How the hybrid mode combines its two components.
 
     Attributes:
-        method: ``convex`` is alpha * dense + (1 - alpha) * bm25 on normalised scores; ``rrf`` is
+        method: ``convex`` is alpha * dense + (1 - alpha) * bm25 of normalized scores; ``rrf`` is
             reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
         alpha: weight of the dense component in ``convex``, 0 to 1.
         normalization: ``min-max`` maps the candidates' scores to [0, 1]; ``z-score`` to mean 0
@@ -59,7 +59,7 @@ def fuse(
     """One score a candidate from its two components.
 
     Args:
-        dense: (n,) cosines, or inner products where vectors are not normalised.
+        dense: (n,) cosines, or inner products if vectors are not normalized.
         bm25: (n,) scores, 0 where `matches` is False.
         matches: (n,) whether the candidate holds a query term.
         settings: method and its parameters.

@@ -49,7 +49,7 @@ class Reranker(Protocol):
 
         Args:
             query: its text.
-            vector: (d,) of the query; None where the reranker reads none.
+            vector: (d,) of the query; None if the reranker reads none.
             passages: texts with their titles, as they were encoded.
             vectors: (passages, d), likewise.
         """
@@ -59,15 +59,18 @@ class Reranker(Protocol):
 def load_reranker(
     folder: str | Path, *, device: str | None = None, dtype: Dtype = "float32"
 ) -> Reranker:
-    """Load what `retriever train` wrote.
+    """Load a reranker that `retriever train` wrote.
 
     Args:
         folder: of a head on embeddings or of a cross-encoder.
-        device: a torch device, of a cross-encoder; None takes a GPU where there is one.
-        dtype: of a cross-encoder's products.
+        device: torch device of a cross-encoder; None uses a GPU if there is one.
+        dtype: number type of a cross-encoder's matrix products.
+
+    Returns:
+        What `Index.search` takes as `reranker`.
 
     Raises:
-        ModelError: there is none, or a file is missing or altered.
+        ModelError: the folder holds no reranker, or a file is missing or altered.
     """
     from retriever.rerankers.cross.folder import KIND, read_cross_encoder
     from retriever.rerankers.head.folder import HeadReranker
@@ -91,11 +94,11 @@ def rerank(
         view: that they were found in.
         reranker: checked against the encoder of the index.
         query: its text.
-        vector: (d,) float32 of the query; None where the reranker reads none.
+        vector: (d,) float32 of the query; None if the reranker reads none.
         hits: any number.
 
     Raises:
-        DamagedIndexError: a vector of theirs is not as it was written.
+        DamagedIndexError: a vector of theirs was altered.
     """
     if not hits:
         return []

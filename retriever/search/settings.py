@@ -20,16 +20,17 @@ class SearchSettings:
 
     Attributes:
         mode: ``dense`` by cosine, ``bm25``, or ``hybrid``, which fuses the two.
-        k: number of hits, at least 1.
-        depth: passages taken from each component as candidates in the mode ``hybrid``, at least
-            1; raised to 2 * k, and further where they belong to fewer than `k` documents. The
-            other modes give the same for any depth. With a reranker also the number of hits that
-            it ranks.
-        fusion: how ``hybrid`` combines.
+        k: maximum number of hits, at least 1.
+        depth: number of candidate passages from each component in the mode ``hybrid``, at least
+            1; raised to 2 * k, and further if they belong to fewer than `k` documents. It does
+            not change the results of the other modes. With a reranker, also the number of hits
+            that it scores.
+        fusion: how ``hybrid`` combines the two scores.
         bm25: variant and parameters of BM25.
-        recall: recall@10 of the dense component against an exact search, above 0, at most 1: each
-            segment that has a search structure is searched with the least effort that reached it
-            when the structure was built. None for 0.95. Segments without one are searched exactly.
+        recall: recall@10 of the dense component against an exact search, above 0 and at most 1.
+            A segment with a search structure is searched with the least effort that reached it
+            when the structure was built; None stands for 0.95. Other segments are searched
+            exactly.
 
     Raises:
         ConfigError: a value that is out of range.

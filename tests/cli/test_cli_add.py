@@ -42,7 +42,7 @@ def test_where_there_is_no_index_none_is_made(retriever, tmp_path):
     refused(retriever("add", "new.jsonl"), ".retriever: no index here", "retriever index")
     (tmp_path / "stuff").mkdir()
     (tmp_path / "stuff" / "mine").touch()
-    refused(retriever("add", "new.jsonl", "-i", "stuff"), "stuff: this folder is no index")
+    refused(retriever("add", "new.jsonl", "-i", "stuff"), "stuff: this folder is not an index")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "new.jsonl", "stuff"]
 
 

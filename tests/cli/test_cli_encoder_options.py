@@ -279,7 +279,7 @@ def test_a_setting_of_the_wrong_kind_is_a_usage_error(retriever, corpus, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == [corpus.name]
 
 
-def test_vectors_that_are_not_normalised_are_ranked_by_inner_product(index, retriever, bert):
+def test_vectors_that_are_not_normalized_are_ranked_by_inner_product(index, retriever, bert):
     index("--no-normalize")
     hits = retriever("query", "w4 w5", "--mode", "dense", "--json").out.splitlines()
     scores = [json.loads(hit)["score"] for hit in hits]

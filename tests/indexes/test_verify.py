@@ -161,7 +161,7 @@ def test_the_files_of_another_index_are_found(index: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("INSERT INTO tombstones VALUES (77)", "1 deleted passages lie in no segment"),
+        ("INSERT INTO tombstones VALUES (77)", "1 deleted passages are in no segment"),
         (
             "INSERT INTO tombstones SELECT min(passage) FROM passages",
             "1 passages are both stored and deleted",
@@ -176,7 +176,7 @@ def test_the_files_of_another_index_are_found(index: Path, tmp_path: Path) -> No
         ),
         (
             "INSERT INTO passages SELECT 500, doc, 0, 1 FROM documents LIMIT 1",
-            "1 stored passages lie in no segment",
+            "1 stored passages are in no segment",
         ),
         (
             "INSERT INTO documents VALUES (900, 'x', NULL, 't', '{}', x'00', x'00')",
@@ -193,10 +193,10 @@ def test_the_files_of_another_index_are_found(index: Path, tmp_path: Path) -> No
             "was altered",
         ),
         ("DELETE FROM documents WHERE id = 'e'", "refers to a documents row that is missing"),
-        ("UPDATE settings SET value = '2' WHERE key = 'next_passage'", "a second time"),
+        ("UPDATE settings SET value = '2' WHERE key = 'next_passage'", "already in use"),
         ("UPDATE segments SET passages = passages + 1 WHERE segment = 1", "expected 11 passages"),
         ("UPDATE segments SET manifest = 'other' WHERE segment = 2", "000002/manifest.json"),
-        ("DELETE FROM segments WHERE segment = 2", "lie in no segment"),
+        ("DELETE FROM segments WHERE segment = 2", "are in no segment"),
     ],
 )
 def test_rows_that_disagree_are_found(
@@ -212,7 +212,7 @@ def test_rows_that_disagree_are_found(
 def test_a_passage_in_two_segments_is_found(index: Path, database: sqlite3.Connection) -> None:
     shutil.copytree(index / "segments" / "000002", index / "segments" / "000003")
     database.execute("INSERT INTO segments SELECT 3, passages, manifest FROM segments LIMIT 1, 1")
-    assert "a passage lies in two segments" in one_line_each(verify(index))
+    assert "a passage is in two segments" in one_line_each(verify(index))
 
 
 @pytest.mark.parametrize(

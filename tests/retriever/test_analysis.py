@@ -1,4 +1,4 @@
-"""The analyser: words of many scripts, their forms, stop words, stems and offsets."""
+"""The analyzer: words of many scripts, their forms, stop words, stems and offsets."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_words_of_many_scripts(text, words):
 
 
 def test_english_drops_stop_words_and_possessives_and_stems():
-    text = "The dogs were running; it's the neighbours' dog’s bowl, and they don't bark."
+    text = "The dogs were running; it's the neighbors' dog’s bowl, and they don't bark."
     assert ENGLISH.tokens(text) == [
         "dog",
         "were",
         "run",
-        "neighbour",
+        "neighbor",
         "dog",
         "bowl",
         "don't",
@@ -135,7 +135,7 @@ def test_settings_survive_json(settings):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"stemmer": True}, "unknown analyser setting 'stemmer'; known: language, stemming, stop"),
+        ({"stemmer": True}, "unknown analyzer setting 'stemmer'; known: language, stemming, stop"),
         ({"stemming": "yes"}, "'stemming': expected bool, found 'yes'"),
         ({"stop_words": 1}, "'stop_words': expected bool, found 1"),
         ({"language": None}, "'language': expected str, found None"),
@@ -181,7 +181,7 @@ def test_spans_agree_with_tokens_and_lie_in_the_text(text):
 
 
 @given(MIXED)
-def test_terms_are_normalised_lower_case_words(text):
+def test_terms_are_normalized_lower_case_words(text):
     for term in PLAIN.tokens(text):
         assert term
         assert unicodedata.is_normalized("NFKC", term)

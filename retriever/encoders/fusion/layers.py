@@ -21,7 +21,7 @@ def check_layers(text: str) -> str:
     """The expression without white space.
 
     Raises:
-        ConfigError: it is no list of layers.
+        ConfigError: it is not a list of layers.
     """
     compact = "".join(text.split())
     for item in compact.split(","):
@@ -40,7 +40,7 @@ def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
         Numbers in [0, depth], in the order of the expression, each once.
 
     Raises:
-        ConfigError: it is no list of layers, names one that does not exist, or one twice.
+        ConfigError: it is not a list of layers, names one that does not exist, or one twice.
     """
     found: list[int] = []
     for item in check_layers(text).split(","):

@@ -1,4 +1,4 @@
-"""From the vectors of word pieces to one vector a text: pure functions on tensors."""
+"""From the vectors of word pieces to one vector per text: pure functions on tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Pieces:
     """Which places of a padded batch are pooled, and where its special tokens are.
 
     Attributes:
-        kept: (texts, pieces) bool, True where a piece is pooled; None where all of them are.
+        kept: (texts, pieces) bool, True where a piece is pooled; None if all of them are.
         cls: (texts,) int64, the place of [CLS].
         sep: (texts,) int64, the place of [SEP].
     """

@@ -1,4 +1,4 @@
-"""SBERT-WK: layers weighted by what they add to their neighbours, words by how much they change.
+"""SBERT-WK: layers weighted by what they add to their neighbors, words by how much they change.
 
 Wang and Kuo, 2020. For each word piece, over hidden states start_layer to the last:
 
@@ -13,7 +13,7 @@ A word's weight is the population variance of its adjacent-layer cosines over th
 the text (Eq. 12); the text's vector is the weighted sum over layers and words, of no set length.
 
 The preset ``released`` is what the authors' code does instead: layers above start_layer but less
-than `window` above it have no left neighbours; the mean cosine is taken with respect to the
+than `window` above it have no left neighbors; the mean cosine is taken with respect to the
 projection on the window's span, and the alignment weight divided by the size of the window plus
 one; the variance is over the fused layers only. (That code also drops the last word piece of each
 text: a matter of `kept`.)
@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from retriever.encoders.fusion.window_geometry import Geometry, Neighbours, measure
+from retriever.encoders.fusion.window_geometry import Geometry, Neighbors, measure
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SBERTWKSettings:
         preset: as in the ``paper`` or as in the authors' ``released`` code.
         start_layer: the lowest hidden state that is fused, 0 being the embedding output; None
             stands for a third of the depth, rounded (12 layers: 4; 6: 2; 24: 8).
-        window: neighbouring layers on each side, at least 1.
+        window: neighboring layers on each side, at least 1.
         omega: the weight of alignment, in [0, 1]; novelty has the rest. The released code has 0.5.
         variance: the hidden states that a word's variance is taken over, ``all`` or those that
             are ``fused``; None stands for all in the paper and the fused ones in the released code.
@@ -148,7 +148,7 @@ def sbert_wk(
         settings: resolved for the model's depth.
 
     Returns:
-        (texts, d) float32, not normalised.
+        (texts, d) float32, not normalized.
 
     Raises:
         ConfigError: there are too few states for the settings.
@@ -208,13 +208,13 @@ def _measure(
     first = first_state(settings)
     settings.resolved(first + len(flat) - 1)
     released = settings.preset == "released"
-    neighbours = Neighbours(
+    neighbors = Neighbors(
         count=len(flat) - (settings.start_layer or 0) + first,
         reach=settings.window,
         cut_left=released,
         projected=released,
     )
-    return measure(flat, None if len(places) == kept.numel() else places, neighbours)
+    return measure(flat, None if len(places) == kept.numel() else places, neighbors)
 
 
 def _layer_weights(geometry: Geometry, omega: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""How each hidden state of a word piece lies among those of the layers around it.
+"""The geometry of each hidden state of a word piece among those of neighboring layers.
 
 Everything is a function of the cosines between the layers of one piece. They are computed in
 float64: where layers are nearly parallel, what SBERT-WK measures are small differences of cosines,
@@ -6,7 +6,7 @@ and in float32 those are rounding noise. After one batched matrix product, the l
 array is the pieces, so each step runs over all of them at once.
 
 Edges: a cosine with a zero vector is 0. A vector whose distance from the span of others is below
-1e-6 of its length lies in that span: it brings nothing new, and as a neighbour it is left out of
+1e-6 of its length is in that span: it adds nothing new, and as a neighbor it is left out of
 the basis. A mean cosine, or a projection of a unit vector, below 1e-6 counts as 1e-6.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# Squared; float32 states that are equal but for rounding are about 1e-14 apart.
+# Squared; float32 states that are equal up to rounding are about 1e-14 apart.
 _SPANNED = 1e-12
 _FLOOR = 1e-6
 # Cosines of states that differ by float32 rounding alone deviate by less than 1e-14.
@@ -32,13 +32,13 @@ _ACCELERATOR_FACTOR = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbors:
     """The window of each of `count` layers.
 
     Attributes:
         count: how many layers are fused, at least 2.
         reach: how many layers on each side a window holds where they exist, at least 1.
-        cut_left: whether the first `reach` layers have no left neighbours even where they exist.
+        cut_left: whether the first `reach` layers have no left neighbors even where they exist.
         projected: whether alignment is with the projection on the window's span, and its weight
             divided by the size plus one, as the published code has it.
     """
@@ -58,7 +58,7 @@ class Neighbours:
         return [(range(reach), right), (range(reach, self.count), both)]
 
     def sizes(self) -> list[int]:
-        """How many neighbours each layer has."""
+        """How many neighbors each layer has."""
         return [
             sum(0 <= layer + offset < self.count for offset in offsets)
             for layers, offsets in self.groups()
@@ -86,24 +86,24 @@ class Geometry:
 
 
 def measure(
-    states: Sequence[torch.Tensor], places: torch.Tensor | None, neighbours: Neighbours
+    states: Sequence[torch.Tensor], places: torch.Tensor | None, neighbors: Neighbors
 ) -> Geometry:
     """Measure some pieces.
 
     Args:
-        states: each (rows, d) of any floating type; the last `neighbours.count` of them are fused,
+        states: each (rows, d) of any floating type; the last `neighbors.count` of them are fused,
             all of them enter the variance.
         places: (pieces,) int64, the rows that are measured; None for all, in order.
-        neighbours: the windows.
+        neighbors: the windows.
     """
     import torch
 
     gram = _gram(states, places)
-    widest = max(len(offsets) for _, offsets in neighbours.groups()) + 1
+    widest = max(len(offsets) for _, offsets in neighbors.groups()) + 1
     triangle = widest * (widest + 1) // 2
-    chunk = _chunk(_WINDOWS_BYTES, neighbours.count * triangle, gram.device)
+    chunk = _chunk(_WINDOWS_BYTES, neighbors.count * triangle, gram.device)
     parts = [
-        _measure(gram[first : first + chunk].permute(1, 2, 0).contiguous(), neighbours)
+        _measure(gram[first : first + chunk].permute(1, 2, 0).contiguous(), neighbors)
         for first in range(0, max(1, len(gram)), chunk)
     ]
     beta, nu, present, variance = (torch.cat(column, dim=-1) for column in zip(*parts, strict=True))
@@ -111,7 +111,7 @@ def measure(
 
 
 def _chunk(limit: int, numbers: int, device: torch.device) -> int:
-    """How many pieces of so many float64 `numbers` each a step takes."""
+    """The number of pieces per step, each of which takes `numbers` float64 numbers."""
     factor = 1 if device.type == "cpu" else _ACCELERATOR_FACTOR
     return max(1, factor * limit // (8 * numbers))
 
@@ -138,7 +138,7 @@ def _gram(states: Sequence[torch.Tensor], places: torch.Tensor | None) -> torch.
 
 
 def _measure(
-    gram: torch.Tensor, neighbours: Neighbours
+    gram: torch.Tensor, neighbors: Neighbors
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The fields of `Geometry`, from inner products with the pieces last."""
     import torch
@@ -149,15 +149,15 @@ def _measure(
     variance = (adjacent - adjacent.mean(dim=0)).square().mean(dim=0)
     variance = torch.where(variance > _NO_VARIANCE, variance, 0.0)
 
-    skip = len(gram) - neighbours.count
-    groups = neighbours.groups()
+    skip = len(gram) - neighbors.count
+    groups = neighbors.groups()
     band = _Band(gram[skip:, skip:], inverse[skip:], groups)
     present = (inverse[skip:] > 0).double()
     parts = [band.compare(layers, offsets) for layers, offsets in groups]
     total, outside = (torch.cat(column) for column in zip(*parts, strict=True))
-    sizes = torch.tensor(neighbours.sizes(), dtype=torch.float64, device=gram.device)[:, None]
+    sizes = torch.tensor(neighbors.sizes(), dtype=torch.float64, device=gram.device)[:, None]
     beta = total / sizes
-    if neighbours.projected:
+    if neighbors.projected:
         inside = (present - outside).clamp(min=0).sqrt()
         beta = (beta / inside.clamp(min=_FLOOR)).clamp(min=_FLOOR) * (2 * (sizes + 1))
     else:
@@ -176,7 +176,7 @@ def _diagonal(gram: torch.Tensor, offset: int) -> torch.Tensor:
 class _Band:
     """Cosines between layers that share a window; 0 where a layer does not exist.
 
-    The cosines of all layers with their neighbours at some offset lie beside each other, so that
+    The cosines of all layers with their neighbors at some offset lie beside each other, so that
     a block of any two places of the window, over all layers, is a view.
     """
 
@@ -198,7 +198,7 @@ class _Band:
             )
 
     def _between(self, layers: range, one: int, other: int) -> torch.Tensor:
-        """The cosines of the neighbours at two offsets, for a run of layers."""
+        """The cosines of the neighbors at two offsets, for a run of layers."""
         first = self._margin + min(one, other)
         return self._cosines[abs(one - other), first + layers.start : first + layers.stop]
 
@@ -206,7 +206,7 @@ class _Band:
         """Each layer's unit vector against its window.
 
         The rows of the Cholesky factor of the cosines of the window and the vector, unrolled; a
-        neighbour that lies in the span of those before it gets a column of zeros.
+        neighbor in the span of those before it gets a column of zeros.
 
         Returns:
             The sum of the cosines with the window, and the squared length of what is outside the

@@ -38,11 +38,11 @@ class Layout:
     """What the first bytes of a file say.
 
     Attributes:
-        format: how it is to be read.
+        format: how it is read.
         dimensions: numbers of a word, at least 1.
-        count: how many words there are, at least 1; None where there is no header.
-        header: bytes of the header; 0 where there is none.
-        first_line: bytes of the first line where there is no header, else 0.
+        count: how many words there are, at least 1; None if there is no header.
+        header: bytes of the header; 0 if there is none.
+        first_line: bytes of the first line if there is no header, else 0.
     """
 
     format: VectorFormat
@@ -86,7 +86,7 @@ def read_layout(head: bytes, name: str) -> Layout:
 
 def _headerless(head: bytes, name: str) -> Layout:
     lines = head.split(b"\n")
-    # The last one may go on beyond the head.
+    # The last one may continue beyond the head.
     whole = [line for line in lines[: max(1, min(_VOTERS, len(lines) - 1))] if line.strip()]
     # A word with spaces, or a malformed line, has another number of fields than most.
     sizes = Counter(trailing_numbers(line) for line in whole)
@@ -111,7 +111,7 @@ def trailing_numbers(line: bytes) -> int:
 def _is_text(head: bytes, header: int, count: int, dimensions: int) -> bool:
     """Whether what follows a header is text.
 
-    Its first line tells, where it is whole and well-formed. Numbers of four bytes can look like
+    Its first line says so if it is complete and well-formed. Numbers of four bytes can look like
     text too when there are few of them; then the places of the words tell, where the head is all.
     """
     body = head[header:]

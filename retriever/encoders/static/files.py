@@ -2,8 +2,8 @@
 
 Word vectors come as text, a word and its numbers a line (GloVe), the same after a first line with
 the number of words and dimensions (word2vec's text, fastText's .vec), or as word2vec's binary
-form; gzipped or not. Which it is, the content tells. A word is all that stands before the numbers,
-so it may hold spaces, as some of GloVe's do.
+form; gzipped or not. The format is detected from the content. A word is everything before the
+numbers, so it may hold spaces, as some of GloVe's do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WordVectors:
         vectors: (words, dimensions) float32, C-contiguous, finite.
         format: what the file was; fastText's .vec is ``word2vec-text``.
         duplicates: entries left out because the word was there before; the first stands.
-        undecodable: entries left out because the word is no UTF-8, or holds a line break: no text
+        undecodable: entries left out because the word is not UTF-8, or holds a line break: no text
             has such a word.
         empty: entries left out because nothing but white space stands before the numbers.
     """
@@ -81,7 +81,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def read_word_counts(path: Path) -> dict[str, float]:
-    """Read how often words occur: a word and its count a line, as SIF's release has them.
+    """Read word counts: a word and its count per line, as in SIF's release.
 
     Returns:
         Positive counts; those of a word that is given several times are added.
@@ -108,7 +108,7 @@ def read_word_counts(path: Path) -> dict[str, float]:
             counts[word] += count
     kept = {word: count for word, count in counts.items() if count > 0}
     if not kept:
-        raise SourceError(f"{name}: expected a word and its count a line, found none above 0")
+        raise SourceError(f"{name}: expected a word and its count per line, found no count above 0")
     return kept
 
 
@@ -118,7 +118,7 @@ class _Table:
     def __init__(self, name: str, layout: Layout, size: int) -> None:
         self.name = name
         self._layout = layout
-        # No number takes less than this, so a header that lies cannot ask for too much.
+        # No number takes less than this, so a false header cannot request too much memory.
         least = 4 if layout.format == "word2vec-binary" else 2
         possible = size // (least * layout.dimensions) + 1
         # Memory that is not written to costs nothing; a guess that is just too small would.
@@ -130,7 +130,7 @@ class _Table:
 
     def add(self, word: bytes, vector: NDArray[np.float32], where: Callable[[], str]) -> None:
         """Append an entry; `where` says which, for an error."""
-        # A dot product is one quick call, and finite only where all is (but for overflow).
+        # A dot product is one fast call, and finite only if all numbers are (overflow aside).
         if not np.isfinite(np.dot(vector, vector)) and not np.isfinite(vector).all():
             raise SourceError(
                 f"{where()}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
@@ -171,7 +171,7 @@ class _Table:
         return WordVectors(list(self._rows), self._vectors, self._layout.format, **self._left_out)
 
     def _resize(self, rows: int) -> None:
-        # In place, so that there are never two copies; nobody else holds the array.
+        # In place, so that there are never two copies; no caller holds the array.
         self._vectors.resize((rows, self._layout.dimensions), refcheck=False)
 
 
@@ -201,7 +201,7 @@ def _read_text(stream: BinaryIO, table: _Table, layout: Layout) -> None:
 
 
 def _numbers(text: bytes) -> NDArray[np.float32] | None:
-    """Numbers between white space; None where there is something else, or nothing."""
+    """Numbers between white space; None if there is something else, or nothing."""
     if not text.strip():
         return None
     try:
@@ -212,7 +212,7 @@ def _numbers(text: bytes) -> NDArray[np.float32] | None:
 
 def _split(line: bytes, dimensions: int) -> tuple[bytes, NDArray[np.float32] | None]:
     """Split from the right, by the number of dimensions."""
-    # An empty first field is an empty word, which is told apart from no word at all.
+    # An empty first field is an empty word, unlike no word at all.
     fields = line.rstrip(_SPACE).rsplit(None, dimensions)
     if len(fields) == dimensions and line[:1] in (b" ", b"\t"):
         fields.insert(0, b"")

@@ -39,14 +39,14 @@ _WORDS = 16384
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How `sif` and `usif` are fitted; None where it is the method's own default.
+    """How `sif` and `usif` are fitted; None if it is the method's own default.
 
     Attributes:
         a: SIF's smoothing, above 0; default 1e-3. uSIF derives its own.
         components: how many are removed, 0 or more; default 1 for SIF, 5 for uSIF.
-        sample: of at most so many texts, drawn at random, at least 1.
+        sample: maximum number of texts that components are fitted on, drawn at random; at least 1.
         seed: of the drawing.
-        word_counts: a file of how often words occur in general, in place of the corpus's counts.
+        word_counts: a file of word counts, in place of those of the corpus.
 
     Raises:
         ConfigError: a value that is impossible.

@@ -46,7 +46,7 @@ class Fitted:
 def sentence_vectors(
     method: Static, vectors: Floats, ids: Integers, counts: Integers, fitted: Fitted | None
 ) -> Floats:
-    """One vector a text.
+    """One vector per text.
 
     Args:
         method: which one.
@@ -56,7 +56,7 @@ def sentence_vectors(
         fitted: what `sif` and `usif` need.
 
     Returns:
-        (texts, d) float32, of `p-mean` (texts, 3 d); not normalised.
+        (texts, d) float32, of `p-mean` (texts, 3 d); not normalized.
     """
     if method == "average":
         return average(vectors, ids, counts)
@@ -154,7 +154,7 @@ def usif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
 def principal_components(
     gram: NDArray[np.float64], count: int
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """The first right singular vectors of a matrix, not centred, from its inner products.
+    """The first right singular vectors of a matrix, not centered, from its inner products.
 
     Args:
         gram: (d, d), the transposed matrix times the matrix.
@@ -203,7 +203,7 @@ def _mean(rows: Floats, counts: Integers) -> Floats:
 
 
 def _segments(ufunc: np.ufunc, rows: Floats, counts: Integers) -> Floats:
-    """Reduce the rows of each text; zeros where there are none."""
+    """Reduce the rows of each text; zeros if there are none."""
     result = np.zeros((len(counts), rows.shape[1]), np.float32)
     # An empty segment would get the next one's first row.
     filled = np.flatnonzero(counts)

@@ -62,7 +62,7 @@ class FileTokenizer:
 
     @property
     def content(self) -> str:
-        """A word a line, as it is written to a file."""
+        """One word per line, as in the file."""
         return "".join(word + "\n" for word in self._ids)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -142,7 +142,7 @@ class Lexicon:
     """Words, their vectors, and the tokenizer that finds them.
 
     Attributes:
-        name: what they were asked for by.
+        name: the name they were given by.
         tokenizer: gives the row of each word, or the number of rows for one that is not known.
         vectors: (words, d) float32, C-contiguous, finite.
         digest: SHA-256 over the words or, of a model, over its weights and tokenizer.

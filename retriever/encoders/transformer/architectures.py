@@ -51,7 +51,7 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture | None:
 
 
 def depth_of(config: Mapping[str, Any]) -> int | None:
-    """The number of transformer layers, or None where config.json does not say."""
+    """The number of transformer layers, or None if config.json does not say."""
     architecture = architecture_of(config) or _BERT
     depth = config.get(architecture.depth)
     return depth if isinstance(depth, int) and depth > 0 else None

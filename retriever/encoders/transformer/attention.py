@@ -2,7 +2,7 @@
 
 PyTorch's fused kernel gains nothing from bfloat16 there. This is the same function: keys are
 padded to a multiple of the vector width, since softmax is three times as slow on other lengths,
-and few enough heads are computed at a time that what lies between the products stays in cache.
+and few enough heads are computed at a time that what is between the products stays in cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 _NAME = "retriever_bfloat16"
 _VECTOR = 32
-# Scores that are computed at a time; of more, the memory is given back and fetched anew each time.
+# Scores computed at a time; for more, the memory is returned and allocated again each time.
 _CELLS = 2**20
 # Of those that this package reads layer by layer, the ones that let their attention be chosen.
 _MODELS = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")

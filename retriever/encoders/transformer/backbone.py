@@ -49,7 +49,7 @@ class PiecePairs:
 
     Attributes:
         ids: of each pair, special tokens included.
-        types: token types beside them; empty where the model has none.
+        types: token types beside them; empty if the model has none.
         cut: how many pairs were longer than the window and lost their end.
     """
 
@@ -62,18 +62,18 @@ class Backbone:
     """A model on one device, and its tokenizer.
 
     Args:
-        folder: where the model lies.
-        device: a torch device such as ``cpu`` or ``cuda``; None takes a GPU where there is one.
+        folder: of the model.
+        device: a torch device such as ``cpu`` or ``cuda``; None uses a GPU if there is one.
         dtype: of weights and hidden states.
         training: whether its weights are to change. The model is then left as transformers makes
             it, in training mode but without dropout of attention weights; else it is in evaluation
-            mode, and made quicker in ways that know no gradients.
+            mode, with optimizations that support no gradients.
 
     Attributes:
         model: transformers' module.
         depth: transformer layers L; hidden states are numbered 0 (embeddings) to L.
         width: components of a hidden state.
-        max_length: the most word pieces, special tokens included, that there are positions for.
+        max_length: the most word pieces, special tokens included, that the model has positions for.
         special: the special tokens around a text.
 
     Raises:
@@ -94,7 +94,7 @@ class Backbone:
         self._trainable = training
         self.device = _device(device)
         self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
-        # Not all parameters follow the type that was asked for (XLNet's attention does not).
+        # Not all parameters follow the requested type (XLNet's attention does not).
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
             # XLNet would keep every layer's states for a text to come.
@@ -190,7 +190,7 @@ class Backbone:
         Args:
             batch: what to run on.
             layers: the hidden states that are wanted, at least one.
-            visit: called with each of them in ascending order while it is alive: its number, and
+            visit: called with each of them in ascending order: its number, and
                 (texts, pieces, width) of the model's dtype, undefined at padding.
         """
         if self._layers is None:
@@ -206,7 +206,7 @@ class Backbone:
         return states
 
     def cls_places(self, batch: Batch) -> torch.Tensor:
-        """The place of [CLS] in each text, (texts,) int64: the first one where there is none."""
+        """The place of [CLS] in each text, (texts,) int64: the first one if there is none."""
         import torch
 
         place = self.special.cls or 0
@@ -216,7 +216,7 @@ class Backbone:
         """Write model and tokenizer as transformers does, weights as safetensors.
 
         Raises:
-            ConfigError: the model was not loaded for training: what makes it quicker changed its
+            ConfigError: the model was not loaded for training: what makes it faster changed its
                 weights' layout.
         """
         if not self._trainable:
@@ -233,8 +233,8 @@ class Backbone:
         """
         if self._layers is None:
             raise ConfigError(
-                f"layers: those of a {self.model.config.model_type} model cannot be read one by "
-                "one; name another model"
+                f"layers: the layers of a {self.model.config.model_type} model cannot be read one "
+                "by one; name another model"
             )
 
     def require_pooler(self) -> None:

@@ -15,7 +15,7 @@ Visit = Callable[[int, "torch.Tensor"], None]
 
 
 class ReachedError(Exception):
-    """The highest layer that is wanted is computed: the model need not go on."""
+    """The highest layer that is needed is computed: the model can stop."""
 
 
 class LayerHooks:
@@ -66,7 +66,7 @@ class LayerHooks:
 
 
 def find_layers(model: Any) -> LayerHooks | None:
-    """The layers of a transformers model, or None where its architecture is not known."""
+    """The layers of a transformers model, or None if its architecture is not known."""
     architecture = architecture_of(model.config.to_dict())
     if architecture is None:
         return None

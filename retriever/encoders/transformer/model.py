@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class TransformerModel:
     """Turns word pieces into vectors.
 
-    No more than one batch's hidden states is alive at a time; of mean and concatenation only the
-    pooled vectors of the layers that were read so far.
+    One batch of hidden states is in memory at a time; for mean and concatenation only the pooled
+    vectors of the layers that were read so far.
 
     Args:
         backbone: the model.
@@ -79,7 +79,7 @@ class TransformerModel:
         return self.backbone.piece_offsets(text)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector a text, not normalised, from word-piece ids with special tokens.
+        """One vector per text, not normalized, from word-piece ids with special tokens.
 
         Returns:
             (texts, dimensions) float32.

@@ -1,6 +1,6 @@
 """Linear layers whose weights are laid out once for the processor's matrix products.
 
-PyTorch hands a plain weight to oneDNN or MKL on every call, which lay it out anew each time. The
+PyTorch passes a plain weight to oneDNN or MKL, which lay it out again on every call. The
 operators that torch.compile packs weights with do it once. Results differ by rounding alone.
 """
 

@@ -22,9 +22,9 @@ def load_pretrained(
     """Load the tokenizer, the module and the report of what its weights lack.
 
     Args:
-        folder: where the model lies.
+        folder: of the model.
         dtype: of the weights.
-        training: whether gradients will be asked for.
+        training: whether gradients are needed.
 
     Raises:
         ModelError: the files do not make a model.
@@ -70,7 +70,7 @@ def has_pooler(model: Any, report: dict[str, Any]) -> bool:
 
 
 def _trainable(folder: ModelFolder) -> dict[str, Any]:
-    """Attention that has a quick gradient, without the dropout that costs a fifth of the time."""
+    """Attention with a fast gradient, without the dropout that costs a fifth of the time."""
     dropped = {name: 0.0 for name in _ATTENTION_DROPOUT if name in folder.config}
     return {"attn_implementation": "eager", **dropped}
 

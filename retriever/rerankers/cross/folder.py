@@ -51,7 +51,7 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
         write_manifest(new, KIND, weights, values)
         readable = (new / MANIFEST).stat().st_mode
         for path in new.glob("*.safetensors"):
-            # safetensors lets nobody else read what it writes; here the usual permissions hold.
+            # safetensors writes files that only their owner can read; use the usual permissions.
             path.chmod(readable)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _silent(pairs: int) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class CrossEncoder:

@@ -1,4 +1,4 @@
-"""How a cross-encoder is fine-tuned, and what is told of it."""
+"""How a cross-encoder is fine-tuned, and what a training reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CrossTrainingSettings:
         warmup: share of the steps in which the rates rise from 0.
         clip: the norm that gradients are clipped to.
         averaging: decay of the moving average of the weights over the steps, which dev scores and
-            which is kept; 0 takes the last weights. Ours: the paper has none.
+            which is kept; 0 takes the last weights. Not in the paper.
         epochs: at most.
         tolerance: the last epoch is kept whose dev score is no more than this below the best of its
             predecessors; 0 keeps the best one, the last of equal ones. With a few hundred dev
@@ -35,7 +35,7 @@ class CrossTrainingSettings:
         seed: of the MLP's first weights, dropout and the order of questions.
         train_word_embeddings: off as in the paper, which trains all but them.
         precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
-            it quicker than float32. Weights are float32.
+            it faster than float32. Weights are float32.
         sampling: pairs of a question, questions of a step.
 
     Raises:

@@ -119,7 +119,7 @@ class HeadReranker:
         """Write the reranker; the folder appears complete, or not at all.
 
         Raises:
-            ConfigError: the folder holds something other than a reranker, is a file, or lies in a
+            ConfigError: the folder holds something other than a reranker, is a file, or is in a
                 folder that does not exist.
             StorageError: the disk is full or cannot be written.
         """

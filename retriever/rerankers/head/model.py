@@ -84,7 +84,7 @@ class InteractionHead(torch.nn.Module):
         question_rows: torch.Tensor,
         passage_rows: torch.Tensor,
     ) -> torch.Tensor:
-        """As `forward` of questions[question_rows] and passages[passage_rows], but quicker.
+        """As `forward` of questions[question_rows] and passages[passage_rows], but faster.
 
         Args:
             questions: (n, d) float32; rows that no pair names are not looked at.
@@ -151,7 +151,7 @@ class InteractionHead(torch.nn.Module):
         Args:
             u: (questions, d).
             v: (pairs, d).
-            owner: (pairs,) int64, rows of u; None where each pair has a row of its own.
+            owner: (pairs,) int64, rows of u; None if each pair has a row of its own.
         """
         if self.settings.interaction == "bilinear":
             product = _of(u @ self.matrix, owner) * v

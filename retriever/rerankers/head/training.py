@@ -121,7 +121,7 @@ class Scorer(Protocol):
 
 
 def _silent(_: Epoch) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def train_head(
@@ -145,7 +145,7 @@ def train_head(
         passages: (m, d) float32.
         pools: which passages answer a question, and which do not.
         dev_score: higher is better; gets the head's `score` after each epoch.
-        done: told after each epoch.
+        done: called after each epoch.
 
     Raises:
         BadInputError: the pools are of other questions or passages, or no question has a passage
@@ -196,7 +196,7 @@ def hinge(
 
 
 class _Steps:
-    """A head, its optimiser and the vectors it is trained on."""
+    """A head, its optimizer and the vectors it is trained on."""
 
     def __init__(
         self,

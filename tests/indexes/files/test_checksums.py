@@ -57,7 +57,7 @@ def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(
     content[place] ^= flip
     assert np.flatnonzero(sums_of(content) != before).tolist() == [place // BLOCK]
     guard = guard_of(content, before)
-    with pytest.raises(DamagedIndexError, match=r"array\.npy: .*not what was written"):
+    with pytest.raises(DamagedIndexError, match=r"array\.npy: .*its content was altered"):
         guard.check_all()
 
 

@@ -81,7 +81,7 @@ def test_a_changed_byte_is_found_by_who_reads_it(tmp_path: Path, written: str, n
     READS[name](open_segment(tmp_path, 1, written))
     flip(path, path.stat().st_size // 2)
     segment = open_segment(tmp_path, 1, written)
-    with pytest.raises(DamagedIndexError, match=rf"{name}: .*not what was written"):
+    with pytest.raises(DamagedIndexError, match=rf"{name}: .*its content was altered"):
         READS[name](segment)
 
 

@@ -91,7 +91,7 @@ def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
     segment = only_segment(folder).segment
     assert segment.structure.name == "flat"
     assert manifest_of(segment.folder)["reasons"] == [
-        "600 passages, at most 50,000: scanning them all is quick and exact"
+        "600 passages, at most 50,000: scanning them all is fast and exact"
     ]
 
 

@@ -107,7 +107,7 @@ def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(
 
 
 @pytest.mark.parametrize("d", [1, 5, 7, 31, 97, 384])
-def test_product_quantisation_takes_any_dimension(d: int) -> None:
+def test_product_quantization_takes_any_dimension(d: int) -> None:
     factory = resolve("ivf-pq", 20_000, d, None).spec.factory
     index = load_faiss().index_factory(d, factory, load_faiss().METRIC_INNER_PRODUCT)
     assert index.d == d
@@ -130,7 +130,7 @@ def test_the_memory_said_is_about_what_the_file_takes(tmp_path: Path, kind: str,
 @pytest.mark.parametrize(
     ("name", "n", "kind", "reason"),
     [
-        ("ivf-pq", 5_000, "ivf-sq8", "5,000 passages are too few to train a product quantiser"),
+        ("ivf-pq", 5_000, "ivf-sq8", "5,000 passages are too few to train a product quantizer"),
         ("ivf-pq", 20, "flat", "20 passages are too few"),
         ("ivf", 38, "flat", "38 passages are too few"),
         ("hnsw", 0, "flat", "0 passages are too few"),

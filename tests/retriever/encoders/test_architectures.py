@@ -91,7 +91,7 @@ def test_layer_means_and_concatenations_are_those_of_transformers(name, load, pl
 
 
 @architectures
-def test_the_default_is_the_normalised_mean_of_the_last_layer(name, load, plain):
+def test_the_default_is_the_normalized_mean_of_the_last_layer(name, load, plain):
     expected = unit(plain(name).pooled("pooling=mean")[:, -1])
     encoder = load(name)
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
@@ -158,7 +158,7 @@ def test_an_architecture_that_is_not_known_gives_its_last_layer(name, load, plai
         expected = plain(name).pooled(pooling)[:, -1]
         found = load(name, f"{pooling}::normalize=no").encode(TEXTS)
         if name == "modernbert":
-            # It normalises its last layer once more.
+            # It normalizes its last layer once more.
             assert np.isfinite(found).all()
         np.testing.assert_allclose(found, expected, **CLOSE, err_msg=pooling)
     for last in ("layers=last", "layers=-1", "last"):

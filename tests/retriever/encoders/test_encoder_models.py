@@ -91,8 +91,8 @@ def test_a_local_folder_loads_without_the_network(tiny_models, attempts):
 
 def test_an_unknown_name_is_refused_without_the_network(attempts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    message = refused("no-such-organisation/no-such-model")
-    assert "'no-such-organisation/no-such-model'" in message
+    message = refused("no-such-organization/no-such-model")
+    assert "'no-such-organization/no-such-model'" in message
     assert "--download" in message
     assert DEFAULT_MODEL in message
     assert attempts == []
@@ -106,7 +106,7 @@ def test_a_name_that_can_be_nothing_is_refused_without_the_network(name, attempt
 
 def test_only_download_reaches_for_the_network(attempts):
     with pytest.raises(ModelError, match="cannot be downloaded"):
-        find_model("no-such-organisation/no-such-model", download=True)
+        find_model("no-such-organization/no-such-model", download=True)
     assert attempts
 
 
@@ -227,7 +227,7 @@ def test_an_encoder_decoder_is_refused(tmp_path, tiny_models):
     assert "found t5" in refused(tmp_path / "t5")
 
 
-def test_mean_pooling_with_normalisation_is_accepted_with_its_window(folder):
+def test_mean_pooling_with_normalization_is_accepted_with_its_window(folder):
     modules(folder, "Transformer", "Pooling", "Normalize", pooling={"pooling_mode": "mean"})
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 24}')
     assert Encoder.load(str(folder)).spec.max_length == 24

@@ -67,7 +67,7 @@ def test_every_weight_equals_that_of_the_reference(preset: Any, variance: Any, w
 
 
 def test_a_case_worked_out_by_hand() -> None:
-    # Cosines of 1, 2 and 3 are all sqrt(1/2) with their neighbours; the second is in their span.
+    # Cosines of 1, 2 and 3 are all sqrt(1/2) with their neighbors; the second is in their span.
     hidden = np.array([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 1.0]]])
     for omega, weights in ((1.0, [1 / 3] * 3), (0.0, [1 / 2, 0, 1 / 2])):
         settings = settings_of(2, start_layer=0, window=1, omega=omega)

@@ -67,7 +67,7 @@ def test_projections_are_those_of_modules_json(modules, make):
     same_encoder(encoder)
 
 
-def test_a_normalisation_before_a_projection_is_not_left_out(make):
+def test_a_normalization_before_a_projection_is_not_left_out(make):
     folder = make(pooling(), ("Normalize", None), dense(8))
     try:
         encoder = load(folder)

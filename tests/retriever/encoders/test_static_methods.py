@@ -119,7 +119,7 @@ def test_where_no_word_is_frequent_all_words_weigh_2():
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 6])
-def test_components_are_the_right_singular_vectors_of_the_uncentred_matrix(count):
+def test_components_are_the_right_singular_vectors_of_the_uncentered_matrix(count):
     chance = np.random.default_rng(3)
     matrix = chance.standard_normal((200, 6)) * [5, 4, 3, 2, 1, 0.5] + 1
     _, sigma, rows = np.linalg.svd(matrix, full_matrices=False)

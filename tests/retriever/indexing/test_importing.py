@@ -298,7 +298,7 @@ def test_the_encoder_beside_an_export_is_taken_and_checked(tmp_path, choice, mod
     assert not (tmp_path / "four").exists()
 
 
-def test_vectors_of_an_encoder_that_does_not_normalise_stay_as_they_are(tmp_path, model):
+def test_vectors_of_an_encoder_that_does_not_normalize_stay_as_they_are(tmp_path, model):
     chance = np.random.default_rng(1)
     powers = 10.0 ** chance.uniform(-44, 38, (200, 8))
     wild = (chance.choice([-1, 1], powers.shape) * powers).astype(np.float32)

@@ -80,7 +80,7 @@ def test_each_passage_begins_and_ends_after_the_one_before(case):
 
 
 @given(cut_texts())
-def test_neighbours_share_no_more_than_the_overlap(case):
+def test_neighbors_share_no_more_than_the_overlap(case):
     text, offsets, budget, overlap = case
     spans = split_passages(text, offsets, budget, overlap)
     for before, after in itertools.pairwise(spans):
@@ -115,7 +115,7 @@ def test_prose_is_cut_at_sentence_ends(budget):
         assert re.search(r"[.?!]”?\s+$", PROSE[:start])
 
 
-def test_neighbours_share_whole_sentences_where_these_fit_the_overlap():
+def test_neighbors_share_whole_sentences_where_these_fit_the_overlap():
     text = " ".join(f"Sentence number {number} ends here." for number in range(30))
     spans = split_passages(text, words_of(text), budget=30, overlap=12)
     shared = [text[b[0] : a[1]] for a, b in itertools.pairwise(spans)]

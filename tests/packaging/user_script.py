@@ -1,0 +1,139 @@
+"""What a user of the whole API writes; `mypy --strict` must accept it. It is never run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever import (
+    Analyzer,
+    AnalyzerSettings,
+    BM25Settings,
+    BM25Variant,
+    CommitSettings,
+    CorpusReader,
+    DamagedIndexError,
+    Document,
+    Encoder,
+    EncoderSettings,
+    EncoderSpec,
+    Fields,
+    FilterError,
+    FusionSettings,
+    Hit,
+    Index,
+    IndexingReport,
+    IndexLockedError,
+    PassageSettings,
+    ReadyDocument,
+    RetrieverError,
+    SearchSettings,
+    StructureSettings,
+    TextEncoder,
+    export_jsonl,
+    export_npy,
+    import_documents,
+    load_reranker,
+    parse_encoder,
+    point_at,
+    recreated,
+    reindexed,
+    remains,
+    snapshot_index,
+    verify,
+)
+
+
+class Remote:
+    """An encoder of one's own."""
+
+    name = "remote"
+    dimensions = 8
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.ones((len(texts), self.dimensions), np.float32)
+
+
+def make(folder: str) -> None:
+    index = Index.create(
+        folder, model="all-MiniLM-L6-v2::lc:0,6", language="german", on_long="truncate"
+    )
+    assert_type(index, Index)
+    report = index.add(
+        ["a text", {"id": "42", "text": "…", "year": 2020}, Document("43", "a text", title="t")],
+        vectors=None,
+        commit=CommitSettings(passages=1000),
+    )
+    assert_type(report, IndexingReport)
+    hits = index.search("a question", k=5, mode="hybrid", where="year >= 2000", alpha=0.7)
+    assert_type(hits, list[Hit])
+    for hit in hits:
+        assert_type(hit.score, float)
+        assert_type(hit.title, str | None)
+        assert_type(hit.bm25_rank, int | None)
+    assert_type(index["42"], Document)
+    assert_type("42" in index, bool)
+    assert_type(len(index), int)
+    for document in index:
+        assert_type(document.metadata["year"] == 2020, bool)
+    index.update("42", metadata={"year": 2021, "tags": ["a"]})
+    assert_type(index.delete(["42"]), int)
+    assert_type(index.delete_where("year < 1990"), int)
+    assert_type(index.clear(), int)
+    assert_type(index.compact(), int)
+    index.rebuild(StructureSettings("ivf"))
+    assert_type(index.plan(StructureSettings()).memory_bytes, int)
+    index.export("out.jsonl")
+    index.export(Path("out.npy"))
+    index.snapshot("copy")
+    assert_type(index.reindex(model="all-MiniLM-L6-v2"), IndexingReport | None)
+    assert_type(index.info(), dict[str, Any])
+    assert_type(index.verify(), list[str])
+    assert_type(index.term_weights("a text"), dict[str, float])
+    assert_type(index.encoder_spec, EncoderSpec)
+    assert_type(index.analyzer, Analyzer)
+    assert_type(index.passages, PassageSettings)
+    assert_type(index.structures, StructureSettings)
+    index.close()
+
+
+def search(folder: Path) -> Iterator[list[Hit]]:
+    variant: BM25Variant = "okapi"
+    settings = SearchSettings(
+        mode="bm25", fusion=FusionSettings("rrf"), bm25=BM25Settings(variant, k1=1.5)
+    )
+    loaded = Encoder.load(EncoderSettings(model="all-MiniLM-L6-v2", pooling="cls"))
+    assert_type(loaded.encode(["a text"]), NDArray[np.float32])
+    with Index.open(folder, encoder=loaded, lock_timeout=5.0) as index:
+        index.search("a text", settings, reranker=load_reranker("reranker"))
+        yield from index.search_many(["one", "two"], settings, k=3)
+    own: TextEncoder = Remote()
+    with Index.create(folder, encoder=own, analyzer=AnalyzerSettings("german")) as index:
+        index.add(["a text"], vectors=np.ones((1, 8), np.float32))
+        ready = ReadyDocument(Document("1", "a"), [(0, 1)], np.ones((1, 8), np.float32))
+        index.add([ready])
+
+
+def move(folder: Path) -> None:
+    try:
+        reader = CorpusReader(["corpus.jsonl"], Fields(text="body"), on_error="skip")
+        with recreated(folder, parse_encoder("::lc:0,6"), overlap=24) as new:
+            new.add(reader, prune=True)
+        export_jsonl(folder, Path("out.jsonl"), vectors=True)
+        export_npy(folder, Path("out.npy"))
+        import_documents("other", "out.jsonl")
+        snapshot_index(folder, "copy")
+        assert_type(reindexed(folder, index_type="hnsw"), IndexingReport | None)
+        assert_type(verify(folder), list[str])
+        assert_type(remains(folder), dict[Path, str])
+    except FilterError as error:
+        assert_type(error.position, int | None)
+        point_at("year >", error.position or 0)
+    except (DamagedIndexError, IndexLockedError) as error:
+        assert_type(error.exit_code, int)
+    except RetrieverError:
+        raise
