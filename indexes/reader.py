@@ -24,6 +24,7 @@ from indexes.files.faults import damaged_database, readable, storage_errors
 from indexes.filters.allowed import Allowed
 from indexes.filters.applying import allowed_passages, unknown_fields
 from indexes.filters.grammar import Where
+from indexes.filters.ranks import RanksCache
 from indexes.segments.live import LiveSegment, live_segments
 from indexes.segments.segment import Segment, contained
 from indexes.store.connection import DATABASE_FILE, format_version, open_reader, transaction
@@ -87,6 +88,7 @@ class _Commit:
         generation: increases by one with every commit.
         segments: the live segments in ascending order of their passages' ids.
         allowed: by filter, the passages that it allows.
+        ranks: the values of passages, for filters that many values meet.
         verified: ids of passages whose documents were found unaltered.
     """
 
@@ -96,6 +98,7 @@ class _Commit:
     allowed: LRUCache[tuple[object, ...], list[Allowed]] = field(
         default_factory=lambda: LRUCache(_FILTERS)
     )
+    ranks: RanksCache = field(default_factory=RanksCache)
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -166,7 +169,9 @@ class View:
         with self._commit.lock:
             found = self._commit.allowed.get(key)
         if found is None:
-            found = allowed_passages(self._connection, self._folder, self.segments, where)
+            found = allowed_passages(
+                self._connection, self._folder, self.segments, where, self._commit.ranks
+            )
             with self._commit.lock:
                 self._commit.allowed[key] = found
         return found

@@ -113,7 +113,8 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
             part[:] = data[at : at + _CONTAINER_BYTES]
             at += _CONTAINER_BYTES
         else:
-            values = data[at : at + 2 * (less_one + 1)].view("<u2")
-            np.bitwise_or.at(part, values >> 3, np.left_shift(1, values & 7).astype(np.uint8))
+            mask = np.zeros(_CONTAINER, np.bool_)
+            mask[data[at : at + 2 * (less_one + 1)].view("<u2")] = True
+            part[:] = np.packbits(mask, bitorder="little")
             at += 2 * (less_one + 1)
     return bits

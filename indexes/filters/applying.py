@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from indexes.files.faults import readable
 from indexes.filters.allowed import Allowed
 from indexes.filters.columns import UNKEPT, field_numbers, unpacked
 from indexes.filters.grammar import Where
+from indexes.filters.ranks import FEW, RanksCache
 from indexes.filters.sql import Condition, Leaf
 from indexes.segments.live import LiveSegment
 from indexes.store.connection import format_version
@@ -26,7 +27,11 @@ _VALUES_SINCE = 3
 
 
 def allowed_passages(
-    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment], where: Where
+    connection: sqlite3.Connection,
+    folder: Path,
+    segments: Sequence[LiveSegment],
+    where: Where,
+    ranks: RanksCache,
 ) -> list[Allowed]:
     """For each segment: the live passages of documents that match a filter.
 
@@ -35,6 +40,7 @@ def allowed_passages(
         folder: of the index.
         segments: all live ones.
         where: the filter.
+        ranks: of the commit that the transaction sees.
 
     Raises:
         DamagedIndexError: what is read of metadata or of segments' ids was altered.
@@ -44,7 +50,7 @@ def allowed_passages(
             matching = _matching(connection, "documents AS d", where)
             return [_of_ids(live, matching) for live in segments]
         found = []
-        evaluation = _Evaluation(connection)
+        evaluation = _Evaluation(connection, ranks)
         for live in segments:
             if live.is_pending:
                 waiting = (
@@ -101,8 +107,9 @@ def _bitmap(live: LiveSegment, passages: NDArray[np.int64]) -> BitMap:
 class _Evaluation:
     """Evaluates the conditions of one filter, segment by segment."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, ranks: RanksCache) -> None:
         self._connection = connection
+        self._ranks = ranks
         # By condition on id or title: passages, of all segments.
         self._by_document: dict[Leaf, NDArray[np.int64]] = {}
         # By condition: whether it is true of a document without the field.
@@ -137,14 +144,7 @@ class _Evaluation:
             return everyone
         # Read whichever are fewer: the values that satisfy the condition, or the others.
         wanted = f"NOT {leaf.sql}" if of_absent else leaf.sql
-        rows = self._connection.execute(
-            # The filter's SQL holds no value and no name: both are bound.
-            "SELECT type, value, passages, checksum FROM metadata_values AS f0 "  # noqa: S608
-            f"WHERE f0.segment = ? AND f0.field = ? AND f0.type <> '{UNKEPT}' AND {wanted}",
-            (segment, field, *leaf.parameters),
-        ).fetchall()
-        bitmaps = [unpacked(segment, field, *row) for row in rows]
-        found = bitmaps[0] if len(bitmaps) == 1 else BitMap.union(*bitmaps) if bitmaps else BitMap()
+        found = self._having(segment, field, size, wanted, leaf.parameters)
         # Values that are not kept are read from their documents.
         unkept = self._connection.execute(
             "SELECT type, value, passages, checksum FROM metadata_values "
@@ -157,6 +157,28 @@ class _Evaluation:
             unknown = unpacked(segment, field, *unkept)
             found = (found - unknown) | self._among(live, leaf, unknown)
         return found
+
+    def _having(
+        self, segment: int, field: int, size: int, wanted: str, parameters: Sequence[Any]
+    ) -> BitMap:
+        """The positions that have a value of which a condition is true."""
+        from pyroaring import BitMap
+
+        # The filter's SQL holds no value and no name: both are bound.
+        chosen = (
+            "FROM metadata_values AS f0 WHERE f0.segment = ? AND f0.field = ? "
+            f"AND f0.type <> '{UNKEPT}' AND {wanted}"
+        )
+        bound = (segment, field, *parameters)
+        cursor = self._connection.execute(f"SELECT type, value, passages, checksum {chosen}", bound)
+        rows = cursor.fetchmany(FEW + 1)
+        if len(rows) > FEW:
+            ranks = self._ranks.get(self._connection, segment, field, size)
+            if ranks is not None:
+                return ranks.having(self._connection.execute(f"SELECT type, value {chosen}", bound))
+            rows += cursor.fetchall()
+        bitmaps = [unpacked(segment, field, *row) for row in rows]
+        return BitMap.union(*bitmaps) if bitmaps else BitMap()
 
     def _among(self, live: LiveSegment, leaf: Leaf, positions: BitMap) -> BitMap:
         """Those of some positions of whose documents a condition is true."""

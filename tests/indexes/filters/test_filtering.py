@@ -235,6 +235,26 @@ def test_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
             assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
 
 
+def test_a_condition_that_many_values_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ranks, and without them where a segment is too large to keep any."""
+    chance = random.Random(4)
+    documents = [
+        document(f"d{i}", f"t{i}", {"n": chance.choice([i, i / 2, str(i), True])})
+        for i in range(150)
+    ]
+    folder = make_index(tmp_path / "index", documents)
+    for size in (2**20, 1):
+        monkeypatch.setattr("indexes.filters.ranks._CACHE_BYTES", size)
+        with closing(Reader(folder)) as reader, documents_refused():
+            for text in (
+                "n >= 3 and n < 140",
+                "n != 7",
+                'n like "1%" or n < 99',
+                "n > 9 and n < 44",
+            ):
+                assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
+
+
 def alter(folder: Path, statement: str) -> None:
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         assert connection.execute(statement).rowcount > 0

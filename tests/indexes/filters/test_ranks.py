@@ -1,0 +1,72 @@
+"""Values as numbers: what hundreds of bitmaps united would say."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from indexes.filters import columns
+from indexes.filters.columns import Value
+from indexes.filters.ranks import Ranks, RanksCache
+from indexes.store.connection import connect
+from indexes.store.migrations import create_database
+
+# Several containers of a bitmap, of which the last is not full.
+SIZE = 150_000
+
+
+def stored(folder: Path, values: dict[Value, BitMap]) -> sqlite3.Connection:
+    folder.mkdir()
+    create_database(folder, {})
+    connection = connect(folder, "rw")
+    connection.execute("BEGIN")
+    columns.write_values(connection, 1, {"n": values})
+    connection.execute("COMMIT")
+    return connection
+
+
+@pytest.mark.parametrize("count", [40, 300, 70_000])
+def test_passages_having_values_are_those_of_their_bitmaps(tmp_path: Path, count: int) -> None:
+    chance = np.random.default_rng(count)
+    # A third has no value; 1 and 1.0 are two values.
+    drawn = chance.integers(0, count * 3 // 2, SIZE)
+    values = {
+        Value(
+            "real" if number % 5 == 0 else "integer", float(number) if number % 5 == 0 else number
+        )
+        if number < count - 10
+        else Value("text", f"t{number}"): BitMap(np.flatnonzero(drawn == number).astype(np.uint32))
+        for number in np.unique(drawn[drawn < count])[:400].tolist()
+    }
+    with closing(stored(tmp_path / "index", values)) as connection:
+        ranks = Ranks.of(connection, 1, 1, SIZE)
+        keys = sorted(values)
+        for chosen in (
+            [],
+            keys[:1],
+            keys[3:],
+            keys[: len(keys) // 2],
+            keys[::3],
+            [keys[-1], keys[0]],
+            keys,
+        ):
+            expected = BitMap.union(*(values[key] for key in chosen)) if chosen else BitMap()
+            assert ranks.having((key.type, key.value) for key in chosen) == expected
+
+
+def test_a_segment_too_large_to_keep_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {Value("integer", 7): BitMap([3])}
+    with closing(stored(tmp_path / "index", values)) as connection:
+        cache = RanksCache()
+        first = cache.get(connection, 1, 1, SIZE)
+        assert first is not None
+        assert cache.get(connection, 1, 1, SIZE) is first
+        monkeypatch.setattr("indexes.filters.ranks._CACHE_BYTES", 4 * SIZE - 1)
+        assert cache.get(connection, 1, 1, SIZE) is None
