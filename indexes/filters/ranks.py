@@ -1,7 +1,7 @@
 """The value of each passage as a number, for conditions that many values meet.
 
-Uniting hundreds of bitmaps takes longer than looking at every passage. So the bitmaps of a field
-are decoded once for as long as a commit is read, within `_CACHE_BYTES`; see `Ranks.of`.
+Uniting hundreds of bitmaps takes longer than reading a number for every passage. So the bitmaps of
+a field are decoded once per commit, up to `_CACHE_BYTES`; see `Ranks.of`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ranks:
             size: how many passages the segment has.
 
         Raises:
-            ValueError, TypeError: a row is not as it was written.
+            ValueError, TypeError: a row was altered.
         """
         (count,) = connection.execute(
             "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?", (segment, field)
