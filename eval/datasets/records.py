@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.datasets.lines import numbered_lines
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
 from retriever.corpus.sources import Meter, bytes_of
 

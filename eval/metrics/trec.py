@@ -3,7 +3,7 @@
 A run has a line per retrieved document, `query Q0 document rank score tag`; qrels have a line per
 judgment, `query 0 document grade`. Columns are separated by spaces or tabs. BEIR's qrels have a
 header line `query-id corpus-id score` and three columns separated by one tab. Blank lines are
-skipped; files are UTF-8.
+skipped. Files are UTF-8 and may be gzipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from indexes.errors import BadInputError, SourceError, StorageError
+from eval.lines import numbered_lines
+from retriever.errors import BadInputError, SourceError, StorageError
 
 Number = TypeVar("Number", int, float)
 
@@ -34,7 +35,7 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
             finite number, or a document that its query has already; names file and line.
     """
     run: dict[str, dict[str, float]] = {}
-    for where, line in _lines(path):
+    for where, line in numbered_lines(Path(path)):
         columns = line.split()
         _check_columns(where, line, columns, "query Q0 document rank score tag")
         query, _, document, _, score, _ = columns
@@ -51,12 +52,12 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
     """
     qrels: dict[str, dict[str, int]] = {}
     beir = False
-    for number, (where, line) in enumerate(_lines(path)):
+    for number, (where, line) in enumerate(numbered_lines(Path(path))):
         if number == 0 and line.split() == _BEIR_HEADER:
             beir = True
             continue
         # Identifiers in BEIR's tab-separated files may hold spaces.
-        columns = line.rstrip("\n").split("\t") if beir else line.split()
+        columns = line.split("\t") if beir else line.split()
         _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
         query, document, grade = columns if beir else (columns[0], *columns[2:])
         _add(qrels, where, query, document, _grade(where, grade))
@@ -120,28 +121,11 @@ def _run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iter
 
 
 def _check_word(word: str, name: str) -> None:
-    if word.split() != [word] or any("\ud800" <= character <= "\udfff" for character in word):
-        expected = "UTF-8 text that is not empty and has no white space"
+    unreadable = any("\ud800" <= one <= "\udfff" or one == "\0" for one in word)
+    if word.split() != [word] or unreadable:
+        expected = "UTF-8 text that is not empty and has neither white space nor NUL"
         remedy = "a run file separates its columns by white space, so rename it"
         raise BadInputError(f"expected as {name} {expected}, found {word!r}; {remedy}")
-
-
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Each line that is not blank, with `file:line` for a message."""
-    number = 0
-    try:
-        with Path(path).open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{path}:{number}", line
-    except UnicodeDecodeError as error:
-        found = f"byte {error.object[error.start]:#04x}"
-        raise SourceError(
-            f"{path}: expected UTF-8 after line {number}, found {found}; convert the file"
-        ) from error
-    except OSError as error:
-        message = f"{path}: expected a readable file, found: {error.strerror}"
-        raise SourceError(f"{message}; check the path") from error
 
 
 def _check_columns(where: str, line: str, columns: list[str], names: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
+from wcwidth import width
 
 
 @pytest.fixture
@@ -70,3 +72,35 @@ def test_bad_input_is_one_line_and_exit_code_2(retriever, files, arguments, mess
     assert done.out == ""
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_the_columns_of_a_table_of_runs_are_aligned_whatever_measures_and_files_are_called(
+    retriever, files
+):
+    (files / "good.run").rename(files / "良い検索.run")
+    done = retriever(
+        "eval",
+        "run",
+        "良い検索.run",
+        "poor.run",
+        "--qrels",
+        "qrels",
+        "-m",
+        "Success@10",
+        "-m",
+        "RR",
+    )
+    assert (done.code, done.err) == (0, "")
+    header, first, second = done.out.splitlines()
+    assert width(header) == width(first) == width(second)
+    assert header.split() == ["Success@10", "RR"]
+    assert second.split() == ["poor.run", "0.9500", "0.4750"]
+
+
+def test_runs_and_judgments_may_be_gzipped(retriever, files):
+    for name in ("good.run", "qrels"):
+        (files / f"{name}.gz").write_bytes(gzip.compress((files / name).read_bytes()))
+    plain = retriever("eval", "run", "good.run", "--qrels", "qrels", "--json")
+    packed = retriever("eval", "run", "good.run.gz", "--qrels", "qrels.gz", "--json")
+    assert (packed.code, packed.err) == (0, "")
+    assert packed.out == plain.out.replace("good.run", "good.run.gz")

@@ -59,18 +59,8 @@ def test_gzip_line_ends_and_byte_order_marks_change_nothing(tmp_path, form):
         name: "\ufeff" + content.replace("\n", "\r\n") for name, content in SAMPLES[form].items()
     }
     assert same(read(write(tmp_path / "windows", windows), form), plain)
-    packed = {
-        name if "qrels" in name else f"{name}.gz": content
-        for name, content in SAMPLES[form].items()
-    }
+    packed = {f"{name}.gz": content for name, content in SAMPLES[form].items()}
     assert same(read(write(tmp_path / "packed", packed), form), plain)
-
-
-@pytest.mark.parametrize("form", ["own", "msmarco"])
-def test_gzipped_judgements_are_to_be_unpacked(tmp_path, form):
-    packed = {f"{n}.gz" if "qrels" in n else n: text for n, text in SAMPLES[form].items()}
-    with pytest.raises(SourceError, match=r"found it gzipped; unpack .*\.tsv\.gz"):
-        read(write(tmp_path, packed), form)
 
 
 @pytest.mark.parametrize(("form", "name"), READ)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cli.options.shared import json_option, measure_option
+from cli.output.tables import table
 
 _DEFAULT = ("nDCG@10", "R@10", "AP", "RR")
 
@@ -26,13 +27,13 @@ def command(runs: tuple[Path, ...], qrels: Path, measures: tuple[str, ...], as_j
     from eval.metrics.trec import read_qrels, read_run
 
     judged = read_qrels(qrels)
-    width = max(len(run.name) for run in runs)
-    if not as_json:
-        click.echo(f"{'':<{width}}  " + "  ".join(f"{name:>8}" for name in measures))
-    for run in runs:
-        result = evaluate(read_run(run), judged, measures)
-        if as_json:
-            click.echo(json.dumps({"run": str(run), "queries": len(judged), **result.means}))
-        else:
-            values = "  ".join(f"{result.means[name]:8.4f}" for name in measures)
-            click.echo(f"{run.name:<{width}}  {values}")
+    means = [evaluate(read_run(run), judged, measures).means for run in runs]
+    if as_json:
+        for run, found in zip(runs, means, strict=True):
+            click.echo(json.dumps({"run": str(run), "queries": len(judged), **found}))
+        return
+    rows = [
+        (run.name, *(f"{found[name]:.4f}" for name in measures))
+        for run, found in zip(runs, means, strict=True)
+    ]
+    click.echo("\n".join(table(("", *measures), rows)))

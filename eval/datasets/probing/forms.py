@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from eval.datasets.lines import numbered_lines
 from eval.datasets.records import SHOWN
 from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.tasks import ClassificationTask
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
 from retriever.corpus.sources import base_name
 

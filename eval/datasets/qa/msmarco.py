@@ -34,7 +34,7 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
             there, or an answered question has no pool where others have; names file and line.
     """
     queries = required(folder / f"queries.{split}.tsv", split, splits(folder))
-    qrels = required(folder / f"qrels.{split}.tsv", split, splits(folder), gzipped=False)
+    qrels = required(folder / f"qrels.{split}.tsv", split, splits(folder))
     judged = read_qrels(qrels)
     asked: dict[str, str] = {}
     seen: dict[str, str] = {}

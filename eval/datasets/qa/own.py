@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eval.datasets.files import between, matching, required
-from eval.datasets.lines import numbered_lines
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import check_answered, check_judged, json_lines, pool_of, unexpected
+from eval.lines import numbered_lines
 from eval.metrics.trec import read_qrels
 from indexes.errors import SourceError
 from retriever.corpus import CorpusReader, Fields
@@ -50,7 +50,7 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     found = splits(folder)
     corpus = required(folder / "corpus.jsonl", split, found)
     queries = required(folder / f"queries.{split}.jsonl", split, found)
-    qrels = required(folder / f"qrels.{split}.tsv", split, found, gzipped=False)
+    qrels = required(folder / f"qrels.{split}.tsv", split, found)
     pooled = bool(matching(folder, "candidates.*.jsonl"))
     candidates = required(folder / f"candidates.{split}.jsonl", split, found) if pooled else None
     judged = read_qrels(qrels)

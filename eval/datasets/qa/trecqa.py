@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eval.datasets.files import existing, required
-from eval.datasets.lines import numbered_lines
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import SHOWN, pool_of, put_new
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
 
 FILES = {

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.datasets.files import existing, matching, required
-from eval.datasets.lines import numbered_lines
 from eval.datasets.records import SHOWN, table, unexpected
 from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
 from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
 from retriever.corpus.sources import base_name
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from eval.datasets.lines import numbered_lines
 from eval.datasets.records import SHOWN
 from eval.datasets.sentences.tasks import LabelledTexts
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
 
 Row = tuple[str, str, str, str | None]

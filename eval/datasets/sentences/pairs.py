@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.lines import numbered_lines
+from eval.lines import numbered_lines
 from indexes.errors import SourceError
 from retriever.corpus.sources import base_name
 
