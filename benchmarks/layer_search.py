@@ -27,8 +27,9 @@ from scipy.stats import rankdata
 
 from eval.layers.correlation import Correlation
 from eval.layers.grams import pair_grams
-from eval.layers.search import COSINE_DECIMALS, Task, search_layers
+from eval.layers.search import Task, search_layers
 from eval.layers.subsets import LayerSubsets, layer_subsets
+from eval.metrics.cosines import CORRELATED_DECIMALS
 
 Vectors = NDArray[np.float32]
 _DEEP = (350, 25, 1024)
@@ -141,7 +142,7 @@ def _naive(
         x, y = a[list(layers)].mean(axis=0), b[list(layers)].mean(axis=0)
         products = np.einsum("ij,ij->i", x, y)
         squares = np.einsum("ij,ij->i", x, x) * np.einsum("ij,ij->i", y, y)
-        ranks = rankdata(np.round(products / np.sqrt(squares), COSINE_DECIMALS))
+        ranks = rankdata(np.round(products / np.sqrt(squares), CORRELATED_DECIMALS))
         values[place] = np.corrcoef(ranks, gold_ranks)[0, 1]
     return values
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.layers.search import COSINE_DECIMALS
+from eval.metrics.cosines import CORRELATED_DECIMALS
 from indexes.errors import BadInputError
 
 CorrelationName = Literal["spearman", "pearson"]
@@ -74,7 +74,7 @@ class Correlation:
         """See `Objective`."""
         if self.name == "spearman":
             gold = _weighted_ranks(weights, _Groups(self._gold))
-            rows = (_Groups(row) for row in np.round(cosines, COSINE_DECIMALS))
+            rows = (_Groups(row) for row in np.round(cosines, CORRELATED_DECIMALS))
             values = [
                 _weighted_pearson(weights, _weighted_ranks(weights, row), gold) for row in rows
             ]
@@ -108,7 +108,7 @@ class Correlation:
 
 def _whole(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
     """The cosines in units of 1e-10, in place."""
-    cosines *= 10.0**COSINE_DECIMALS
+    cosines *= 10.0**CORRELATED_DECIMALS
     cosines += _TO_INTEGER
     whole: NDArray[np.int64] = cosines.view(np.int64)
     whole -= _TO_INTEGER_BITS

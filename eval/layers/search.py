@@ -19,8 +19,6 @@ from eval.layers.cosines import SubsetCosines
 from eval.layers.grams import PairGrams
 from eval.layers.subsets import LayerSubsets
 
-# Cosines are rounded before they are ranked: identical texts have cosine 1 only up to rounding.
-COSINE_DECIMALS = 10
 _OBJECTIVE_DECIMALS = 12
 _THREADS = min(os.cpu_count() or 1, 8)
 _TABLE_BYTES = 8 * 2**20
@@ -32,7 +30,7 @@ class Objective(Protocol):
     """A value for each set of layers, from its cosines.
 
     Attributes:
-        name: as on the command line: spearman, pearson, map, mrr or ndcg@10.
+        name: spearman, pearson, or the canonical name of a measure, such as AP.
         unit: what is averaged over or correlated, in the plural: pairs or questions.
         units: how many.
     """

@@ -12,12 +12,11 @@ from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
 from eval.layers.correlation import Correlation, CorrelationName
 from eval.layers.pair_encoding import LayerEncoder, encode_pairs
-from eval.layers.ranking import PoolRanking, RankingName
+from eval.layers.ranking import PoolRanking
 from eval.layers.search import Objective, Task
 from indexes.errors import BadInputError, ConfigError, SourceError
 
 CORRELATIONS: tuple[str, ...] = get_args(CorrelationName)
-RANKINGS: tuple[str, ...] = get_args(RankingName)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +44,13 @@ class PairData:
             ConfigError: it is a measure of rankings.
             BadInputError: fewer than two pairs, or gold scores that are all equal.
         """
-        name = _checked(name, CORRELATIONS, "scored pairs", "a folder of questions")
+        if name not in (None, *CORRELATIONS):
+            raise ConfigError(
+                f"objective: expected {' or '.join(CORRELATIONS)} for scored pairs, found {name}; "
+                "measures of rankings need a folder of questions"
+            )
         try:
-            return Correlation(self.pairs.gold, cast(CorrelationName, name))
+            return Correlation(self.pairs.gold, cast(CorrelationName, name or "spearman"))
         except BadInputError as error:
             raise BadInputError(f"{self.label}: {error}") from error
 
@@ -71,13 +74,17 @@ class PoolData:
         return self.pools.pairs()
 
     def objective(self, name: str | None) -> PoolRanking:
-        """A measure of rankings; the default is MAP.
+        """A measure of rankings; the default is AP.
 
         Raises:
-            ConfigError: it is a correlation.
+            ConfigError: it is a correlation, or unknown.
         """
-        name = _checked(name, RANKINGS, "questions", "a file of scored pairs")
-        return PoolRanking(self.pools.questions, cast(RankingName, name))
+        if name in CORRELATIONS:
+            raise ConfigError(
+                f"objective: expected a measure of rankings for questions, such as AP, RR or "
+                f"nDCG@10, found {name}; it needs a file of scored pairs"
+            )
+        return PoolRanking(self.pools.questions, name or "AP")
 
 
 SearchData = PairData | PoolData
@@ -116,11 +123,3 @@ def encode_task(
         "encoding texts", len({*left}) + len({*right}) if queries else len({*left, *right})
     )
     return Task(encode_pairs(encoder, left, right, done, queries=queries), objective)
-
-
-def _checked(name: str | None, known: tuple[str, ...], kind: str, other: str) -> str:
-    if name is not None and name not in known:
-        raise ConfigError(
-            f"objective: expected {' or '.join(known)} for {kind}, found {name}; it needs {other}"
-        )
-    return name or known[0]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
-from eval.layers.search import COSINE_DECIMALS
+from eval.metrics.cosines import CORRELATED_DECIMALS, cosines
 from eval.sentences.extra import require_sentence_extra
 from eval.sentences.features import TextVectors
 from indexes.errors import BadInputError
@@ -90,32 +90,28 @@ def score_sts(task: STSTask, vectors: TextVectors) -> STSScore:
     require_sentence_extra()
     found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
     scores = tuple(
-        SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, cosines))
-        for subset, cosines in zip(task.subsets, found, strict=True)
+        SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, part))
+        for subset, part in zip(task.subsets, found, strict=True)
     )
-    cosines = np.concatenate(found)
+    everywhere = np.concatenate(found)
     gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
     table = np.array([[one.score.pearson, one.score.spearman] for one in scores])
     counts = np.array([one.pairs for one in scores], np.float64)
     return STSScore(
         task=task.name,
         subsets=scores,
-        all=correlations(cosines, gold),
+        all=correlations(everywhere, gold),
         mean=Correlations(*table.mean(axis=0).tolist()),
         wmean=Correlations(*np.average(table, axis=0, weights=counts).tolist()),
-        cosines=cosines,
+        cosines=everywhere,
         gold=gold,
     )
 
 
 def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
     """(pairs,) float64 cosines, rounded to 1e-10; 0 with a zero vector."""
-    left = vectors.of(pairs.left).astype(np.float64)
-    right = vectors.of(pairs.right).astype(np.float64)
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    products = np.einsum("ij,ij->i", left, right)
-    cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-    rounded: Floats = np.round(cosines, COSINE_DECIMALS)
+    found = cosines(vectors.of(pairs.left), vectors.of(pairs.right))
+    rounded: Floats = np.round(found, CORRELATED_DECIMALS)
     return rounded
 
 
@@ -136,7 +132,7 @@ def correlations(scores: Floats, gold: Floats) -> Correlations:
     return Correlations(*(0.0 if np.isnan(value) else value for value in (pearson, spearman)))
 
 
-def _correlate(task: STSTask, subset: PairSubset, cosines: Floats) -> Correlations:
+def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> Correlations:
     gold = subset.pairs.gold
     if len(gold) < 2:
         raise BadInputError(
@@ -149,4 +145,4 @@ def _correlate(task: STSTask, subset: PairSubset, cosines: Floats) -> Correlatio
             f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant, so "
             "check the scores or leave the part out"
         )
-    return correlations(cosines, gold)
+    return correlations(found, gold)

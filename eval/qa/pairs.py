@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from eval.datasets.qa.question_set import QuestionSet
 from eval.metrics.comparison import Run
+from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.sentences.cache import embed
 from retriever.encoders.encoder import Encoder
 
-# Cosines differ in the seventh digit by batch; ranking them there would be noise.
-DECIMALS = 6
 _PAIRS_AT_ONCE = 65_536
 
 
@@ -38,14 +37,14 @@ class EmbeddedPairs:
     cut: int
 
     def cosines(self) -> NDArray[np.float64]:
-        """(pairs,) inner products, which are cosines where the encoder normalises; six decimals."""
+        """(pairs,) cosines, rounded to six decimals so that noise does not rank."""
         found = np.empty(len(self.question_rows))
         for start in range(0, len(found), _PAIRS_AT_ONCE):
             rows = slice(start, start + _PAIRS_AT_ONCE)
-            u = self.questions[self.question_rows[rows]].astype(np.float64)
-            v = self.passages[self.passage_rows[rows]].astype(np.float64)
-            found[rows] = np.einsum("ij,ij->i", u, v)
-        return np.round(found, DECIMALS)
+            found[rows] = cosines(
+                self.questions[self.question_rows[rows]], self.passages[self.passage_rows[rows]]
+            )
+        return np.round(found, RANKED_DECIMALS)
 
 
 def embed_pairs(

@@ -169,7 +169,7 @@ def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, mode
     [
         (("eval", "qa", "{set}", "-s", "nonsense"), "found none of them"),
         (("eval", "qa", "{set}", "--split", "nonsense"), "nonsense"),
-        (("eval", "qa", "{set}", "-m", "MAP"), "unknown measure"),
+        (("eval", "qa", "{set}", "-m", "magic"), "unknown measure"),
         (("eval", "qa", "{set}", "--baseline", "uv"), "--baseline"),
         (("eval", "qa", "{set}", "--index", "i"), "leave out --index"),
         (("eval", "qa", "{set}/nothing"), "nothing"),

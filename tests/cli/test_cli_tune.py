@@ -97,7 +97,7 @@ def test_questions_are_ranked_as_evaluate_ranks_them(tune, questions):
     outcome = tune(questions, "--test-split", "test", "--objective", "ndcg@10", "--json")
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
-    assert found["unit"] == "questions"
+    assert (found["unit"], found["objective"]) == ("questions", "nDCG@10")
     assert found["search_data"]["units"] == 10
     assert found["held_out_data"]["left_out"] == 2
     pools = read_question_set(questions, "test").answered()
@@ -169,7 +169,8 @@ def test_settings_other_than_layers_are_kept_in_the_encoder(tune, pairs):
     ("arguments", "message"),
     [
         (["dev", "--objective", "map"], "expected spearman or pearson for scored pairs"),
-        (["qa", "--objective", "pearson"], "expected map or mrr or ndcg@10 for questions"),
+        (["qa", "--objective", "magic"], "unknown measure 'magic'"),
+        (["qa", "--objective", "pearson"], "expected a measure of rankings for questions"),
         (["dev", "test"], "name the file to test on with --test"),
         (["qa", "--test", "test"], "for a folder --test-split"),
         (["dev", "--split", "dev"], "--split and --test-split belong to a folder"),

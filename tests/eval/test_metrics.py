@@ -123,7 +123,7 @@ def test_missing_queries_and_queries_without_relevant_documents_count_as_zero():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "ndcg@10", "MAP", "P", "R", "P@0", "P@-1", "R@ten", "nDCG@", "P@05", "nDCG@1.5"]
+    "name", ["", "ndgc@10", "AP@", "P", "R", "P@0", "P@-1", "R@ten", "nDCG@", "P@05", "nDCG@1.5"]
 )
 def test_an_unknown_measure_is_refused_and_the_error_lists_what_would_work(name):
     with pytest.raises(ConfigError) as caught:

@@ -7,14 +7,15 @@ import pytest
 import pytrec_eval
 
 from eval.metrics import ranking as metrics
-from eval.metrics.ranked_gains import (
+from eval.metrics.measures import (
+    canonical_measures,
     dcg,
     descending_keys,
     precision_sums,
     rank_columns,
     reciprocal_ranks,
 )
-from eval.metrics.ranking import check_measures, evaluate
+from eval.metrics.ranking import evaluate
 from indexes.errors import BadInputError, ConfigError
 
 # Our name → trec_eval's family with cutoffs, and the key of its result.
@@ -116,10 +117,14 @@ def test_infinite_scores_rank_first_and_last():
         assert evaluate(run, {"q": {document: 1}}, ["RR"]).means["RR"] == 1 / rank
 
 
-def test_measures_are_checked_without_a_run():
-    check_measures(["nDCG@10", "AP", "P@1"])
-    with pytest.raises(ConfigError, match="unknown measure 'map'"):
-        check_measures(["AP", "map"])
+def test_measures_have_one_name_and_are_read_under_others():
+    asked = ["map", "mrr", "ndcg@10", "P@1", "AP", "recall@100", "precision@5", "SUCCESS@1"]
+    expected = ("AP", "RR", "nDCG@10", "P@1", "R@100", "P@5", "Success@1")
+    assert canonical_measures(asked) == expected
+    found = evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, asked)
+    assert tuple(found.means) == tuple(found.per_query) == expected
+    with pytest.raises(ConfigError, match="unknown measure 'magic'"):
+        canonical_measures(["AP", "magic"])
 
 
 def test_totals_of_a_matrix_worked_out_by_hand():

@@ -128,10 +128,26 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_question():
 
 def test_wrong_numbers_of_scores_no_questions_and_unknown_measures_are_refused():
     pool = question(0, ["a", "b"], {"a": 1})
-    for wrong in (np.zeros(1), np.zeros(3), np.zeros((1, 2))):
+    for wrong in (np.zeros(1), np.zeros(3), np.zeros((2, 1)), np.float64(1)):
         with pytest.raises(BadInputError, match=r"shape \(2,\)"):
             PoolMeasures([pool], ["AP"])(wrong)
     with pytest.raises(BadInputError, match="at least one question"):
         PoolMeasures([], ["AP"])
-    with pytest.raises(ConfigError, match="unknown measure 'MAP'"):
-        PoolMeasures([pool], ["MAP"])
+    with pytest.raises(ConfigError, match="unknown measure 'magic'"):
+        PoolMeasures([pool], ["magic"])
+
+
+def test_several_arrays_of_scores_are_each_measured_as_if_alone():
+    questions = [
+        Question("a", "?", ("c", "b", "a"), {"a": 1}),
+        Question("b", "?", (), {"a": 1}),
+        Question("c", "?", tuple(f"{n:03}" for n in range(99, -1, -1)), {"004": 2, "090": 1}),
+    ]
+    measures = PoolMeasures(questions, ["AP", "nDCG@10"])
+    scores = np.random.default_rng(0).integers(0, 9, (2, 3, 103)).astype(float)
+    found = measures(scores)
+    for name, values in found.items():
+        assert values.shape == (2, 3, 3)
+        assert not values[..., 1].any()
+        for place in np.ndindex(2, 3):
+            np.testing.assert_array_equal(values[place], measures(scores[place])[name])

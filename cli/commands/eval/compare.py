@@ -65,9 +65,10 @@ def command(
     own, and the p-value of a paired randomisation test with Holm's correction over the runs.
     """
     from eval.metrics.comparison import compare
+    from eval.metrics.measures import canonical_measures
     from eval.metrics.trec import read_qrels, read_run
 
-    measures = tuple(dict.fromkeys(measures))
+    measures = canonical_measures(measures)
     names = [str(run) for run in runs]
     if len(set(names)) < len(names):
         raise click.UsageError("a RUN is given twice; name each once")

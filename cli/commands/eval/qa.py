@@ -103,7 +103,7 @@ def command(
     """
     from cli.output.qa import report_lines
     from eval.datasets.qa.statistics import statistics
-    from eval.metrics.ranking import check_measures
+    from eval.metrics.measures import canonical_measures
     from eval.qa.evaluation import rank
     from eval.qa.resources import EvaluationSettings
     from eval.qa.result import QAResult, environment
@@ -115,8 +115,7 @@ def command(
     names = [system.text for system in asked]
     if baseline is not None and baseline not in names:
         raise click.UsageError(f"--baseline: expected one of {', '.join(names)}")
-    measures = tuple(dict.fromkeys(measures))
-    check_measures(measures)
+    measures = canonical_measures(measures)
     if output is not None:
         check_report_folder(output)
     choice = model_choice(options)

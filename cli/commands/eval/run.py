@@ -23,9 +23,11 @@ def command(runs: tuple[Path, ...], qrels: Path, measures: tuple[str, ...], as_j
 
     Means are over the queries with judgements; one that a run leaves out counts as zero.
     """
+    from eval.metrics.measures import canonical_measures
     from eval.metrics.ranking import evaluate
     from eval.metrics.trec import read_qrels, read_run
 
+    measures = canonical_measures(measures)
     judged = read_qrels(qrels)
     means = [evaluate(read_run(run), judged, measures).means for run in runs]
     if as_json:

@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--objective",
-    type=click.Choice(["spearman", "pearson", "map", "mrr", "ndcg@10"]),
-    help="What the best set is best at. [default: spearman for pairs, map for questions]",
+    metavar="NAME",
+    help="spearman or pearson for pairs; AP, RR, nDCG@10 or another measure for questions. "
+    "[default: spearman or AP]",
 )
 @click.option(
     "--max-layers", type=click.IntRange(min=1), help="Only sets of at most so many layers."
