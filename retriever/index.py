@@ -35,9 +35,10 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, DamagedIndexError
 from retriever.indexing.add import CommitSettings, Indexer
 from retriever.indexing.creation import initial_settings, own_name, require_same
+from retriever.indexing.difference import CorpusDifference, corpus_difference
 from retriever.indexing.passages import OnLong, PassageSettings, check_on_long
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
-from retriever.search.engine import Engine, Hit, Query, SearchSettings
+from retriever.search.engine import Engine, Hit, Query, ScoredPassages, SearchSettings
 from retriever.search.reranking import Reranker, rerank
 
 _QUERY_BATCH = 256
@@ -381,6 +382,40 @@ class Index:
                         for text, query, hits in zip(texts, queries, found, strict=True)
                     ]
             self._follow_replacement()
+
+    def candidates(
+        self, texts: Sequence[str], settings: SearchSettings | None = None
+    ) -> list[ScoredPassages]:
+        """What the mode ``hybrid`` fuses for each query, to try several fusions with one search.
+
+        Args:
+            texts: queries, none of them blank; encoded together.
+            settings: mode and fusion make no difference.
+
+        Raises:
+            What `search_many` raises.
+        """
+        settings = replace(settings or SearchSettings(), mode="hybrid")
+        while True:
+            vectors = self.encoder.encode(texts, query=True)
+            queries = [
+                Query(self.analyzer.tokens(text), vector)
+                for text, vector in zip(texts, vectors, strict=True)
+            ]
+            with self._reader.snapshot() as snapshot:
+                # An index made anew meanwhile may have another encoder and analyser.
+                if self._settings_of == self._reader.openings:
+                    return Engine(snapshot, settings).candidates(queries)
+            self._follow_replacement()
+
+    def difference(self, documents: Iterable[Document]) -> CorpusDifference:
+        """How the index differs from a corpus, in numbers of documents; nothing is changed.
+
+        Args:
+            documents: with distinct ids; read once, as a stream.
+        """
+        with self._current() as snapshot:
+            return corpus_difference(snapshot, documents)
 
     def term_weights(self, text: str) -> dict[str, float]:
         """How much BM25 weighs the terms of a text, by the passages that are live now.

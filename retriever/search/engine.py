@@ -8,7 +8,7 @@ two are fused. Higher scores are better everywhere; equal ones are ordered by th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -117,6 +117,28 @@ class Hit:
     first_rank: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredPassages:
+    """The candidates of a query with both component scores, in no particular order.
+
+    Attributes:
+        documents: (n,) the id of each passage's document.
+        dense: (n,) float64 cosines, or inner products where the encoder does not normalize.
+        bm25: (n,) float64, 0 where `matches` is False.
+        matches: (n,) bool, whether the passage holds a query term.
+    """
+
+    documents: tuple[str, ...]
+    dense: NDArray[np.float64]
+    bm25: NDArray[np.float64]
+    matches: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls) -> ScoredPassages:
+        """Those of an empty index."""
+        return cls((), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidates:
     """Passages with their scores, in no particular order.
@@ -163,23 +185,46 @@ class Engine:
         Modes ``dense`` and ``hybrid`` can rank every document; ``bm25`` only those that hold a
         query term.
         """
+        found: list[list[Hit]] = [[] for _ in queries]
+        for i, candidates, chosen in self._ranked(queries):
+            found[i] = self._hits(candidates, chosen)
+        return found
+
+    def candidates(self, queries: Sequence[Query]) -> list[ScoredPassages]:
+        """What the mode ``hybrid`` fuses for each query: passages with both component scores.
+
+        They do not depend on how they are fused. The best `k` documents by `fuse` of these scores,
+        each by its best passage, equal ones by id, are the hits of `search`.
+        """
+        found = [ScoredPassages.none() for _ in queries]
+        for i, candidates, _ in self._ranked(queries):
+            documents = self._snapshot.documents_of([int(one) for one in candidates.passages])
+            found[i] = ScoredPassages(
+                tuple(documents[int(one)][1] for one in candidates.passages),
+                candidates.dense,
+                candidates.bm25,
+                candidates.matches,
+            )
+        return found
+
+    def _ranked(self, queries: Sequence[Query]) -> Iterator[tuple[int, _Candidates, list[int]]]:
+        """The number of each query, its candidates, and the places of those that are hits."""
         depth = 2 * self._settings.k
         if self._settings.mode == "hybrid":
             depth = max(depth, self._settings.depth)
-        found: list[list[Hit]] = [[] for _ in queries]
         open_queries = list(range(len(queries)))
         while open_queries and self._snapshot.segments:
             dense = self._dense([queries[i] for i in open_queries], depth)
             deeper = []
             for i, positions in zip(open_queries, dense, strict=True):
-                hits = self._rank(self._candidates(queries[i], positions, depth))
-                if hits is None:
+                candidates = self._candidates(queries[i], positions, depth)
+                chosen = self._rank(candidates)
+                if chosen is None:
                     deeper.append(i)
                 else:
-                    found[i] = hits
+                    yield i, candidates, chosen
             open_queries = deeper
             depth *= 4
-        return found
 
     def _dense(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
         """For each query and segment, the positions of the `depth` nearest passages overall."""
@@ -246,8 +291,8 @@ class Engine:
         none = np.zeros(len(ids))
         return _Candidates(ids, matches.scores, none, matches.scores, everyone, complete, floor)
 
-    def _rank(self, found: _Candidates) -> list[Hit] | None:
-        """The hits, or None where more candidates are needed to be sure of them."""
+    def _rank(self, found: _Candidates) -> list[int] | None:
+        """The places of the hits, or None where more candidates are needed to be sure of them."""
         k = self._settings.k
         documents = self._snapshot.documents_of([int(passage) for passage in found.passages])
         order = sorted(
@@ -264,7 +309,7 @@ class Engine:
         chosen = list(best.values())[:k]
         if not found.complete and (len(chosen) < k or found.scores[chosen[-1]] <= found.floor):
             return None
-        return self._hits(found, chosen)
+        return chosen
 
     def _hits(self, found: _Candidates, chosen: Sequence[int]) -> list[Hit]:
         mode = self._settings.mode
