@@ -137,7 +137,7 @@ def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
 
 
 def _spearman(encoder: Any, data: Path) -> float:
-    from eval.layers.correlation import Correlation
+    from eval.metrics.correlation import Correlation
 
     left, right, gold = _sts(data)
     cosines = np.sum(encoder.encode(left) * encoder.encode(right), axis=1, dtype=np.float64)

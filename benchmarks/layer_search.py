@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from eval.layers.correlation import Correlation
 from eval.layers.grams import pair_grams
 from eval.layers.search import Task, search_layers
 from eval.layers.subsets import LayerSubsets, layer_subsets
+from eval.metrics.correlation import Correlation
 from eval.metrics.cosines import CORRELATED_DECIMALS
 
 Vectors = NDArray[np.float32]

@@ -18,8 +18,8 @@ from cli.output.tables import table
 
 if TYPE_CHECKING:
     from eval.reports.sentence_tables import ReportTable
-    from eval.sentences.encoders import LayerEncoders, Loading
     from eval.sentences.result import SentenceResult
+    from eval.vectors.encoders import LayerEncoders, Loading
     from retriever.encoders.settings import Pooling
 
 POOLINGS = ("mean", "max", "cls", "sep")
@@ -92,7 +92,7 @@ def encoder_names(options: Mapping[str, Any]) -> tuple[str, ...]:
     Raises:
         ConfigError: a setting is unknown, or an encoder is given twice.
     """
-    from eval.sentences.encoders import named_encoders
+    from eval.vectors.encoders import named_encoders
     from retriever.encoders.models import DEFAULT_MODEL
 
     model = options["model"] or DEFAULT_MODEL
@@ -117,7 +117,7 @@ def baseline_name(options: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def fitted_remark(names: Sequence[str], texts: str) -> list[str]:
     """What is said of encoders that are fitted on each set; nothing where there are none."""
-    from eval.sentences.encoders import is_fitted
+    from eval.vectors.encoders import is_fitted
 
     fitted = [name for name in names if is_fitted(name)]
     return [f"fitted on each set, on {texts}: {', '.join(fitted)}"] if fitted else []
@@ -125,7 +125,7 @@ def fitted_remark(names: Sequence[str], texts: str) -> list[str]:
 
 def loading(options: Mapping[str, Any]) -> Loading:
     """Where encoders and vectors are."""
-    from eval.sentences.encoders import Loading
+    from eval.vectors.encoders import Loading
 
     return Loading(options["device"], options["download"], cache_folder(options["cache"]))
 
@@ -136,7 +136,7 @@ def layer_encoders(options: Mapping[str, Any], names: Sequence[str]) -> LayerEnc
     Raises:
         UsageError: a pooling is unknown or named twice, or --baseline is given.
     """
-    from eval.sentences.encoders import LayerEncoders
+    from eval.vectors.encoders import LayerEncoders
 
     if options["baseline"] is not None:
         raise click.UsageError("--baseline compares encoders: leave it out with --by-layer")

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.bootstrap import bootstrap_gain
-from eval.layers.correlation import Correlation
 from eval.layers.effects import (
     HeldOut,
     LayerEffect,
@@ -26,6 +25,7 @@ from eval.layers.effects import (
 )
 from eval.layers.search import Task, best_first, comparable, search_layers
 from eval.layers.subsets import LayerSubsets
+from eval.metrics.correlation import Correlation
 from indexes.errors import ConfigError
 
 Stage = Callable[[str, int], Callable[[int], None]]

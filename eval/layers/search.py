@@ -1,7 +1,7 @@
 """The exhaustive layer search of BERT-LC (Hosseini et al. 2023), exact and without its vectors.
 
 Every set of hidden states gets the value of an objective over pairs of texts: a correlation with
-gold scores (`eval.layers.correlation`) or a measure of ranked candidates (`eval.layers.ranking`).
+gold scores (`eval.metrics.correlation`) or a measure of ranked candidates (`eval.layers.ranking`).
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from typing import cast, get_args
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
-from eval.layers.correlation import Correlation, CorrelationName
 from eval.layers.pair_encoding import LayerEncoder, encode_pairs
 from eval.layers.ranking import PoolRanking
 from eval.layers.search import Objective, Task
+from eval.metrics.correlation import Correlation, CorrelationName
 from indexes.errors import BadInputError, ConfigError, SourceError
 
 CORRELATIONS: tuple[str, ...] = get_args(CorrelationName)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eval.qa.pairs import EmbeddedPairs
 from eval.qa.training import DevScore, TrainingSet
-from eval.sentences.cache import embed
+from eval.vectors.cache import embed
 from retriever.encoders.encoder import Encoder
 from retriever.rerankers.head.settings import HeadSettings
 from retriever.rerankers.head.training import (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.question_set import QuestionSet
 from eval.metrics.comparison import Run
 from eval.metrics.cosines import RANKED_DECIMALS, cosines
-from eval.sentences.cache import embed
+from eval.vectors.cache import embed
 from retriever.encoders.encoder import Encoder
 
 _PAIRS_AT_ONCE = 65_536

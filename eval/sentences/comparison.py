@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.layers.correlation import Correlation, CorrelationName
 from eval.metrics.comparison import Score, compare_values
+from eval.metrics.correlation import Correlation, CorrelationName
 from eval.metrics.significance import holm
 from eval.sentences.result import Difference, Value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 
@@ -189,5 +190,8 @@ def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
 
 def sentence_environment(device: str | None) -> dict[str, str]:
     """Name to version of what decides the figures, classifiers included."""
-    learners = {name: metadata.version(name) for name in ("scikit-learn", "scipy")}
-    return {**environment(device), **learners}
+    found = environment(device)
+    for name in ("scikit-learn", "scipy"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

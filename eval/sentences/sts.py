@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.sentences.tasks import STSTask
-from eval.layers.correlation import CorrelationName
-from eval.metrics.correlation import Correlations, STSScore, score_sts, sts_texts
+from eval.metrics.correlation import CorrelationName, Correlations
+from eval.sentences.aggregation import STSScore, sts_correlations, sts_texts
 from eval.sentences.comparison import Part, Resampling, compare_correlations
-from eval.sentences.encoders import LayerEncoders, SentenceEncoders, SentenceVectors
-from eval.sentences.features import TextVectors
 from eval.sentences.result import EncoderScore, LayerGrid, SetScores, layer_grid
 from eval.sentences.supervised import RelatednessScore, RelatednessSettings, score_relatedness
+from eval.vectors.embedding import TextVectors
+from eval.vectors.encoders import LayerEncoders, SentenceEncoders, SentenceVectors
 from indexes.errors import BadInputError
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ class STSSettings:
     """How tests of similarity are scored.
 
     Attributes:
-        aggregation: how the parts of a test become one number, see `eval.metrics.correlation`.
+        aggregation: how the parts of a test become one number, see `eval.sentences.aggregation`.
         supervised: how a softmax layer is trained over the vectors; None correlates cosines. Then
             a test counts as one list.
     """
@@ -70,7 +70,7 @@ def check_sts(task: STSTask, settings: STSSettings) -> None:
             supervised protocol is asked for, and there is no training or dev part.
     """
     texts = sts_texts(task)
-    score_sts(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
+    sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
     if settings.supervised is not None and (task.train is None or task.dev is None):
         lacking = "training" if task.train is None else "dev"
         raise BadInputError(
@@ -180,7 +180,7 @@ def _score(
     task: STSTask, one: SentenceVectors, settings: STSSettings
 ) -> STSScore | RelatednessScore:
     if settings.supervised is None:
-        return score_sts(task, one.vectors)
+        return sts_correlations(task, one.vectors)
     return score_relatedness(task, one.vectors, settings.supervised)
 
 

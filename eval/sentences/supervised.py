@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.datasets.sentences.tasks import STSTask
 from eval.metrics.correlation import Correlations, correlations
-from eval.sentences.extra import require_sentence_extra
-from eval.sentences.features import TextVectors
-from eval.transfer.batched_training import epoch_batches, first_weights, scaling_of
+from eval.sentences.batched_training import epoch_batches, first_weights, scaling_of
+from eval.vectors.embedding import TextVectors
 from indexes.errors import BadInputError, ConfigError
 
 if TYPE_CHECKING:
@@ -102,9 +101,7 @@ def score_relatedness(
     Raises:
         BadInputError: the task has no training or dev part, or a part whose gold scores are all
             equal.
-        MissingExtraError: scipy is not installed.
     """
-    require_sentence_extra()
     settings = settings or RelatednessSettings()
     if task.train is None or task.dev is None:
         raise BadInputError(

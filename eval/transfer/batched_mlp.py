@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.transfer.batched_training import Scaling, epoch_batches, first_weights, scaling_of
+from eval.sentences.batched_training import Scaling, epoch_batches, first_weights, scaling_of
 from eval.transfer.classifiers import Job, Rows
 from indexes.errors import ConfigError
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
-from eval.sentences.features import TextVectors
 from eval.sentences.supervised import pair_features
+from eval.vectors.embedding import TextVectors
 from indexes.errors import BadInputError
 
 Rows = NDArray[np.int64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from eval.datasets.sentences.tasks import ClassificationTask
-from eval.sentences.features import TextVectors
 from eval.transfer.classifiers import Rows
 from eval.transfer.data import ClassificationData, classification_data, task_texts
+from eval.vectors.embedding import TextVectors
 
 
 def without_features(task: ClassificationTask) -> ClassificationData:

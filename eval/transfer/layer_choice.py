@@ -8,12 +8,12 @@ from dataclasses import asdict
 from eval.datasets.sentences.tasks import ClassificationTask
 from eval.layers.subsets import count_subsets
 from eval.sentences.comparison import Resampling, compare_accuracies
-from eval.sentences.encoders import LayerEncoders
 from eval.sentences.result import EncoderScore, SetScores
 from eval.transfer.data import layer_data, task_texts
 from eval.transfer.examples import task_facts, tested_columns
 from eval.transfer.layer_transfer import LayerTransferScore, LayerTransferSettings, search_transfer
 from eval.transfer.sets import ACCURACY
+from eval.vectors.encoders import LayerEncoders
 
 Stage = Callable[[str, int], Callable[[int], object]]
 

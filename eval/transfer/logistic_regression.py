@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.sentences.extra import require_sentence_extra
-from eval.transfer.batched_training import no_scaling, scaling_of
+from eval.extras import require_classifiers
+from eval.sentences.batched_training import no_scaling, scaling_of
 from eval.transfer.classifiers import Job, Rows
 from indexes.errors import ConfigError
 
@@ -57,7 +57,7 @@ class LogisticRegressions:
             raise ConfigError(
                 f"logistic: expected scaled, senteval or bert-lc, found {self.recipe!r}"
             )
-        require_sentence_extra()
+        require_classifiers()
 
     @property
     def seeded(self) -> bool:

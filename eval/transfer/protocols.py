@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.sentences.extra import require_sentence_extra
+from eval.extras import require_classifiers
 from eval.transfer.classifiers import Classifier, Job, Rows
 from eval.transfer.data import ClassificationData
 from indexes.errors import BadInputError, ConfigError
@@ -99,7 +99,7 @@ def run_protocol(
         BadInputError: there are fewer examples than folds, or a part to train on has one class.
         MissingExtraError: scikit-learn is not installed.
     """
-    require_sentence_extra()
+    require_classifiers()
     if protocol.name == "bert-lc":
         values = classifier.grid(folded=False)
         if len(values) != 1:

@@ -8,8 +8,6 @@ from typing import Literal
 
 from eval.datasets.sentences.tasks import ClassificationTask
 from eval.sentences.comparison import Resampling, compare_accuracies
-from eval.sentences.encoders import LayerEncoders, SentenceEncoders
-from eval.sentences.features import TextVectors
 from eval.sentences.result import EncoderScore, LayerGrid, SetScores, layer_grid
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.classifiers import Classifier
@@ -18,6 +16,8 @@ from eval.transfer.evaluation import ClassificationScore, effective_seeds, score
 from eval.transfer.examples import task_facts, tested_columns, without_features
 from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Protocol, trainings
+from eval.vectors.embedding import TextVectors
+from eval.vectors.encoders import LayerEncoders, SentenceEncoders
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 Stage = Callable[[str, int], Callable[[int], object]]

@@ -11,10 +11,8 @@ import pytest
 from eval.datasets.probing.forms import read_probing
 from eval.datasets.sentences.classification import read_classification
 from eval.datasets.sentences.sts import read_sts
-from eval.metrics.correlation import score_sts, sts_texts
 from eval.metrics.significance import randomisation_test
-from eval.sentences.encoders import LISTS
-from eval.sentences.features import TextVectors
+from eval.sentences.aggregation import sts_correlations, sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import LayerData, classification_data, task_texts
@@ -22,6 +20,8 @@ from eval.transfer.evaluation import score_classification
 from eval.transfer.layer_transfer import LayerTransferSettings, search_transfer
 from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Protocol
+from eval.vectors.embedding import TextVectors
+from eval.vectors.encoders import LISTS
 from retriever.encoders.encoder import Encoder
 from tests.encoders.architectures import save
 from tests.eval.sentence_samples import write_probe, write_sts, write_task
@@ -87,7 +87,7 @@ def test_correlations_are_those_of_each_encoder_alone(evaluate, sts, model, aggr
     )  # fmt: skip
     task = read_sts(sts)
     for setting in ("", "::lc:0,1", "::static=average"):
-        expected = score_sts(task, vectors_of(model + setting, sts_texts(task)))
+        expected = sts_correlations(task, vectors_of(model + setting, sts_texts(task)))
         for measure in ("spearman", "pearson"):
             value = getattr(getattr(expected, aggregation or "all"), measure)
             assert first(found, measure)[model + setting] == pytest.approx(value, abs=1e-5)
@@ -183,7 +183,7 @@ def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(evaluate, sts
         for layer, row in enumerate(grid["values"]):
             for pooling, value in zip(grid["poolings"], row, strict=True):
                 form = f"{model}::layers={layer}::pooling={pooling}"
-                score = score_sts(task, vectors_of(form, sts_texts(task)))
+                score = sts_correlations(task, vectors_of(form, sts_texts(task)))
                 expected = getattr(score.all, grid["measure"])
                 assert value == pytest.approx(expected, abs=1e-5)
     assert [grid["measure"] for grid in found["by_layer"]] == ["spearman", "pearson"]
@@ -215,7 +215,7 @@ def test_the_list_of_the_paper_is_scored_over_a_model_of_ones_own(evaluate, sts,
     task = read_sts(sts)
     for setting in ("last", "top-bottom", "sbert-wk::wk-preset=released", "static=p-mean"):
         form = f"{folder}::{setting}"
-        expected = score_sts(task, vectors_of(form, sts_texts(task))).all.spearman
+        expected = sts_correlations(task, vectors_of(form, sts_texts(task))).all.spearman
         assert values[form] == pytest.approx(expected, abs=1e-5)
 
 
@@ -235,7 +235,7 @@ def test_the_report_is_written_and_json_is_the_same(retriever, sts, model, tmp_p
     assert done.code == 0, done.err
     assert json.loads(done.out) == json.loads((report / "report.json").read_text())
     task = read_sts(sts)
-    score = score_sts(task, vectors_of(model, sts_texts(task)))
+    score = sts_correlations(task, vectors_of(model, sts_texts(task)))
     with (report / "examples.pairs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     np.testing.assert_allclose([float(row[model]) for row in rows], score.cosines, atol=1e-5)

@@ -100,13 +100,13 @@ def test_nothing_is_encoded_before_every_set_was_looked_at(
     refused(retriever("eval", "transfer", "texts.tsv", "one.tsv", *model), "at least 2 classes")
 
 
-@pytest.mark.parametrize("asked", ["sts pairs", "transfer texts.tsv", "probe probe.txt"])
+@pytest.mark.parametrize("asked", ["transfer texts.tsv", "probe probe.txt"])
 def test_without_the_extra_it_is_named_before_anything_is_encoded(
     retriever, folder, tiny_models, monkeypatch, asked
 ):
     from retriever.encoders.encoder import Encoder
 
-    monkeypatch.setattr("eval.sentences.extra.find_spec", lambda name: None)
+    monkeypatch.setattr("eval.extras.find_spec", lambda name: None)
     monkeypatch.setattr(Encoder, "encode_pieces", lambda *_: pytest.fail("encoded"))
     done = retriever("eval", *asked.split(), "--model", tiny_models["bert"])
     refused(done, 'pip install "layer-retriever[sentences]"')

@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from eval.sentences.batched_training import scaling_of
 from eval.transfer.batched_mlp import MLPs
-from eval.transfer.batched_training import scaling_of
 from eval.transfer.classifiers import Job
 from eval.transfer.logistic_regression import LogisticRegressions
 from indexes.errors import ConfigError, MissingExtraError
@@ -143,6 +143,6 @@ def test_impossible_settings_are_refused_and_a_missing_library_is_named(monkeypa
     ):
         with pytest.raises(ConfigError):
             make()
-    monkeypatch.setattr("eval.sentences.extra.find_spec", lambda name: None)
+    monkeypatch.setattr("eval.extras.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"\[sentences\]"):
         LogisticRegressions()

@@ -4,7 +4,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from eval.sentences.cache import embed
+from eval.vectors.cache import embed
 from indexes.errors import StorageError
 from tests.conftest import FakeEncoder
 
@@ -54,7 +54,7 @@ def test_texts_that_are_cut_are_counted_also_from_the_cache(tmp_path):
 
 
 def test_what_was_encoded_before_an_interruption_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("eval.sentences.cache._BLOCK", 1)
+    monkeypatch.setattr("eval.vectors.cache._BLOCK", 1)
     encoder = FakeEncoder()
 
     def interrupt(texts):

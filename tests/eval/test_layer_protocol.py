@@ -6,12 +6,12 @@ import scipy.stats
 
 from eval.datasets.qa.question_set import Question
 from eval.layers.bootstrap import bootstrap_gain
-from eval.layers.correlation import Correlation
 from eval.layers.grams import pair_grams
 from eval.layers.protocol import Settings, search_given, search_shuffled
 from eval.layers.ranking import PoolRanking
 from eval.layers.search import Task, search_layers
 from eval.layers.subsets import layer_subsets
+from eval.metrics.correlation import Correlation
 from eval.reports.figure_files import check_figure
 from eval.reports.layer_figures import draw_effects
 from indexes.errors import BadInputError, ConfigError, MissingExtraError, StorageError

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eval.datasets.qa.question_set import Question
-from eval.layers.correlation import Correlation
 from eval.layers.cosines import SubsetCosines
 from eval.layers.grams import join_grams, pair_grams
 from eval.layers.pair_encoding import encode_pairs
 from eval.layers.ranking import PoolRanking
 from eval.layers.search import Task, best_first, search_layers
 from eval.layers.subsets import layer_subsets
+from eval.metrics.correlation import Correlation
 from eval.metrics.pools import PoolMeasures
 from eval.metrics.ranking import evaluate
 from eval.qa.pairs import EmbeddedPairs

@@ -9,7 +9,7 @@ import scipy.stats
 
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.inspect.sensitivity import pair_cosines, sensitivity, settings_grid
-from eval.layers.correlation import Correlation
+from eval.metrics.correlation import Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
 from tests.encoders.sbert_wk_reference import reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eval.sentences.encoders import (
+from eval.vectors.encoders import (
     LISTS,
     LayerEncoders,
     Loading,

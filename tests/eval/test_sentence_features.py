@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from transformers.utils import logging
 
-from eval.layers.features import layer_form, split_layers
-from eval.sentences.cache import embed
-from eval.sentences.features import TextVectors, embed_all
-from eval.sentences.shared_backbone import load_encoders
+from eval.vectors.cache import embed
+from eval.vectors.embedding import TextVectors, embed_all
+from eval.vectors.layers import layer_form, split_layers
+from eval.vectors.shared_backbone import load_encoders
 from indexes.errors import StorageError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.transformer.backbone import Backbone

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,10 @@ from hypothesis import strategies as st
 
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
-from eval.metrics.correlation import (
-    correlations,
-    pair_cosines,
-    score_sts,
-    sts_texts,
-)
-from eval.sentences.features import TextVectors, embed_all
-from indexes.errors import BadInputError, MissingExtraError
+from eval.metrics.correlation import Correlations, correlations
+from eval.sentences.aggregation import pair_cosines, sts_correlations, sts_texts
+from eval.vectors.embedding import TextVectors, embed_all
+from retriever.errors import BadInputError
 
 
 def sample(sizes=(7, 30, 12), width=6, seed=0, identical=2):
@@ -48,7 +46,7 @@ def plain_cosines(pairs, vectors):
 def test_each_part_and_each_aggregation_is_that_of_scipy_by_its_name():
     task, texts, table = sample()
     vectors = TextVectors(texts, table)
-    score = score_sts(task, vectors)
+    score = sts_correlations(task, vectors)
     parts = []
     for subset, found in zip(task.subsets, score.subsets, strict=True):
         cosines = plain_cosines(subset.pairs, vectors).round(10)
@@ -97,7 +95,7 @@ def sentence_transformers_scores(pairs, vectors):
 def test_scores_are_those_of_sentence_transformers_for_the_same_vectors():
     task, texts, table = sample((200,), width=32, seed=3, identical=1)
     vectors = TextVectors(texts, table)
-    ours = score_sts(task, vectors).all
+    ours = sts_correlations(task, vectors).all
     theirs = sentence_transformers_scores(task.subsets[0].pairs, vectors.of)
     assert (ours.pearson, ours.spearman) == pytest.approx(theirs, abs=1e-6)
 
@@ -106,7 +104,7 @@ def test_where_no_cosine_is_rounded_ties_are_those_of_sentence_transformers_too(
     # Vectors of 16 signs have length 4, so that cosines are exact, and many of them are equal.
     task, texts, table = sample((200,), width=16, seed=3, identical=8)
     vectors = TextVectors(texts, np.sign(table))
-    score = score_sts(task, vectors)
+    score = sts_correlations(task, vectors)
     assert len(set(score.cosines.tolist())) < 20
     theirs = sentence_transformers_scores(task.subsets[0].pairs, vectors.of)
     assert (score.all.pearson, score.all.spearman) == pytest.approx(theirs, abs=1e-6)
@@ -121,22 +119,28 @@ def test_the_cosine_with_a_zero_vector_is_zero_and_identical_texts_are_ties():
 
 def test_an_encoder_without_any_difference_correlates_with_nothing():
     task, texts, _ = sample()
-    score = score_sts(task, TextVectors(texts, np.zeros((len(texts), 3), np.float32)))
+    score = sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 3), np.float32)))
     assert score.all.spearman == score.mean.pearson == score.wmean.pearson == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=30))
 def test_tied_values_share_their_mean_rank(values):
     scores, gold = (np.array(side, np.float64) for side in zip(*values, strict=True))
-    if len(set(gold)) == 1 or len(set(scores)) == 1:
-        assert correlations(scores, gold).spearman == 0
+    if len(set(gold)) == 1:
+        with pytest.raises(BadInputError, match="expected gold scores that differ"):
+            correlations(scores, gold)
+        return
+    if len(set(scores)) == 1:
+        assert correlations(scores, gold) == Correlations(0, 0)
         return
 
     def ranks(side):
         return np.array([(side < one).sum() + ((side == one).sum() + 1) / 2 for one in side])
 
     expected = np.corrcoef(ranks(scores), ranks(gold))[0, 1]
-    assert correlations(scores, gold).spearman == pytest.approx(expected, abs=1e-9)
+    found = correlations(scores, gold)
+    assert found.spearman == pytest.approx(expected, abs=1e-9)
+    assert found.pearson == pytest.approx(np.corrcoef(scores, gold)[0, 1], abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -148,17 +152,18 @@ def test_a_part_that_nothing_correlates_with_is_named(gold, message):
     task = STSTask("sick", (PairSubset("test", ScoredPairs(np.array(gold), names, names)),))
     vectors = TextVectors(names, np.eye(len(gold), dtype=np.float32))
     with pytest.raises(BadInputError, match=message) as caught:
-        score_sts(task, vectors)
+        sts_correlations(task, vectors)
     assert str(caught.value).startswith("sick, part test: ")
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
 
 
-def test_a_missing_library_is_named_with_the_extra_that_brings_it(monkeypatch):
-    task, texts, table = sample()
-    monkeypatch.setattr("eval.sentences.extra.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"needs scipy.*\[sentences\]"):
-        score_sts(task, TextVectors(texts, table))
+def test_neither_scipy_nor_scikit_learn_is_needed():
+    code = "import sys; sys.modules.update(scipy=None, sklearn=None); import numpy as np; "
+    code += "from eval.metrics.correlation import correlations; "
+    code += "print(correlations(np.arange(4.0), np.arange(4.0)).spearman)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == 1
 
 
 def test_minilm_on_sts_b_has_the_published_correlation(minilm, tmp_path):
@@ -168,7 +173,7 @@ def test_minilm_on_sts_b_has_the_published_correlation(minilm, tmp_path):
     task = STSTask("stsb", (PairSubset("test", pairs),))
     texts = sts_texts(task)
     (found,) = embed_all([minilm], texts, tmp_path)
-    score = score_sts(task, TextVectors(texts, found.vectors))
+    score = sts_correlations(task, TextVectors(texts, found.vectors))
     assert 100 * score.all.spearman == pytest.approx(82.03, abs=0.05)
     for one in (score.mean, score.wmean):
         assert one.pearson == pytest.approx(score.all.pearson, abs=1e-12)

@@ -8,12 +8,12 @@ import scipy.stats
 
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
-from eval.metrics.correlation import score_sts
+from eval.sentences.aggregation import sts_correlations
 from eval.sentences.comparison import Resampling
-from eval.sentences.encoders import SentenceVectors
-from eval.sentences.features import TextVectors
 from eval.sentences.sts import STSSettings, check_sts, score_sts_set
 from eval.sentences.supervised import RelatednessSettings
+from eval.vectors.embedding import TextVectors
+from eval.vectors.encoders import SentenceVectors
 from indexes.errors import BadInputError
 
 RESAMPLES = 50
@@ -95,7 +95,7 @@ def test_the_numbers_are_those_of_scoring_each_encoder_alone(task):
     # Encoders are fitted on the texts of the test alone.
     assert sorted(encoders.fit_on[0]) == sorted(texts)
     for score, one in zip(found.scores, encoders.vectors(encoders.fit_on[0], []), strict=True):
-        expected = score_sts(task, one.vectors)
+        expected = sts_correlations(task, one.vectors)
         assert score.values["pearson"].value == expected.all.pearson
         assert score.extra["p40 spearman"] == expected.subsets[1].score.spearman
         assert score.cut == one.cut

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
-from eval.metrics.correlation import sts_texts
-from eval.sentences.features import TextVectors
+from eval.sentences.aggregation import sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
+from eval.vectors.embedding import TextVectors
 from indexes.errors import BadInputError, ConfigError
 
 QUICK = RelatednessSettings(seeds=2, look=5, epochs=40)

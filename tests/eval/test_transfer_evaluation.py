@@ -11,12 +11,12 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
 from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
-from eval.sentences.features import TextVectors
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import classification_data, layer_data, task_texts
 from eval.transfer.evaluation import score_classification
 from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Protocol, outer_divisions, run_protocol, trainings
+from eval.vectors.embedding import TextVectors
 from indexes.errors import BadInputError, ConfigError
 from tests.eval.classification_samples import clouds
 

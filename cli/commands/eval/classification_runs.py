@@ -68,8 +68,8 @@ def run_tasks(
     """
     from cli.output.progress import Stages
     from eval.sentences.comparison import Resampling
-    from eval.sentences.encoders import SentenceEncoders
     from eval.transfer.sets import score_task, task_grids
+    from eval.vectors.encoders import SentenceEncoders
 
     names = encoder_names(options)
     check_tasks(tasks)
@@ -111,10 +111,10 @@ def check_tasks(tasks: Sequence[ClassificationTask]) -> None:
         BadInputError: a split is missing, or there is one class only.
         MissingExtraError: scikit-learn is not installed.
     """
-    from eval.sentences.extra import require_sentence_extra
+    from eval.extras import require_classifiers
     from eval.transfer.examples import without_features
 
-    require_sentence_extra()
+    require_classifiers()
     check_names([task.name for task in tasks])
     for task in tasks:
         without_features(task)

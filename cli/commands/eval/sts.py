@@ -69,9 +69,9 @@ def command(
     from cli.output.progress import Stages
     from eval.datasets.sentences.sts import read_sts
     from eval.sentences.comparison import Resampling
-    from eval.sentences.encoders import SentenceEncoders
     from eval.sentences.result import SentenceResult, sentence_environment
     from eval.sentences.sts import STS_MEASURES, check_sts, score_sts_set, sts_grids
+    from eval.vectors.encoders import SentenceEncoders
 
     settings = _settings(aggregation, supervised=supervised, seeds=seeds)
     check_output(options)

@@ -142,8 +142,8 @@ def _search(
 ) -> None:
     from cli.output.progress import Stages
     from eval.sentences.comparison import Resampling
-    from eval.sentences.encoders import LayerEncoders
     from eval.transfer.layer_choice import search_task, searched_names
+    from eval.vectors.encoders import LayerEncoders
 
     names = encoder_names(options)
     check_tasks(tasks)

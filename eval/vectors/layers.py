@@ -1,7 +1,7 @@
 """The pooled vector of every hidden state of texts, kept on disk like any other vector.
 
 Layers are an encoder of their own: all of them concatenated, as long as they are, without a head.
-So `eval.sentences.features.embed_all` gives them beside other encoders of the same model, for each
+So `eval.vectors.embedding.embed_all` gives them beside other encoders of the same model, for each
 pooling, out of the same forward pass, and its cache keeps them.
 """
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from eval.layers.features import layer_form, split_layers
-from eval.sentences.features import TextVectors, embed_all
-from eval.sentences.shared_backbone import load_encoders
+from eval.vectors.embedding import TextVectors, embed_all
+from eval.vectors.layers import layer_form, split_layers
+from eval.vectors.shared_backbone import load_encoders
 from indexes.errors import ConfigError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import DEFAULT_MODEL

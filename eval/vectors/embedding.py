@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.sentences.cache import Embedded, VectorFile, cut_pieces, open_vectors
+from eval.vectors.cache import Embedded, VectorFile, cut_pieces, open_vectors
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 
@@ -77,7 +77,7 @@ def embed_all(
     Args:
         encoders: load them with `load_encoders`, that models may be shared.
         texts: in any number, also several times; each different one is encoded once.
-        folder: where vectors are kept, as by `eval.sentences.cache.embed`, which shares them; only
+        folder: where vectors are kept, as by `eval.vectors.cache.embed`, which shares them; only
             what is missing there is encoded. None keeps them in a temporary folder meanwhile.
         done: called with the number of vectors, of all encoders, that are there more; in all
             `len(encoders)` times the different texts.
