@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 import click
 
 from cli.output.progress import announce_long_builds
-from indexes.errors import RetrieverError
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 
@@ -148,9 +147,6 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         click.echo(f"retriever: {_usage_message(error)}", err=True)
         return error.exit_code
-    except RetrieverError as error:
-        click.echo(f"retriever: {error}", err=True)
-        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("retriever: interrupted", err=True)
         return _INTERRUPTED
@@ -163,6 +159,14 @@ def run(arguments: list[str]) -> int:
         click.echo(f"retriever: {where}{error.strerror or error}", err=True)
         _discard_output()
         return _REFUSED
+    except Exception as error:
+        # Imported only now, so that `--help` stays quick.
+        from retriever.errors import RetrieverError
+
+        if not isinstance(error, RetrieverError):
+            raise
+        click.echo(f"retriever: {error}", err=True)
+        return error.exit_code
     return code if isinstance(code, int) else 0
 
 

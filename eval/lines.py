@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from indexes.errors import SourceError
 from retriever.corpus.lines import TextLines
 from retriever.corpus.sources import Meter, bytes_of
+from retriever.errors import SourceError
 
 
 def numbered_lines(

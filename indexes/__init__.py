@@ -1,1 +1,80 @@
-"""Where it is kept: document store, segments, vectors, postings, commit and verification."""
+"""Where an index is kept: vectors, tokens and ids, never models.
+
+`retriever` enters through the names below.
+
+- `Reader`, `View`, `Writer`: a consistent view, and the one writer and its commit point.
+- `store/`: SQLite: connection, migrations, documents, settings, lock.
+- `segments/`: segments, merging and its policy.
+- `bm25/`: formulas, postings, scoring, the k best.
+- `vectors/`: exact search, FAISS structures and their choice, recall.
+- `filters/`: grammar, SQL, metadata by value, which passages a filter allows.
+- `files/`: arrays on disk, atomic writes, checksums.
+"""
+
+from indexes.backup import Backup as Backup
+from indexes.backup import snapshot_index as snapshot_index
+from indexes.bm25.formulas import BM25Settings as BM25Settings
+from indexes.bm25.formulas import BM25Variant as BM25Variant
+from indexes.bm25.formulas import idf as idf
+from indexes.bm25.postings import Postings as Postings
+from indexes.bm25.scoring import BM25 as BM25
+from indexes.bm25.scoring import CorpusStatistics as CorpusStatistics
+from indexes.bm25.scoring import SearchableSegment as SearchableSegment
+from indexes.bm25.top_k import top_places as top_places
+from indexes.errors import BadInputError as BadInputError
+from indexes.errors import ClosedIndexError as ClosedIndexError
+from indexes.errors import ConfigError as ConfigError
+from indexes.errors import DamagedIndexError as DamagedIndexError
+from indexes.errors import EncoderMismatchError as EncoderMismatchError
+from indexes.errors import FilterError as FilterError
+from indexes.errors import FormatVersionError as FormatVersionError
+from indexes.errors import IndexLockedError as IndexLockedError
+from indexes.errors import MissingExtraError as MissingExtraError
+from indexes.errors import ModelError as ModelError
+from indexes.errors import NotAnIndexError as NotAnIndexError
+from indexes.errors import RetrieverError as RetrieverError
+from indexes.errors import SourceError as SourceError
+from indexes.errors import StorageError as StorageError
+from indexes.files.arrays import GrowingArray as GrowingArray
+from indexes.files.atomic import aside_of as aside_of
+from indexes.files.atomic import fsync_path as fsync_path
+from indexes.files.atomic import fsync_tree as fsync_tree
+from indexes.files.atomic import replace_folder as replace_folder
+from indexes.files.atomic import whole_files as whole_files
+from indexes.files.atomic import whole_folder as whole_folder
+from indexes.files.faults import damaged_database as damaged_database
+from indexes.files.faults import storage_errors as storage_errors
+from indexes.filters.grammar import Where as Where
+from indexes.filters.grammar import compile_where as compile_where
+from indexes.filters.grammar import point_at as point_at
+from indexes.progress import Stage as Stage
+from indexes.progress import no_progress as no_progress
+from indexes.reader import Passage as Passage
+from indexes.reader import Reader as Reader
+from indexes.reader import StoredDocument as StoredDocument
+from indexes.reader import View as View
+from indexes.segments.live import LiveSegment as LiveSegment
+from indexes.segments.maintenance import compact as compact
+from indexes.segments.maintenance import merge as merge
+from indexes.segments.maintenance import planned_choice as planned_choice
+from indexes.segments.maintenance import rebuild as rebuild
+from indexes.store.connection import DATABASE_FILE as DATABASE_FILE
+from indexes.store.connection import foreign_files as foreign_files
+from indexes.store.connection import is_index as is_index
+from indexes.store.connection import refuse_remains as refuse_remains
+from indexes.store.connection import require_vacant as require_vacant
+from indexes.store.documents import NewDocument as NewDocument
+from indexes.store.documents import metadata_json as metadata_json
+from indexes.store.lock import WriterLock as WriterLock
+from indexes.store.replacement import new_folder as new_folder
+from indexes.store.replacement import recover_replacement as recover_replacement
+from indexes.store.replacement import remains as remains
+from indexes.vectors.choice import Choice as Choice
+from indexes.vectors.choice import StructureSettings as StructureSettings
+from indexes.vectors.flat import exact_scores as exact_scores
+from indexes.vectors.flat import rounded as rounded
+from indexes.vectors.flat import tie_slack as tie_slack
+from indexes.vectors.segment_structure import search_vectors as search_vectors
+from indexes.vectors.segment_structure import vectors_at_least as vectors_at_least
+from indexes.verify import verify as verify
+from indexes.writer import Writer as Writer

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.files.atomic import fsync_path, fsync_tree, readable, storage_errors
+from indexes.files.atomic import fsync_path, fsync_tree
+from indexes.files.faults import damaged, readable, storage_errors
+from indexes.progress import Stage, no_progress
 from indexes.reader import identity
 from indexes.segments.segment import MANIFEST_FILE, read_manifest, segment_folder
 from indexes.store.connection import (
@@ -22,9 +24,6 @@ from indexes.store.connection import (
 )
 from indexes.store.settings import read_setting
 from indexes.verify import verify
-
-# Told what comes and of how many steps; what it returns is told how many more are done.
-Stage = Callable[[str, int], Callable[[int], object]]
 
 # The segments in the copy, as SQLite names them: number and SHA-256 of the manifest, to how many of
 # their files are linked and how many copied.
@@ -56,7 +55,7 @@ class Backup:
 def snapshot_index(
     folder: str | Path,
     target: str | Path,
-    progress: Stage = lambda name, total: lambda steps: None,
+    progress: Stage = no_progress,
 ) -> Backup:
     """Copy an index as one of its commits left it, and verify the copy.
 
@@ -182,17 +181,13 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
         into.mkdir(parents=True)
         for name in names:
             if Path(name).name != name:
-                raise DamagedIndexError(
-                    f"{source / MANIFEST_FILE}: names {name!r}, expected a name without a folder; "
-                    "restore it from a backup or index again with --recreate"
+                raise damaged(
+                    source / MANIFEST_FILE, f"names {name!r}, expected a name without a folder"
                 )
             try:
                 linked += _linked(source / name, into / name)
             except FileNotFoundError as error:
-                raise DamagedIndexError(
-                    f"{source / name}: the file is missing; restore it from a backup or index "
-                    "again with --recreate"
-                ) from error
+                raise damaged(source / name, "the file is missing") from error
         fsync_tree(into)
     return linked, len(names) - linked
 

@@ -11,7 +11,8 @@
     │   ├── EncoderMismatchError   an index made with another encoder: names both
     │   ├── NotAnIndexError        a folder that holds no index
     │   ├── FormatVersionError     an index written by a newer release
-    │   ├── IndexLockedError       another writer holds the index: says which
+    │   ├── IndexLockedError       another writer or program holds the index: says which
+    │   ├── ClosedIndexError       an index object that was closed before
     │   ├── StorageError           the disk is full, or the folder cannot be written
     │   └── MissingExtraError      an optional dependency is not installed
     └── DamagedIndexError          exit code 3   a file of the index is missing or altered
@@ -40,13 +41,14 @@ class SourceError(BadInputError):
 
 
 class FilterError(BadInputError):
-    """A metadata filter does not parse.
+    """A metadata filter does not parse, or names a field that no document has.
 
     Attributes:
-        position: zero-based index of the offending character in the filter's text.
+        position: zero-based index of the offending character in the filter's text; None where it
+            is no single one.
     """
 
-    def __init__(self, message: str, position: int) -> None:
+    def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
         self.position = position
 
@@ -69,6 +71,10 @@ class NotAnIndexError(BadInputError):
 
 class FormatVersionError(BadInputError):
     """The index was written by a newer release than this one."""
+
+
+class ClosedIndexError(BadInputError):
+    """An index object was closed before."""
 
 
 class IndexLockedError(BadInputError):

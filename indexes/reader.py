@@ -5,36 +5,41 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from indexes.bm25.scoring import CorpusStatistics
-from indexes.errors import DamagedIndexError, StorageError
-from indexes.files.atomic import damaged_database, readable, storage_errors
-from indexes.files.recent import Recent
+from indexes.errors import ClosedIndexError, DamagedIndexError, StorageError
+from indexes.files.faults import damaged_database, readable, storage_errors
 from indexes.filters.allowed import Allowed
-from indexes.filters.applying import Column, matching
+from indexes.filters.applying import allowed_passages, unknown_fields
 from indexes.filters.grammar import Where
-from indexes.segments.live import LiveSegment, contained, live_segments
-from indexes.segments.segment import Segment
+from indexes.segments.live import LiveSegment, live_segments
+from indexes.segments.segment import Segment, contained
 from indexes.store.connection import DATABASE_FILE, format_version, open_reader, transaction
 from indexes.store.documents import document_checksum
+from indexes.store.replacement import recover_for_reading
 from indexes.store.settings import check_settings, read_setting
 
 T = TypeVar("T")
 
-# Filters that are kept, with what was judged by them: up to a few bytes a passage each.
+# Filters whose passages are kept in memory, a few bits a passage each.
 _FILTERS = 8
-# Fields whose columns are kept, two bytes a passage id each.
-_FIELDS = 8
 # Passages remembered whose documents were found to be as they were written.
 _REMEMBERED = 65_536
+
+# Which file `index.sqlite` is: device and inode.
+Identity = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,47 +78,102 @@ class StoredDocument:
     passages: list[tuple[int, int, int]]
 
 
-class Snapshot:
-    """A view that stays the same for as long as its `Reader.snapshot` block lasts.
+@dataclass
+class _Commit:
+    """What all views of one commit share; threads may read it side by side.
 
     Attributes:
+        identity: of the database that it was read from.
         generation: increases by one with every commit.
-        segments: the live segments in ascending order of their numbers.
-        statistics: counts over live passages, for BM25.
-        living: for each segment the passages that are not deleted; None where none was.
+        segments: the live segments in ascending order of their passages' ids.
+        allowed: by filter, the passages that it allows.
+        verified: ids of passages whose documents were found to be as they were written.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        connection: sqlite3.Connection,
-        generation: int,
-        segments: tuple[LiveSegment, ...],
-    ) -> None:
+    identity: Identity | None
+    generation: int
+    segments: tuple[LiveSegment, ...]
+    allowed: LRUCache[tuple[object, ...], list[Allowed]] = field(
+        default_factory=lambda: LRUCache(_FILTERS)
+    )
+    verified: set[int] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def statistics(self) -> CorpusStatistics:
+        """Counts over live passages, for BM25."""
+        return CorpusStatistics.of(self.segments)
+
+    @cached_property
+    def live(self) -> list[Allowed | None]:
+        """For each segment the passages that are not deleted; None where none was."""
+        from pyroaring import BitMap
+
+        return [
+            Allowed(BitMap(range(len(one.segment.ids))) - one.deleted, len(one.segment.ids))
+            if one.deleted
+            else None
+            for one in self.segments
+        ]
+
+
+class View:
+    """What a reader sees; stays the same for as long as its `Reader.view` block lasts.
+
+    It serves the thread that opened it.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, commit: _Commit) -> None:
         self._folder = folder
         self._connection = connection
-        self.generation = generation
-        self.segments = segments
-        self.statistics = CorpusStatistics.of(segments)
-        self.living = [None if one.alive is None else Allowed.of(one.alive) for one in segments]
-        self._allowed: Recent[tuple[object, ...], list[Allowed]] = Recent(_FILTERS)
-        self._columns: Recent[str, Column] = Recent(_FIELDS)
-        self._sealed: set[int] = set()
+        self._commit = commit
+
+    @property
+    def identity(self) -> Identity | None:
+        """Which index this is; changes when the folder is replaced by another index."""
+        return self._commit.identity
+
+    @property
+    def generation(self) -> int:
+        """Increases by one with every commit."""
+        return self._commit.generation
+
+    @property
+    def segments(self) -> tuple[LiveSegment, ...]:
+        """The live segments in ascending order of their passages' ids."""
+        return self._commit.segments
+
+    @property
+    def statistics(self) -> CorpusStatistics:
+        """Counts over live passages, for BM25."""
+        return self._commit.statistics
+
+    @property
+    def live(self) -> list[Allowed | None]:
+        """For each segment the passages that are not deleted; None where none was."""
+        return self._commit.live
 
     def allowed(self, where: Where) -> list[Allowed]:
         """For each segment: the live passages that belong to documents that match.
 
-        Those of the last filters are remembered, with what was judged by them.
+        Those of the last filters are remembered.
 
         Raises:
             DamagedIndexError: what a filter reads is not as it was written.
         """
         # 1, 1.0 and True are equal, but not to a filter.
         key = (where.sql, where.parameters, *map(type, where.parameters))
-        return self._allowed.get(
-            key,
-            lambda: matching(self._connection, self._folder, self.segments, where, self._columns),
-        )
+        with self._commit.lock:
+            found = self._commit.allowed.get(key)
+        if found is None:
+            found = allowed_passages(self._connection, self._folder, self.segments, where)
+            with self._commit.lock:
+                self._commit.allowed[key] = found
+        return found
+
+    def unknown_fields(self, where: Where) -> dict[str, list[str]]:
+        """The fields of a filter that no document has had; see `indexes.filters.applying`."""
+        return unknown_fields(self._connection, where)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
         """For each passage id: its document's number and the user's id of that document.
@@ -142,15 +202,16 @@ class Snapshot:
             (json.dumps(list(passages)),),
         )
         found = {}
+        verified = self._commit.verified
         with readable(self._folder):
             for passage, start, stop, *document in rows:
                 _, id_, title, text, metadata, *_ = document
-                if passage not in self._sealed:
-                    if (passage, start, stop) not in self._sealed_passages(*document):
+                if passage not in verified:
+                    if (passage, start, stop) not in self._passages_of(*document):
                         raise ValueError(f"passage {passage} belongs to another document")
-                    if len(self._sealed) >= _REMEMBERED:
-                        self._sealed.clear()
-                    self._sealed.add(passage)
+                    if len(verified) >= _REMEMBERED:
+                        verified.clear()
+                    verified.add(passage)
                 found[passage] = Passage(
                     passage, id_, title, text, json.loads(metadata), start, stop
                 )
@@ -179,24 +240,37 @@ class Snapshot:
             raise damaged_database(self._folder, f"passage {lost} has no vector")
         return vectors
 
+    def document(self, id_: str) -> StoredDocument | None:
+        """One document, or None where the index has none of that id.
+
+        Raises:
+            DamagedIndexError: the document is not as it was written.
+        """
+        return next(self._documents("WHERE id = ?", id_), None)
+
     def documents(self) -> Iterator[StoredDocument]:
         """Every document, as a stream in ascending order of ids (by code point).
 
         Raises:
             DamagedIndexError: a document is not as it was written.
         """
+        return self._documents("ORDER BY id")
+
+    def _documents(self, which: str, *parameters: str) -> Iterator[StoredDocument]:
         with storage_errors(self._folder):
             rows = self._connection.execute(
-                "SELECT doc, id, title, text, metadata, hash, checksum FROM documents ORDER BY id"
+                "SELECT doc, id, title, text, metadata, hash, checksum "  # noqa: S608
+                f"FROM documents {which}",
+                parameters,
             )
             for document in rows:
                 with readable(self._folder):
-                    passages = self._sealed_passages(*document)
+                    passages = self._passages_of(*document)
                     _, id_, title, text, metadata, *_ = document
                     stored = StoredDocument(id_, title, text, json.loads(metadata), passages)
                 yield stored
 
-    def _sealed_passages(
+    def _passages_of(
         self,
         doc: int,
         id_: str,
@@ -224,11 +298,11 @@ class Snapshot:
         return format_version(self._connection)
 
     def count_documents(self) -> int:
-        """How many documents the snapshot holds."""
+        """How many documents the index holds."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """The stored hash of title and text of those of `ids` that the snapshot holds."""
+        """The stored hash of title and text of those of `ids` that the index holds."""
         rows = self._connection.execute(
             "SELECT id, hash FROM documents WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(ids)),),
@@ -238,6 +312,11 @@ class Snapshot:
     def count_tombstones(self) -> int:
         """How many deleted passages the segments still hold."""
         return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
+
+    def has_document(self, id_: str) -> bool:
+        """Whether the index holds a document of that id."""
+        found = self._connection.execute("SELECT 1 FROM documents WHERE id = ?", (id_,))
+        return found.fetchone() is not None
 
     def check_settings(self) -> None:
         """Check that the settings are as they were written.
@@ -252,11 +331,24 @@ class Snapshot:
         return read_setting(self._connection, key, default)
 
 
-class Reader:
-    """Reads one index folder; sees every commit made before each `snapshot` block.
+@dataclass(slots=True)
+class _Session:
+    """A connection, and which file it is to."""
 
-    Attributes:
-        openings: how often an index was opened; grows when the folder was replaced by another.
+    connection: sqlite3.Connection
+    identity: Identity | None
+
+
+# Connections that a forked child inherited: closing them would disturb the parent's.
+_ABANDONED: list[_Session] = []
+_READERS: WeakSet[Reader] = WeakSet()
+
+
+class Reader:
+    """Reads one index folder; sees every commit made before each `view` block.
+
+    Threads may share it: each view has a connection of its own, taken from a pool. A child that
+    is forked opens its own connections.
 
     Raises:
         NotAnIndexError, FormatVersionError, DamagedIndexError
@@ -264,77 +356,139 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._connection, self._opened = _connect(folder)
-        self.openings = 1
-        self._segments: dict[tuple[int, str], Segment] = {}
-        self._snapshot: Snapshot | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._idle: list[_Session] = []
+        self._commit: _Commit | None = None
+        recover_for_reading(folder)
+        self._idle.append(_connect(folder))
+        _READERS.add(self)
 
     def close(self) -> None:
         """Release the database and the mapped files."""
-        self._connection.close()
-        self._segments.clear()
-        self._snapshot = None
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._commit = None
+        for session in idle:
+            session.connection.close()
+
+    def forget(self) -> None:
+        """Leave the connections to the process that this one was forked from."""
+        _ABANDONED.extend(self._idle)
+        self._lock = threading.Lock()
+        self._idle, self._commit = [], None
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def view(self) -> Iterator[View]:
         """One consistent view of the latest commit, valid inside the `with` block.
 
         Raises:
+            ClosedIndexError: the reader is closed.
             DamagedIndexError: a file of the index is missing or altered.
         """
         with storage_errors(self.folder):
-            self._follow_replacement()
-            with ExitStack() as stack:
-                yield self._pin(stack)
+            session = self._borrow()
+            try:
+                with ExitStack() as stack:
+                    yield self._pin(session, stack)
+            finally:
+                self._give_back(session)
 
-    def _pin(self, stack: ExitStack) -> Snapshot:
+    def _borrow(self) -> _Session:
+        with self._lock:
+            if self._closed:
+                raise ClosedIndexError(
+                    f"{self.folder}: the index object is closed; open another with Index.open"
+                )
+            session = self._idle.pop() if self._idle else None
+        if session is None:
+            return _connect(self.folder)
+        try:
+            return self._followed(session)
+        except BaseException:
+            self._give_back(session)
+            raise
+
+    def _give_back(self, session: _Session) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(session)
+                return
+        session.connection.close()
+
+    def _followed(self, session: _Session) -> _Session:
+        """The session, to the folder that has the name now."""
+        if session.identity != identity(self.folder):
+            # Where nothing can be opened now, the old connection stays for the next attempt.
+            fresh = _connect(self.folder)
+            session.connection.close()
+            session.connection, session.identity = fresh.connection, fresh.identity
+        return session
+
+    def _pin(self, session: _Session, stack: ExitStack) -> View:
         """Begin a read transaction that ends with `stack`, and return what it sees."""
         while True:
             with ExitStack() as attempt:
-                attempt.enter_context(transaction(self._connection, "DEFERRED"))
+                attempt.enter_context(transaction(session.connection, "DEFERRED"))
                 try:
                     with readable(self.folder):
-                        snapshot = self._current()
+                        commit = self._current(session)
                 except DamagedIndexError:
-                    seen = self._generation()
+                    seen = self._generation(session)
                     attempt.close()
                     # A writer may have replaced the whole folder, or merged segments and removed
                     # them, while their files were opened.
-                    if not self._replaced() and self._generation() == seen:
+                    same = session.identity == identity(self.folder)
+                    if same and self._generation(session) == seen:
                         raise
                 else:
                     stack.enter_context(attempt.pop_all())
-                    return snapshot
-            self._follow_replacement()
+                    return View(self.folder, session.connection, commit)
+            self._followed(session)
 
-    def _current(self) -> Snapshot:
-        generation = self._generation()
-        if self._snapshot is None or self._snapshot.generation != generation:
-            live = live_segments(self.folder, self._connection, self._segments)
-            self._segments = {
-                (one.segment.number, one.segment.manifest): one.segment for one in live
+    def _current(self, session: _Session) -> _Commit:
+        generation = self._generation(session)
+        known = self._commit
+        if known is not None and (known.identity, known.generation) == (
+            session.identity,
+            generation,
+        ):
+            return known
+        opened: dict[tuple[int, str], Segment] = {}
+        if known is not None and known.identity == session.identity:
+            opened = {
+                (one.segment.number, one.segment.manifest): one.segment for one in known.segments
             }
-            self._snapshot = Snapshot(self.folder, self._connection, generation, live)
-        return self._snapshot
+        commit = _Commit(
+            session.identity,
+            generation,
+            live_segments(self.folder, session.connection, opened),
+        )
+        with self._lock:
+            latest = self._commit
+            if (
+                latest is None
+                or latest.identity != commit.identity
+                or (latest.generation < generation)
+            ):
+                self._commit = commit
+        return commit
 
-    def _generation(self) -> int:
+    def _generation(self, session: _Session) -> int:
         with readable(self.folder):
-            return int(read_setting(self._connection, "generation"))
-
-    def _replaced(self) -> bool:
-        return self._opened != identity(self.folder)
-
-    def _follow_replacement(self) -> None:
-        if self._replaced():
-            # Where nothing can be opened now, the old connection stays for the next attempt.
-            connection, opened = _connect(self.folder)
-            self.close()
-            self._connection, self._opened = connection, opened
-            self.openings += 1
+            return int(read_setting(session.connection, "generation"))
 
 
-def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
-    """A connection, and which file it is to."""
+def _forget_after_fork() -> None:
+    for reader in list(_READERS):
+        reader.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def _connect(folder: Path) -> _Session:
     while True:
         before = identity(folder)
         try:
@@ -345,7 +499,7 @@ def _connect(folder: Path) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
                 raise
             continue
         if before == identity(folder):
-            return connection, before
+            return _Session(connection, before)
         connection.close()
 
 
@@ -356,7 +510,7 @@ def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[
     return found
 
 
-def identity(folder: Path) -> tuple[int, int] | None:
+def identity(folder: Path) -> Identity | None:
     """Which file is `index.sqlite` now; changes when the folder is replaced."""
     try:
         status = os.stat(folder / DATABASE_FILE)

@@ -11,28 +11,33 @@ from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files.arrays import file_facts
-from indexes.files.atomic import readable, storage_errors
-from indexes.files.segment_sums import SegmentSums
-from indexes.filters.check import column_problems
+from indexes.files.checksums import SegmentSums
+from indexes.files.faults import readable, storage_errors
+from indexes.filters.check import metadata_problems
 from indexes.reader import identity
-from indexes.segments.live import contained
+from indexes.segments.live import read_waiting
 from indexes.segments.segment import (
     MANIFEST_FILE,
+    ORDER_FILE,
     Segment,
+    contained,
     open_segment,
     read_manifest,
     segment_folder,
 )
-from indexes.store.connection import DATABASE_FILE, open_reader, transaction
+from indexes.store.connection import DATABASE_FILE, format_version, open_reader, transaction
 from indexes.store.documents import document_checksum
 from indexes.store.settings import check_settings, read_setting
+
+# The format from which on passages can wait in the database.
+_PENDING_SINCE = 3
 
 
 def verify(folder: Path) -> list[str]:
     """Read everything an index holds and say what is wrong.
 
     Checked are the database itself, size and SHA-256 of every file of every segment, and that
-    documents, columns, passages, segments and tombstones agree. Safe while a writer works: one
+    documents, metadata, passages, segments and tombstones agree. Safe while a writer works: one
     commit is checked as a whole.
 
     Returns:
@@ -92,20 +97,35 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         yield f"{database}: {orphans} documents have no passage"
     for id_ in _altered_documents(connection):
         yield f"{database}: the document {id_!r} was altered (its checksum differs)"
-    yield from column_problems(connection, folder)
     stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
     dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
-    kept = [np.empty(0, np.int64)]
+    segments: list[Segment] = []
     sound = True
     rows = connection.execute(
         "SELECT segment, passages, manifest FROM segments ORDER BY segment"
     ).fetchall()
     for number, passages, manifest_hash in rows:
-        problems = list(_segment_problems(folder, number, passages, manifest_hash, kept))
+        problems = list(_segment_problems(folder, number, passages, manifest_hash, segments))
         yield from problems
         sound = sound and not problems
+    waiting = np.empty(0, np.int64)
+    if format_version(connection) >= _PENDING_SINCE:
+        try:
+            found = read_waiting(connection)
+            waiting = waiting if found is None else found.ids
+        except (TypeError, ValueError) as error:
+            yield f"{database}: {error}"
+            sound = False
     if sound:
-        yield from _identity_problems(database, np.concatenate(kept), stored, dead)
+        kept = np.concatenate([waiting, *(segment.ids for segment in segments)])
+        problems = list(_identity_problems(database, kept, stored, dead))
+        yield from problems
+        sound = not problems
+    if sound:
+        for segment in segments:
+            yield from _order_problems(connection, segment)
+        if format_version(connection) >= _PENDING_SINCE:
+            yield from metadata_problems(connection, folder, segments)
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
     if read_setting(connection, "next_passage") <= newest:
         yield f"{database}: the next passage id would be given out a second time"
@@ -133,9 +153,9 @@ def _segment_problems(
     number: int,
     passages: int,
     manifest_hash: str,
-    kept: list[NDArray[np.int64]],
+    opened: list[Segment],
 ) -> Iterator[str]:
-    """What is wrong with a segment; appends the ids of its passages to `kept`."""
+    """What is wrong with a segment; appends it to `opened` if it can be."""
     path = segment_folder(folder, number)
     try:
         manifest = read_manifest(path, manifest_hash)
@@ -159,7 +179,7 @@ def _segment_problems(
         yield str(error)
         return
     yield from SegmentSums(path, manifest).problems()
-    kept.append(np.array(segment.ids))
+    opened.append(segment)
     yield from _content_problems(segment, passages)
 
 
@@ -177,6 +197,21 @@ def _content_problems(segment: Segment, passages: int) -> Iterator[str]:
         if not np.isfinite(segment.vectors[start : start + 65536]).all():
             yield f"{segment.folder}: a vector is not finite"
             break
+
+
+def _order_problems(connection: sqlite3.Connection, segment: Segment) -> Iterator[str]:
+    """Whether equal scores are ordered by document id."""
+    if segment.order is None:
+        return
+    rows = connection.execute(
+        "SELECT p.passage FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+        "WHERE p.passage BETWEEN ? AND ? ORDER BY d.id, p.passage",
+        segment.ends,
+    )
+    by_document = np.fromiter((row[0] for row in rows), np.int64)
+    ranks = segment.order[np.searchsorted(segment.ids, by_document)].astype(np.int64)
+    if (np.diff(ranks) <= 0).any():
+        yield f"{segment.folder / ORDER_FILE}: passages are not in the order of document ids"
 
 
 def _identity_problems(

@@ -2,6 +2,9 @@
 
 A change is visible when its SQLite transaction has committed and not before. A crash earlier
 leaves at most a segment folder that nothing names; the next writer removes it.
+
+A small addition is one SQLite transaction: its passages wait in the table `pending`, which readers
+load as one more segment. They become files with the commit that makes them worth it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,39 +20,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.atomic import storage_errors
-from indexes.filters.column_rows import ColumnRows
-from indexes.filters.columns import LIMITS, Limits
+from indexes.files.faults import readable, storage_errors
+from indexes.filters import columns
+from indexes.filters.columns import MetadataChange
 from indexes.filters.grammar import Where
-from indexes.segments.live import LiveSegment, live_segments
-from indexes.segments.merge import merge_segments
-from indexes.segments.segment import remove_unnamed_segments, segment_folder, write_segment
-from indexes.store.connection import (
-    create_database,
-    is_index,
-    open_writer,
-    transaction,
+from indexes.progress import Stage, no_progress
+from indexes.segments.live import (
+    LiveSegment,
+    add_pending,
+    count_pending,
+    live_segments,
+    read_waiting,
 )
+from indexes.segments.merge import merge_segments
+from indexes.segments.segment import (
+    remove_unnamed_segments,
+    segment_folder,
+    write_segment,
+)
+from indexes.store.connection import is_index, open_writer, transaction
 from indexes.store.documents import (
     NewDocument,
-    bury,
+    ReplacedMetadata,
+    StoredHead,
+    delete_documents,
+    delete_selected,
+    document_heads,
     insert_document,
     metadata_json,
     replace_metadata,
+    stored_metadata,
 )
 from indexes.store.lock import WriterLock
-from indexes.store.migrations import upgrade
+from indexes.store.migrations import create_database, upgrade
 from indexes.store.replacement import recover_replacement
 from indexes.store.settings import read_setting, write_setting
-from indexes.vectors.segment_structure import StructureSettings
+from indexes.vectors.choice import StructureSettings
 
-
-@dataclass(frozen=True, slots=True)
-class StoredHead:
-    """What the writer needs to know of a stored document to tell whether it changed."""
-
-    hash: bytes
-    metadata: str
+# Passages that wait in the database at most: what readers load after each commit in some 10 ms.
+PENDING_LIMIT = 512
 
 
 class Writer:
@@ -60,23 +68,30 @@ class Writer:
         folder: the index folder.
         create: settings (JSON values) to create the index with if there is none yet; with None
             the index must exist.
-        columns: which metadata is kept as columns.
+        lock_timeout: how many seconds to wait for another writer.
+        pending_limit: how many passages wait in the database before they become a segment; None
+            for `PENDING_LIMIT`.
 
-    An index of an earlier format is brought up to this one (`indexes.store.migrations`).
+    An index of an earlier format is brought up to the newest (`indexes.store.migrations`).
 
     Raises on entry:
         IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
     """
 
     def __init__(
-        self, folder: Path, create: Mapping[str, Any] | None = None, columns: Limits = LIMITS
+        self,
+        folder: Path,
+        create: Mapping[str, Any] | None = None,
+        *,
+        lock_timeout: float = 0.0,
+        pending_limit: int | None = None,
     ) -> None:
         self.folder = folder
-        self._limits = columns
         self._create = create
+        self._lock_timeout = lock_timeout
+        self._pending_limit = PENDING_LIMIT if pending_limit is None else pending_limit
         self._stack = ExitStack()
         self._connection: sqlite3.Connection
-        self._columns: ColumnRows
 
     def __enter__(self) -> Writer:
         with ExitStack() as stack:
@@ -85,13 +100,12 @@ class Writer:
                 with storage_errors(self.folder):
                     self.folder.mkdir(parents=True, exist_ok=True)
             if self.folder.is_dir() and (self._create is not None or is_index(self.folder)):
-                stack.enter_context(WriterLock(self.folder))
+                stack.enter_context(WriterLock(self.folder, self._lock_timeout))
             if self._create is not None and not is_index(self.folder):
                 create_database(self.folder, self._create)
             self._connection = open_writer(self.folder)
             stack.callback(self._connection.close)
-            upgrade(self._connection, self.folder, self._limits)
-            self._columns = ColumnRows(self._connection, self.folder, self._limits)
+            upgrade(self._connection, self.folder, self._rebuild_values)
             with storage_errors(self.folder):
                 self._remove_orphans()
             self._connection.execute(
@@ -112,18 +126,9 @@ class Writer:
         """The JSON value of a setting; KeyError if there is none."""
         return read_setting(self._connection, key)
 
-    def set(self, key: str, value: Any) -> None:
-        """Store a setting (a JSON value)."""
-        with storage_errors(self.folder), transaction(self._connection):
-            write_setting(self._connection, key, value)
-
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         """The stored hash and metadata of those of `ids` that the index holds."""
-        rows = self._connection.execute(
-            "SELECT id, hash, metadata FROM documents WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(ids)),),
-        )
-        return {row[0]: StoredHead(row[1], row[2]) for row in rows}
+        return document_heads(self._connection, ids)
 
     def touch(self, ids: Sequence[str]) -> None:
         """Remember that these stored documents belong to the run; see `delete_untouched`."""
@@ -139,7 +144,7 @@ class Writer:
         vectors: NDArray[np.float32],
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
+    ) -> bool:
         """Add or replace documents in one step: all of them are visible afterwards, or none.
 
         Args:
@@ -149,70 +154,55 @@ class Writer:
             metadata: new metadata of stored documents whose text has not changed, by id; ids that
                 the index does not hold are passed over.
 
+        Returns:
+            Whether a segment was written; otherwise the passages wait in the database.
+
         Raises:
             StorageError: the disk is full or cannot be written; the index is as before.
             ValueError: vectors or tokens are not as many as the passages, or metadata is no JSON.
         """
-        first = int(self.setting("next_passage"))
-        number = int(self.setting("next_segment"))
         passages = sum(len(document.spans) for document in documents)
         if len(vectors) != passages:
             raise ValueError(f"expected vectors of {passages} passages, found {len(vectors)}")
-        manifest_hash = None
-        if passages:
-            ids = np.arange(first, first + passages, dtype=np.int64)
-            folder = segment_folder(self.folder, number)
-            manifest_hash = write_segment(folder, ids, vectors, tokens)
-        with storage_errors(self.folder), transaction(self._connection):
-            bury(self._connection, [document.id for document in documents])
-            passage = first
-            changes = []
-            for document in documents:
-                doc, new = insert_document(self._connection, document, passage)
-                self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
-                passage += len(document.spans)
-                changes.append(new)
-            for id_, value in (metadata or {}).items():
-                change = replace_metadata(self._connection, id_, metadata_json(value))
-                if change is not None:
-                    changes.append(change)
-            self._columns.update(changes)
-            if manifest_hash is not None:
-                self._name_segment(number, passages, manifest_hash)
-            write_setting(self._connection, "next_passage", passage)
-            self._bump_generation()
+        if passages + count_pending(self._connection) < self._pending_limit:
+            self._commit_waiting(documents, vectors, list(tokens), metadata or {})
+            return False
+        self._commit_segment(documents, vectors, tokens, metadata or {})
+        return True
 
-    def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents at once; returns those of `ids` that were there, in ascending order."""
-        with storage_errors(self.folder), transaction(self._connection):
-            found = sorted(self.heads(ids))
-            bury(self._connection, found)
-            self._bump_generation()
-        return found
+    def flush(self) -> None:
+        """Make the passages that wait in the database a segment.
 
-    def delete_where(self, where: Where) -> list[str]:
-        """Delete the documents that match a filter; returns their ids in ascending order."""
-        with storage_errors(self.folder), transaction(self._connection):
-            rows = self._connection.execute(
-                # The filter's SQL holds no value and no name: both are bound.
-                f"SELECT d.id FROM documents AS d WHERE {where.sql} ORDER BY d.id",  # noqa: S608
-                where.parameters,
-            )
-            found = [row[0] for row in rows]
-            bury(self._connection, found)
-            self._bump_generation()
-        return found
+        Raises:
+            StorageError: the disk is full or cannot be written; the index is as before.
+        """
+        if count_pending(self._connection):
+            self._commit_segment([], np.empty((0, 0), np.float32), [], {})
 
-    def delete_untouched(self) -> list[str]:
-        """Delete every document that `touch` and `commit` have not seen since the writer opened."""
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents at once; returns how many of them there were."""
         with storage_errors(self.folder), transaction(self._connection):
-            rows = self._connection.execute(
-                "SELECT id FROM documents WHERE doc NOT IN (SELECT doc FROM touched) ORDER BY id"
-            )
-            found = [row[0] for row in rows]
-            bury(self._connection, found)
+            deleted = delete_documents(self._connection, ids)
             self._bump_generation()
-        return found
+        return deleted
+
+    def delete_where(self, where: Where) -> int:
+        """Delete the documents that match a filter; returns how many."""
+        # The filter's SQL holds no value and no name: both are bound.
+        chosen = f"SELECT d.doc FROM documents AS d WHERE {where.sql}"  # noqa: S608
+        return self._delete(chosen, where.parameters)
+
+    def delete_untouched(self) -> int:
+        """Delete every document that `touch` and `commit` have not seen since the writer opened.
+
+        Returns:
+            How many they were.
+        """
+        return self._delete("SELECT doc FROM documents WHERE doc NOT IN (SELECT doc FROM touched)")
+
+    def count_touched(self) -> int:
+        """How many documents `touch` and `commit` have seen since the writer opened."""
+        return int(self._connection.execute("SELECT count(*) FROM touched").fetchone()[0])
 
     @property
     def structures(self) -> StructureSettings:
@@ -222,73 +212,211 @@ class Writer:
         return StructureSettings.from_json(found)
 
     def segments(self) -> tuple[LiveSegment, ...]:
-        """The live segments, oldest passages first.
+        """The live segments, oldest passages first, without the passages that wait.
 
         Raises:
             DamagedIndexError: a file of a segment is not as it was written.
         """
-        with storage_errors(self.folder):
-            return live_segments(self.folder, self._connection)
+        with storage_errors(self.folder), readable(self.folder):
+            live = live_segments(self.folder, self._connection)
+        return tuple(one for one in live if not one.is_pending)
 
     def replace(
-        self, live: Sequence[LiveSegment], structures: StructureSettings | None = None
+        self,
+        live: Sequence[LiveSegment],
+        structures: StructureSettings | None = None,
+        stage: Stage = no_progress,
     ) -> None:
-        """Put one segment of their live passages, or none, in the place of neighbouring ones.
+        """Put one segment of their live passages, or none, in the place of neighboring ones.
 
-        Answers stay the same; readers of an earlier commit go on with what they have open.
+        Answers stay the same; readers of an earlier commit keep what they have open.
 
         Args:
             live: the segments.
             structures: which search structure this and later merged segments get; None as before.
+            stage: told how far the search structure is.
 
         Raises:
             DamagedIndexError: a file of a segment is not as it was written.
             StorageError: the disk is full or cannot be written; the index is as before.
-            ConfigError, MissingExtraError: see `indexes.vectors.segment_structure.build_structure`.
+            ConfigError, MissingExtraError: see `build_structure`.
         """
         number = int(self.setting("next_segment"))
-        gone = [one.segment.ids[~one.alive] for one in live if one.alive is not None]
-        made = None
-        if any(one.dead < len(one.segment.ids) for one in live):
-            made = merge_segments(
-                segment_folder(self.folder, number), live, structures or self.structures
+        merged = None
+        if any(len(one.deleted) < len(one.segment.ids) for one in live):
+            merged = merge_segments(
+                segment_folder(self.folder, number),
+                live,
+                structures or self.structures,
+                self._by_document(live),
+                stage,
             )
-        with storage_errors(self.folder):
+        old = [one.segment.number for one in live]
+        with storage_errors(self.folder), readable(self.folder):
             with transaction(self._connection):
                 self._connection.executemany(
-                    "DELETE FROM segments WHERE segment = ?",
-                    [(one.segment.number,) for one in live],
+                    "DELETE FROM segments WHERE segment = ?", [(one,) for one in old]
                 )
-                self._connection.executemany(
-                    "DELETE FROM tombstones WHERE passage = ?",
-                    [(passage,) for passages in gone for passage in passages.tolist()],
-                )
-                self._columns.drop_unused()
-                if made is not None:
-                    self._name_segment(number, *made)
+                for one in live:
+                    self._drop_tombstones(one)
+                if merged is not None:
+                    self._name_segment(number, merged.passages, merged.manifest)
+                    sources = dict(zip(old, merged.positions, strict=True))
+                    columns.merge_values(self._connection, number, sources)
+                columns.drop_values(self._connection, old)
                 if structures is not None:
                     write_setting(self._connection, "structures", structures.to_json())
                 self._bump_generation()
             self._remove_orphans()
 
+    def repair_values(self) -> None:
+        """Read the values of metadata from the documents again, where a stored one was altered.
+
+        Raises:
+            DamagedIndexError: a document's metadata is no JSON object.
+        """
+        with storage_errors(self.folder), readable(self.folder):
+            if not columns.are_sound(self._connection):
+                with transaction(self._connection):
+                    self._connection.execute("DELETE FROM metadata_values")
+                    self._rebuild_values()
+                    self._bump_generation()
+
     def vacuum(self) -> None:
-        """Make the columns of metadata anew, and give the space of deleted rows back to the system.
+        """Give the space of deleted rows back to the system.
 
         Raises:
             StorageError: the disk is full: for a while a second copy of the database is needed.
-            DamagedIndexError: a document's metadata is no JSON object.
         """
         with storage_errors(self.folder):
-            with transaction(self._connection):
-                self._columns.rebuild()
-                # Readers remember the codes of a commit.
-                self._bump_generation()
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def _name_segment(self, number: int, passages: int, manifest_hash: str) -> None:
+    def _commit_waiting(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Sequence[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Commit a small addition, whose passages wait in the database."""
+        first = int(self.setting("next_passage"))
+        ids = range(first, first + len(vectors))
+        with storage_errors(self.folder), transaction(self._connection):
+            self._change_documents(documents, metadata, first)
+            add_pending(self._connection, ids, vectors, tokens)
+            names = {name for document in documents for name in document.metadata}
+            columns.register_fields(self._connection, names)
+            self._bump_generation()
+
+    def _commit_segment(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Commit an addition as a segment, with the passages that waited before."""
+        first = int(self.setting("next_passage"))
+        number = int(self.setting("next_segment"))
+        ids = np.arange(first, first + len(vectors), dtype=np.int64)
+        owners = [document.id for document in documents for _ in document.spans]
+        terms = list(tokens)
+        if len(terms) != len(ids):
+            raise ValueError(f"expected terms of {len(ids)} passages, found {len(terms)}")
+        manifest = None
+        with storage_errors(self.folder), readable(self.folder):
+            waiting = read_waiting(self._connection, set(owners))
+        if waiting is not None:
+            ids = np.concatenate([waiting.ids, ids])
+            new = vectors if len(vectors) else waiting.vectors[:0]
+            vectors = np.concatenate([waiting.vectors, new])
+            owners, terms = waiting.documents + owners, waiting.terms + terms
+        if len(ids):
+            folder = segment_folder(self.folder, number)
+            manifest = write_segment(folder, ids, vectors, terms, owners)
+        with storage_errors(self.folder), transaction(self._connection):
+            self._change_documents(documents, metadata, first)
+            self._connection.execute("DELETE FROM pending")
+            if manifest is not None:
+                self._name_segment(number, len(ids), manifest)
+                with readable(self.folder):
+                    self._write_values(number, ids)
+            self._bump_generation()
+
+    def _change_documents(
+        self,
+        documents: Sequence[NewDocument],
+        metadata: Mapping[str, Mapping[str, Any]],
+        passage: int,
+    ) -> None:
+        """Replace documents and metadata; passages are numbered from `passage` on."""
+        delete_documents(self._connection, [document.id for document in documents])
+        for document in documents:
+            doc = insert_document(self._connection, document, passage)
+            self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
+            passage += len(document.spans)
+        encoded = {id_: metadata_json(value) for id_, value in metadata.items()}
+        with readable(self.folder):
+            replaced = [
+                change
+                for id_, value in encoded.items()
+                if (change := replace_metadata(self._connection, id_, value)) is not None
+            ]
+            if replaced:
+                self._change_values(replaced)
+        write_setting(self._connection, "next_passage", passage)
+
+    def _write_values(self, segment: int, ids: NDArray[np.int64]) -> None:
+        rows = stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
+        positions = {passage: i for i, passage in enumerate(ids.tolist())}
+        found = columns.values_of(([positions[passage]], found) for passage, found in rows)
+        columns.write_values(self._connection, segment, found)
+
+    def _change_values(self, replaced: Sequence[ReplacedMetadata]) -> None:
+        columns.register_fields(
+            self._connection, {name for change in replaced for name in change.after}
+        )
+        for live in self.segments():
+            changes = []
+            for change in replaced:
+                passages = np.array(change.passages, np.int64)
+                positions = live.segment.positions_of(passages).tolist()
+                if positions:
+                    changes.append(MetadataChange(positions, change.before, change.after))
+            if changes:
+                columns.change_values(self._connection, live.segment.number, changes)
+
+    def _delete(self, chosen: str, parameters: Sequence[Any] = ()) -> int:
+        with storage_errors(self.folder), transaction(self._connection):
+            deleted = delete_selected(self._connection, chosen, parameters)
+            self._bump_generation()
+        return deleted
+
+    def _by_document(self, live: Sequence[LiveSegment]) -> Iterable[int]:
+        """The live passages of neighboring segments in the order of their documents' ids."""
+        first, last = live[0].segment.ends[0], live[-1].segment.ends[1]
+        rows = self._connection.execute(
+            "SELECT p.passage FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "WHERE p.passage BETWEEN ? AND ? ORDER BY d.id, p.passage",
+            (first, last),
+        )
+        return (passage for (passage,) in rows)
+
+    def _drop_tombstones(self, live: LiveSegment) -> None:
+        if live.deleted:
+            first, last = live.segment.ends
+            self._connection.execute(
+                "DELETE FROM tombstones WHERE passage BETWEEN ? AND ?", (first, last)
+            )
+
+    def _rebuild_values(self) -> None:
+        with readable(self.folder):
+            columns.rebuild_values(self._connection, [one.segment for one in self.segments()])
+
+    def _name_segment(self, number: int, passages: int, manifest: str) -> None:
         self._connection.execute(
-            "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest_hash)
+            "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest)
         )
         write_setting(self._connection, "next_segment", number + 1)
 

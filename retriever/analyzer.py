@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -28,7 +29,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 NO_LANGUAGE = "none"
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
@@ -122,8 +123,8 @@ class AnalyzerSettings:
 class Analyzer:
     """Turns text into terms; deterministic, and the same for passages and for queries.
 
-    An analyser remembers the terms of the words it has seen, and is not to be shared between
-    threads. Memory is bounded by a million words.
+    An analyzer remembers the terms of the words it has seen, up to a million. Threads may share
+    it.
 
     Args:
         settings: defaults to English.
@@ -194,12 +195,15 @@ class Analyzer:
 class _Memo(dict[str, tuple[str, ...]]):
     """Terms of each word already seen; a plain dict for speed, computed where missing."""
 
-    def __init__(self, analyse: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(self, analyze: Callable[[str], tuple[str, ...]]) -> None:
         super().__init__()
-        self._analyse = analyse
+        self._analyze = analyze
+        # A stemmer serves one thread at a time.
+        self._busy = threading.Lock()
 
     def __missing__(self, word: str) -> tuple[str, ...]:
-        terms = self._analyse(word)
+        with self._busy:
+            terms = self._analyze(word)
         if len(word) <= _MEMO_WORD_LENGTH:
             if len(self) >= _MEMO_ENTRIES:
                 self.clear()

@@ -8,53 +8,44 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from indexes.reader import Snapshot
-from indexes.segments.segment import Segment
-from indexes.vectors.segment_structure import StructureSettings
-from retriever.analyzer import AnalyzerSettings
-from retriever.encoders.spec import EncoderSpec
-from retriever.indexing.passages import PassageSettings
+from indexes import LiveSegment, StructureSettings, View, remains
+from retriever.indexing.creation import IndexState
 
 
 def describe(
-    folder: Path,
-    snapshot: Snapshot,
-    *,
-    encoder: EncoderSpec,
-    analyzer: AnalyzerSettings,
-    passages: PassageSettings,
-    structures: StructureSettings,
+    folder: Path, view: View, state: IndexState, structures: StructureSettings
 ) -> dict[str, Any]:
     """The facts of an index.
 
     Args:
         folder: the index.
-        snapshot: a commit of it.
-        encoder: the encoder that the index was made with.
-        analyzer: language of its BM25 side.
-        passages: how it treats long texts.
+        view: of it.
+        state: what it was made with.
         structures: how its large segments are searched.
     """
+    encoder = state.encoder
     return {
         "folder": str(folder.absolute()),
-        "format_version": snapshot.format_version,
-        "created": snapshot.setting("created"),
-        "generation": snapshot.generation,
-        "documents": snapshot.count_documents(),
-        "passages": snapshot.statistics.passages,
-        "deleted_passages": snapshot.count_tombstones(),
-        "segments": [_describe_segment(live.segment) for live in snapshot.segments],
+        "format_version": view.format_version,
+        "created": view.setting("created"),
+        "generation": view.generation,
+        "documents": view.count_documents(),
+        "passages": view.statistics.passages,
+        "deleted_passages": view.count_tombstones(),
+        "waiting_passages": sum(len(one.postings) for one in view.segments if one.is_pending),
+        "segments": [_describe_segment(one) for one in view.segments if not one.is_pending],
         "encoder": {
             **encoder.to_json(),
             "model": encoder.model,
             "max_length": encoder.max_length,
             "fingerprint": encoder.fingerprint,
         },
-        "analyzer": analyzer.to_json(),
-        "long_texts": asdict(passages),
+        "analyzer": state.analyzer.settings.to_json(),
+        "long_texts": asdict(state.passages),
         "structures": structures.to_json(),
-        "mean_passage_terms": round(snapshot.statistics.mean_length, 3),
+        "mean_passage_terms": round(view.statistics.mean_length, 3),
         "bytes": size_on_disk(folder),
+        "remains": {str(path): what for path, what in remains(folder).items()},
     }
 
 
@@ -69,7 +60,8 @@ def size_on_disk(folder: Path) -> int:
     return total
 
 
-def _describe_segment(segment: Segment) -> dict[str, Any]:
+def _describe_segment(live: LiveSegment) -> dict[str, Any]:
+    segment = live.segment
     return {
         "segment": segment.number,
         "passages": len(segment.ids),

@@ -1,33 +1,16 @@
-"""The error tree, for callers of the public API; see `indexes.errors` for the drawing."""
+"""The error tree; see `indexes.errors` for the drawing."""
 
-from indexes.errors import (
-    BadInputError,
-    ConfigError,
-    DamagedIndexError,
-    EncoderMismatchError,
-    FilterError,
-    FormatVersionError,
-    IndexLockedError,
-    MissingExtraError,
-    ModelError,
-    NotAnIndexError,
-    RetrieverError,
-    SourceError,
-    StorageError,
-)
-
-__all__ = [
-    "BadInputError",
-    "ConfigError",
-    "DamagedIndexError",
-    "EncoderMismatchError",
-    "FilterError",
-    "FormatVersionError",
-    "IndexLockedError",
-    "MissingExtraError",
-    "ModelError",
-    "NotAnIndexError",
-    "RetrieverError",
-    "SourceError",
-    "StorageError",
-]
+from indexes import BadInputError as BadInputError
+from indexes import ClosedIndexError as ClosedIndexError
+from indexes import ConfigError as ConfigError
+from indexes import DamagedIndexError as DamagedIndexError
+from indexes import EncoderMismatchError as EncoderMismatchError
+from indexes import FilterError as FilterError
+from indexes import FormatVersionError as FormatVersionError
+from indexes import IndexLockedError as IndexLockedError
+from indexes import MissingExtraError as MissingExtraError
+from indexes import ModelError as ModelError
+from indexes import NotAnIndexError as NotAnIndexError
+from indexes import RetrieverError as RetrieverError
+from indexes import SourceError as SourceError
+from indexes import StorageError as StorageError

@@ -1,15 +1,10 @@
-"""Folders that a command writes a model into: complete, or not at all."""
+"""Where a command may write a model."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from indexes.files.atomic import fsync_tree, storage_errors
-from indexes.store.replacement import replace_folder
 from retriever.errors import ConfigError
 
 
@@ -41,26 +36,3 @@ def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | No
             f"{folder}: expected a new name, an empty folder or {what}, found {found} in it; "
             "change --output"
         )
-
-
-@contextmanager
-def output_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to write flat files into, which takes the place of `folder` at the end.
-
-    Raises:
-        StorageError: the disk is full or cannot be written.
-    """
-    folder = folder.resolve()
-    new = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    with storage_errors(folder.parent):
-        try:
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir()
-            yield new
-            fsync_tree(new)
-            if folder.exists():
-                replace_folder(new, folder)
-            else:
-                os.rename(new, folder)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)

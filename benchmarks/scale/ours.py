@@ -22,7 +22,8 @@ from synthetic import BLOCK, blocks, queries
 
 from indexes.segments.maintenance import compact, merge, rebuild
 from indexes.store.documents import NewDocument
-from indexes.vectors.segment_structure import StructureSettings, search_vectors
+from indexes.vectors.choice import StructureSettings
+from indexes.vectors.segment_structure import search_vectors
 from indexes.writer import Writer
 
 COMMITTED = 6 * BLOCK

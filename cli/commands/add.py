@@ -38,11 +38,10 @@ def command(
     As `retriever index`, but an index that does not exist is an error. Encoder, analyzer and search
     structure are the index's own.
     """
-    from retriever.encoders.choice import ModelChoice
     from retriever.index import Index
 
     index_documents(
-        lambda: Index.open(folder, ModelChoice(device=device, download=download)),
+        lambda: Index.open(folder, device=device, download=download),
         folder,
         source.reader(sources),
         on_long=on_long,

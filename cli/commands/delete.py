@@ -29,12 +29,12 @@ def command(ids: tuple[str, ...], folder: Path, where: str | None, as_json: bool
     if bool(ids) == (where is not None):
         raise click.UsageError("give either ids or --where")
     with Index.open(folder) as index, pointing(where):
+        missing = sorted({id_ for id_ in ids if id_ not in index})
         deleted = index.delete(ids) if where is None else index.delete_where(where)
-    missing = sorted(set(ids) - set(deleted))
     if as_json:
         click.echo(json.dumps({"deleted": deleted, "missing": missing}, ensure_ascii=False))
     else:
-        click.echo(f"{folder}: {counted(len(deleted), 'document')} deleted")
+        click.echo(f"{folder}: {counted(deleted, 'document')} deleted")
     if missing:
         names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
         click.echo(f"retriever: {folder}: the index holds no document {names}", err=True)

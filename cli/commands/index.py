@@ -89,7 +89,9 @@ def command(
     index_documents(
         lambda: make(
             folder,
-            choice,
+            choice.encoder,
+            device=choice.device,
+            download=choice.download,
             analyzer=analyzer.settings(),
             passages=passages,
             structures=structure.settings(),
@@ -127,7 +129,7 @@ def index_documents(
     Raises:
         What `open_index` and `Index.add` raise.
     """
-    from cli.output.progress import EncodingProgress, human_bytes, warn_reader
+    from cli.output.progress import EncodingProgress, Stages, human_bytes, warn_reader
     from retriever.description import size_on_disk
     from retriever.indexing.report import IndexingReport
 
@@ -138,7 +140,14 @@ def index_documents(
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_reader, reader, _note)
         try:
-            index.add(reader, on_long=on_long, progress=progress, report=report, prune=prune)
+            index.add(
+                reader,
+                on_long=on_long,
+                progress=progress,
+                stage=stack.enter_context(Stages(quiet=quiet)),
+                report=report,
+                prune=prune,
+            )
         except KeyboardInterrupt:
             _note(f"{folder}: what was encoded is kept; run the same command again to resume")
             raise

@@ -45,6 +45,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "index": f"{info['folder']} (format {info['format_version']}, created {info['created']})",
         "documents": f"{info['documents']:,}",
         "passages": f"{info['passages']:,} in {counted(len(segments), 'segment')}, "
+        f"{info['waiting_passages']:,} waiting in the database, "
         f"{info['deleted_passages']:,} deleted",
         "index type": structures["index_type"]
         + (f", within {human_bytes(memory)}" if memory else ""),
@@ -58,6 +59,8 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
     }
     for name, value in facts.items():
         yield f"{name:<12} {value}"
+    for path, what in info["remains"].items():
+        yield f"{'beside it':<12} {path}: {what}"
     if not segments:
         return
     rows = [
@@ -77,9 +80,6 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         yield line
         if segment["recall"]:
             yield f"{_INDENT}recall@10 (effort): {_recall(segment['recall'])}"
-        for behind in segment["filtered"]:
-            share = f"{100 * behind['share']:.3g}%"
-            yield f"{_INDENT}behind a filter that leaves {share}: {_recall(behind['recall'])}"
 
 
 def _recall(measured: list[dict[str, Any]]) -> str:

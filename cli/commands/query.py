@@ -20,7 +20,8 @@ from cli.options.ranking import RankingOptions, ranking_options
 
 if TYPE_CHECKING:
     from retriever.index import Index
-    from retriever.search.engine import Hit, SearchSettings
+    from retriever.search.engine import Hit
+    from retriever.search.settings import SearchSettings
 
 _WIDEST = 120
 Search = Callable[[list[str]], Iterator[list["Hit"]]]
@@ -105,7 +106,7 @@ def command(
 
         reranker = load_reranker(rerank, device=choice.device)
     with (
-        Index.open(folder, choice) as index,
+        Index.open(folder, choice.encoder, device=choice.device, download=choice.download) as index,
         pointing(where),
     ):
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)

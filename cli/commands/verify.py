@@ -21,9 +21,11 @@ def command(folder: Path, as_json: bool) -> None:
     Compares every file with its checksum, and documents, passages and segments with each other.
     Prints a line for each problem; the exit code is 3 if there is one.
     """
-    from indexes.verify import verify
+    from retriever import remains, verify
 
     problems = verify(folder)
+    for path, what in remains(folder).items():
+        click.echo(f"note: {path}: {what}", err=True)
     if as_json:
         click.echo(json.dumps({"sound": not problems, "problems": problems}, ensure_ascii=False))
     elif problems:

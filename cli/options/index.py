@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from cli.options.declaring import F, option
-from indexes.errors import FilterError
 
 # Defaults in help pages of commands that have an index; the second for those that can create one.
 OWN = "the index's own"
@@ -40,8 +39,10 @@ def pointing(where: str | None) -> Iterator[None]:
     """If the filter `where` does not parse, print it with a caret below the faulty character."""
     try:
         yield
-    except FilterError as error:
-        from indexes.filters.grammar import point_at
+    except Exception as error:
+        # Imported only now, so that help pages stay quick.
+        from retriever import FilterError, point_at
 
-        click.echo(point_at(where or "", error.position), err=True)
+        if isinstance(error, FilterError) and error.position is not None:
+            click.echo(point_at(where or "", error.position), err=True)
         raise

@@ -130,7 +130,9 @@ def _index(
     from retriever.index import Index
 
     made = is_index(folder)
-    with Index.create(folder, choice) as index:
+    with Index.create(
+        folder, choice.encoder, device=choice.device, download=choice.download
+    ) as index:
         if not made:
             reader = CorpusReader(list(questions.corpus))
             with EncodingProgress(reader, quiet=quiet) as progress:

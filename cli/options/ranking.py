@@ -10,8 +10,8 @@ import click
 from cli.options.declaring import RARE, option, settings
 
 if TYPE_CHECKING:
-    from indexes.bm25.formulas import Variant
-    from retriever.search.engine import SearchSettings
+    from retriever import BM25Variant as Variant
+    from retriever.search.settings import SearchSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class RankingOptions:
         Raises:
             ConfigError: a value is out of range.
         """
-        from indexes.bm25.scoring import BM25Settings
-        from retriever.search.engine import SearchSettings
+        from retriever import BM25Settings
         from retriever.search.fusion import FusionSettings
+        from retriever.search.settings import SearchSettings
 
         asked = {field.name: getattr(self, field.name) for field in fields(self)}
         asked = {name: value for name, value in asked.items() if value is not None}

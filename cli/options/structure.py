@@ -12,7 +12,7 @@ import click
 from cli.options.declaring import RARE, F, Section, option, settings
 
 if TYPE_CHECKING:
-    from indexes.vectors.segment_structure import StructureSettings
+    from retriever import StructureSettings
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -45,7 +45,7 @@ class StructureOptions:
         """What is asked for, the rest as in `base`; `base` itself if nothing is asked for."""
         if self.index_type is None and self.memory is None:
             return base
-        from indexes.vectors.segment_structure import StructureSettings
+        from retriever import StructureSettings
 
         base = base or StructureSettings()
         return StructureSettings(

@@ -11,7 +11,8 @@ from wcwidth import width, wrap
 
 from cli.output.safe_text import on_one_line, without_controls
 from cli.output.tables import table
-from retriever.search.engine import Hit, SearchSettings
+from retriever.search.engine import Hit
+from retriever.search.settings import SearchSettings
 
 _LINES = 3
 _INDENT = 5 * " "

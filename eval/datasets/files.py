@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 
 def existing(path: Path) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 from retriever.corpus.sources import Meter, bytes_of
 
 SHOWN = 60

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from eval.datasets.sentences.pairs import ScoredPairs
 from eval.inspect.layer_similarity import unit_vectors
 from eval.inspect.states import StatesEncoder, all_states
 from eval.metrics.correlation import Correlation
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
 from retriever.encoders.transformer.states import TextStates
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from indexes.errors import ConfigError
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.states import TextStates
+from retriever.errors import ConfigError
 
 # Texts that are sorted by length together, so that batches need little padding.
 _WINDOW = 512

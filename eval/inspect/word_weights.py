@@ -11,8 +11,8 @@ import numpy as np
 
 from eval.inspect.states import InspectedText
 from eval.inspect.whole_words import word_of_pieces, word_spans
-from indexes.errors import BadInputError
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk_weights
+from retriever.errors import BadInputError
 
 Unit = Literal["word", "piece"]
 

@@ -26,7 +26,7 @@ from eval.layers.effects import (
 from eval.layers.search import Task, best_first, comparable, search_layers
 from eval.layers.subsets import LayerSubsets
 from eval.metrics.correlation import Correlation
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 Stage = Callable[[str, int], Callable[[int], None]]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 _MOST_UNASKED = 2**21
 _MOST = 2**25

@@ -14,7 +14,7 @@ from eval.layers.pair_encoding import LayerEncoder, encode_pairs
 from eval.layers.ranking import PoolRanking
 from eval.layers.search import Objective, Task
 from eval.metrics.correlation import Correlation, CorrelationName
-from indexes.errors import BadInputError, ConfigError, SourceError
+from retriever.errors import BadInputError, ConfigError, SourceError
 
 CORRELATIONS: tuple[str, ...] = get_args(CorrelationName)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from eval.metrics.ranking import evaluate
 from eval.metrics.significance import bootstrap_interval, holm, randomisation_test
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 Run = Mapping[str, Mapping[str, float]]
 Qrels = Mapping[str, Mapping[str, int]]

@@ -12,7 +12,7 @@ from eval.datasets.qa.question_set import QuestionSet
 from eval.metrics.comparison import Run
 from retriever.corpus import CorpusReader
 from retriever.index import Index
-from retriever.search.engine import SearchSettings
+from retriever.search.settings import SearchSettings
 
 
 class CorpusSearch:

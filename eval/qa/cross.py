@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from eval.qa.training import DevScore, TrainingSet
-from indexes.errors import ConfigError
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import read_training, write_cross_encoder
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.cross.settings import CrossEpoch, CrossTrainingSettings, Step

@@ -27,13 +27,13 @@ from eval.qa.resources import Resources
 from eval.qa.result import SystemResult
 from eval.qa.systems import System
 from eval.qa.training import DEV_MEASURE
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross.folder import read_cross_encoder
 from retriever.rerankers.cross.settings import Step, kept_epoch
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
-from retriever.search.engine import Mode, SearchSettings
+from retriever.search.settings import Mode, SearchSettings
 
 # Systems that need no pools, and how an index ranks as they do.
 _SEARCHES: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense", "hybrid": "hybrid"}

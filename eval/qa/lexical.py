@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.qa.question_set import QuestionSet
+from indexes import BM25, BM25Settings, SearchableSegment
 from indexes.bm25.postings import Postings
-from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment
 from retriever.analyzer import Analyzer
 
 

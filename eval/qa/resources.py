@@ -18,7 +18,7 @@ from eval.qa.heads import HeadPlan
 from eval.qa.lexical import PoolBM25
 from eval.qa.pairs import EmbeddedPairs, embed_pairs
 from eval.qa.training import DevScore, TrainingSet, hold_out, training_set
-from indexes.bm25.scoring import BM25Settings
+from indexes import BM25Settings
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import Dtype

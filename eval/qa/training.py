@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.question_set import QuestionSet
 from eval.metrics.pools import PoolMeasures
 from eval.qa.lexical import PoolBM25
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.training.sampling import JudgedPools, NegativeSource
 
 DEV_MEASURE = "AP"

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexes.errors import ConfigError, MissingExtraError, StorageError
+from retriever.errors import ConfigError, MissingExtraError, StorageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

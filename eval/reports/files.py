@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from eval.reports.figure_files import new_figure
-from indexes.errors import MissingExtraError, StorageError
+from retriever.errors import MissingExtraError, StorageError
 
 
 def check_report_folder(folder: Path) -> None:

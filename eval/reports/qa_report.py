@@ -26,7 +26,7 @@ from eval.reports.files import check_report_folder, finish_report, make_folder, 
 from eval.reports.qa_figures import draw_figures
 from eval.reports.qa_markdown import markdown
 from eval.reports.qa_summary import TIES
-from indexes.errors import BadInputError, StorageError
+from retriever.errors import BadInputError, StorageError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_FILE = 100

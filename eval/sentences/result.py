@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.qa.result import environment
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
 

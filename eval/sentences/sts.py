@@ -17,7 +17,7 @@ from eval.sentences.result import EncoderScore, LayerGrid, SetScores, layer_grid
 from eval.sentences.supervised import RelatednessScore, RelatednessSettings, score_relatedness
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import LayerEncoders, SentenceEncoders, SentenceVectors
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]
 Aggregation = Literal["all", "mean", "wmean"]

@@ -27,7 +27,7 @@ from eval.datasets.sentences.tasks import STSTask
 from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.batched_training import epoch_batches, first_weights, scaling_of
 from eval.vectors.embedding import TextVectors
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eval.sentences.batched_training import Scaling, epoch_batches, first_weights, scaling_of
 from eval.transfer.classifiers import Job, Rows
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
 from eval.sentences.supervised import pair_features
 from eval.vectors.embedding import TextVectors
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError
 
 Rows = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from eval.transfer.classifiers import Classifier
 from eval.transfer.data import ClassificationData, Rows
 from eval.transfer.protocols import Done, Outcome, Protocol, run_protocol
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from eval.transfer.evaluation import correctness, mean_and_spread
 from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Outcome, checked_jobs, outer_divisions
 from eval.transfer.subset_ridge import inner_accuracies
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 _DEV_SHARE = 0.18
 

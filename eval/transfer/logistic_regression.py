@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from eval.extras import require_classifiers
 from eval.sentences.batched_training import no_scaling, scaling_of
 from eval.transfer.classifiers import Job, Rows
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

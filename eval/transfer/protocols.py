@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from eval.extras import require_classifiers
 from eval.transfer.classifiers import Classifier, Job, Rows
 from eval.transfer.data import ClassificationData
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 ProtocolName = Literal["senteval", "bert-lc"]
 Done = Callable[[int], object]

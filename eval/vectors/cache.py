@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import StorageError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
+from retriever.errors import StorageError
 
 # Texts that are encoded before their vectors are stored.
 _BLOCK = 4096

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
-from indexes.errors import ConfigError
+from retriever.errors import ConfigError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import DEFAULT_MODEL
 from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder

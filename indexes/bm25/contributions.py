@@ -1,4 +1,4 @@
-"""What the terms of a query add to the scores of the passages of a segment."""
+"""What the terms of a query contribute to the scores of the passages of a segment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from indexes.filters.allowed import Allowed
 
 
-class Addends(NamedTuple):
-    """What is added to the scores of live passages.
+class Contributions(NamedTuple):
+    """What each posting of a query's terms adds to the score of its passage.
 
     Attributes:
         positions: (p,) uint32, one term's after the other's in the order of the query, ascending
             within a term.
         values: (p,) float64, what is added.
-        counts: (terms,) int64, how many of them belong to each term.
+        counts: (terms,) int64, how many postings each term has.
     """
 
     positions: NDArray[np.uint32]
@@ -25,13 +25,13 @@ class Addends(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def permitted(addends: Addends, allowed: Allowed | None) -> Addends:
-    """Those of the passages that are allowed; None for all."""
+def permitted(contributions: Contributions, allowed: Allowed | None) -> Contributions:
+    """Those to the passages that are allowed; None for all."""
     if allowed is None:
-        return addends
-    chosen = allowed.at(addends.positions)
-    counts = counts_of(chosen, addends.counts)
-    return Addends(addends.positions[chosen], addends.values[chosen], counts)
+        return contributions
+    chosen = allowed.at(contributions.positions)
+    counts = counts_of(chosen, contributions.counts)
+    return Contributions(contributions.positions[chosen], contributions.values[chosen], counts)
 
 
 def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -41,11 +41,13 @@ def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[n
     return np.diff(before[np.cumsum(counts)], prepend=0)
 
 
-def accumulate(addends: Addends, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def accumulate(
+    contributions: Contributions, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(n,) float64 the scores, added in the order of the terms, and (n,) bool which match."""
     matches = np.zeros(n, np.bool_)
-    matches[addends.positions] = True
-    return sums(addends.positions.astype(np.intp), addends.values, n), matches
+    matches[contributions.positions] = True
+    return sums(contributions.positions.astype(np.intp), contributions.values, n), matches
 
 
 def sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:

@@ -35,11 +35,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.compiled import compiled
 from indexes.bm25.postings import Postings, Read
+from indexes.compiled import compiled
 from indexes.errors import ConfigError
 
-Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 _DELTA = {"bm25+": 1.0, "bm25l": 0.5}
 
 
@@ -58,15 +58,15 @@ class BM25Settings:
         ConfigError: a value is not among those.
     """
 
-    variant: Variant = "lucene"
+    variant: BM25Variant = "lucene"
     k1: float = 1.2
     b: float = 0.75
     delta: float | None = None
     epsilon: float = 0.25
 
     def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
-            known = ", ".join(get_args(Variant))
+        if self.variant not in get_args(BM25Variant):
+            known = ", ".join(get_args(BM25Variant))
             raise ConfigError(f"unknown BM25 variant {self.variant!r}; known: {known}")
         _check_range("k1", self.k1, math.inf)
         _check_range("b", self.b, 1.0)
@@ -81,7 +81,7 @@ def _check_range(name: str, value: float, largest: float) -> None:
         raise ConfigError(f"BM25 setting {name}: expected a number 0{upper}, found {value!r}")
 
 
-def idf(variant: Variant, df: int, passages: int) -> float:
+def idf(variant: BM25Variant, df: int, passages: int) -> float:
     """The variant's idf of a term in `df` of `passages` passages, 1 <= df <= passages.
 
     Only okapi's can be negative: the caller replaces it, which needs the whole vocabulary.

@@ -23,21 +23,20 @@ from indexes.bm25.postings import (
     narrowest,
 )
 from indexes.bm25.vocabulary import OFFSETS, TERMS
-from indexes.files.arrays import GrowingArray
-from indexes.files.atomic import save_array
+from indexes.files.arrays import GrowingArray, save_array
 
 # Postings of a block; a single term can have more.
 _BLOCK = 4_000_000
 
 
 def merge_postings(
-    sources: Sequence[Postings], alive: Sequence[NDArray[np.bool_] | None], folder: Path
+    sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None], folder: Path
 ) -> None:
     """Write the postings of all live passages into an existing folder; no fsync is done.
 
     Args:
         sources: in the order in which their passages follow each other.
-        alive: for each, (n,) bool, None where nothing was deleted.
+        live: for each, (n,) bool, None where nothing was deleted.
         folder: must hold no postings yet.
 
     Raises:
@@ -46,10 +45,10 @@ def merge_postings(
     """
     for source in sources:
         source.check_lengths()
-    places = _new_positions(sources, alive)
+    places = _new_positions(sources, live)
     lengths = [
         source.lengths if kept is None else source.lengths[kept]
-        for source, kept in zip(sources, alive, strict=True)
+        for source, kept in zip(sources, live, strict=True)
     ]
     kind = max((source.frequency_type for source in sources), key=lambda dtype: dtype.itemsize)
     spellings: list[bytes] = []
@@ -84,11 +83,11 @@ def merge_postings(
 
 
 def _new_positions(
-    sources: Sequence[Postings], alive: Sequence[NDArray[np.bool_] | None]
+    sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None]
 ) -> list[NDArray[np.int64]]:
     """For each source, (n,) int64: the new position of each passage, -1 for a deleted one."""
     first, places = 0, []
-    for source, mask in zip(sources, alive, strict=True):
+    for source, mask in zip(sources, live, strict=True):
         kept = np.ones(len(source), np.bool_) if mask is None else mask
         places.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
         first += int(kept.sum())

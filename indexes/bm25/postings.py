@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from indexes.bm25.vocabulary import OFFSETS, TERMS, Vocabulary
 from indexes.errors import DamagedIndexError
-from indexes.files.arrays import damaged, map_array, map_bytes
-from indexes.files.atomic import save_array
+from indexes.files.arrays import map_array, map_bytes, save_array
 from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
+from indexes.files.faults import damaged
 
 COUNTS = "postings.counts.npy"
 POSITIONS = "postings.positions.npy"
@@ -150,7 +150,7 @@ class Postings:
 
         Args:
             folder: holds the files.
-            guard: see `indexes.files.segment_sums.SegmentSums.guard`.
+            guard: see `indexes.files.checksums.SegmentSums.guard`.
 
         Raises:
             DamagedIndexError: a file is missing, not of the kind expected, or of a size that
@@ -318,11 +318,11 @@ class Postings:
         """
         return iter(self._vocabulary)
 
-    def document_frequencies(self, alive: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    def document_frequencies(self, live: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """(t,) the number of passages that hold each term, in the order of `vocabulary`.
 
         Args:
-            alive: (n,) bool, the passages to count; None for all.
+            live: (n,) bool, the passages to count; None for all.
 
         Raises:
             DamagedIndexError: the postings are impossible.
@@ -331,12 +331,12 @@ class Postings:
         starts = self._offsets[:, 1]
         if any(low >= high for low, high in pairwise(starts.tolist())):
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
-        if alive is None or not len(self._positions):
+        if live is None or not len(self._positions):
             return np.diff(starts)
         self._positions_guard.check_all()
         if int(self._positions.max()) >= len(self):
             raise self._damaged(POSITIONS, f"a position of {len(self)} or more")
-        counted = alive[self._positions].astype(np.int64)
+        counted = live[self._positions].astype(np.int64)
         frequencies: NDArray[np.int64] = np.add.reduceat(counted, starts[:-1])
         return frequencies
 

@@ -1,6 +1,4 @@
-"""One query whose postings were read: its scores, its best passages, its score of any passage.
-
-BM25 over segments, scored at query time from statistics of all live passages.
+"""BM25 over segments, scored at query time from statistics of all live passages.
 
 Nothing in a segment depends on the others, so adding and deleting passages changes the statistics
 exactly, and the scores do not depend on how passages are spread over segments.
@@ -18,19 +16,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.contributions import Addends, accumulate, counts_of, permitted
+from indexes.bm25.contributions import Contributions, accumulate, counts_of, permitted
 from indexes.bm25.formulas import BM25Settings, idf, posting_values
 from indexes.bm25.postings import Postings, Read
-from indexes.bm25.top_k import best_passages, top_places
+from indexes.bm25.top_k import best_passages
 from indexes.errors import ConfigError, DamagedIndexError
+from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
 
 
 class Matches(NamedTuple):
-    """Passages found: three arrays of one length, scores descending, ties by (segment, position).
+    """Passages found: three arrays of one length, by segment, each segment's scores descending.
 
     Attributes:
-        segments: int64 index into the segments searched.
+        segments: int64 index into the segments searched, ascending.
         positions: int64 position within that segment.
         scores: float64; a match can score zero or less (robertson, atire, okapi).
     """
@@ -41,25 +40,30 @@ class Matches(NamedTuple):
 
 
 class BM25Query:
-    """Made by `BM25.query`; all methods give a passage the same score, bit by bit.
+    """One query whose postings were read, by `BM25.query`.
+
+    All methods give a passage the same score, bit by bit.
 
     Args:
-        addends: one entry for each segment.
-        sizes: the number of passages of each segment, dead ones included.
+        segments: that were searched.
+        contributions: one entry for each segment.
     """
 
-    def __init__(self, addends: Sequence[Addends], sizes: Sequence[int]) -> None:
-        self._addends = addends
-        self._sizes = sizes
+    def __init__(
+        self, segments: Sequence[SearchableSegment], contributions: Sequence[Contributions]
+    ) -> None:
+        self._segments = segments
+        self._contributions = contributions
+        self._sizes = [len(segment.postings) for segment in segments]
 
     def scores(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
         """The score of every passage, and which passages match.
 
         Returns:
             Two lists with an (n,) array for each segment: float64 scores, and True where the
-            passage is alive and holds a query term. Those that do not match score 0.
+            passage is live and holds a query term. Those that do not match score 0.
         """
-        pairs = [accumulate(*pair) for pair in zip(self._addends, self._sizes, strict=True)]
+        pairs = [accumulate(*pair) for pair in zip(self._contributions, self._sizes, strict=True)]
         return [scores for scores, _ in pairs], [matches for _, matches in pairs]
 
     def at(
@@ -76,12 +80,13 @@ class BM25Query:
         """
         scores, matches = np.zeros(len(positions)), np.zeros(len(positions), np.bool_)
         wanted = positions.astype(np.uint32)
-        addends = self._addends[segment]
-        ends = np.cumsum(addends.counts).tolist()
+        contributions = self._contributions[segment]
+        ends = np.cumsum(contributions.counts).tolist()
         for start, stop in zip([0, *ends], ends, strict=False):
             if start == stop:
                 continue
-            held, values = addends.positions[start:stop], addends.values[start:stop]
+            held = contributions.positions[start:stop]
+            values = contributions.values[start:stop]
             places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
             holds = held[places] == wanted
             scores[holds] += values[places[holds]]
@@ -91,6 +96,9 @@ class BM25Query:
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
         """The `k` best live passages that hold a query term, exactly; fewer where fewer match.
 
+        Equal scores in one segment are ordered as the segment says; where scores in several
+        segments equal that of the k-th best, all of them are returned, so there may be more.
+
         Args:
             k: 1 or more.
             allowed: for each segment some passages, or None for all; only these are
@@ -98,25 +106,28 @@ class BM25Query:
 
         Raises:
             ConfigError: k is below 1, or what is allowed does not fit the segments.
+            DamagedIndexError: the order among equal scores is not as it was written.
         """
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
         chosen = self._fitting(allowed)
-        best = Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-        for index, addends in enumerate(self._addends):
-            positions, scores = best_passages(
-                permitted(addends, chosen[index]), self._sizes[index], k
+        found = [
+            best_passages(
+                permitted(contributions, some), size, k, segment.order, segment.order_guard
             )
-            if len(best.scores) == k:
-                # An equal score loses to the earlier segment, so only better ones can enter.
-                better = scores > best.scores[-1]
-                positions, scores = positions[better], scores[better]
-            found = Matches(np.full(len(scores), index), positions, scores)
-            if not len(best.scores):
-                best = found
-            elif len(scores):
-                best = _better(best, found, k)
-        return best
+            for segment, contributions, some, size in zip(
+                self._segments, self._contributions, chosen, self._sizes, strict=True
+            )
+        ]
+        if not found:
+            return Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        segments = np.repeat(np.arange(len(found)), [len(best.scores) for best in found])
+        positions = np.concatenate([best.positions for best in found])
+        scores = np.concatenate([best.scores for best in found])
+        if len(scores) > k:
+            kept = scores >= np.partition(scores, len(scores) - k)[len(scores) - k]
+            segments, positions, scores = segments[kept], positions[kept], scores[kept]
+        return Matches(segments, positions, scores)
 
     def _fitting(self, allowed: Sequence[Allowed | None] | None) -> list[Allowed | None]:
         if allowed is None:
@@ -131,44 +142,31 @@ class BM25Query:
         return list(allowed)
 
 
-def _better(first: Matches, second: Matches, k: int) -> Matches:
-    """The `k` best of both, those of `first` before equal ones of `second`."""
-    segments, positions, scores = (np.concatenate(both) for both in zip(first, second, strict=True))
-    top = top_places(scores, k)
-    return Matches(segments[top], positions[top], scores[top])
-
-
-__all__ = [
-    "BM25",
-    "BM25Query",
-    "BM25Settings",
-    "CorpusStatistics",
-    "Matches",
-    "SearchableSegment",
-]
-
-
 @dataclass(frozen=True, slots=True)
 class SearchableSegment:
-    """The postings of one segment and which of its passages are not deleted.
+    """The postings of one segment, and which of its passages are live.
 
     Attributes:
         postings: n passages.
-        alive: (n,) bool, or None where nothing was deleted.
+        live: (n,) bool, False for deleted passages; None where nothing was deleted.
+        order: (n,) uint32, the rank of each passage among equal scores; None for its position.
+        order_guard: checks `order` where it decides.
 
     Raises:
-        DamagedIndexError: `alive` is for another number of passages.
+        DamagedIndexError: `live` is for another number of passages.
     """
 
     postings: Postings
-    alive: NDArray[np.bool_] | None = None
+    live: NDArray[np.bool_] | None = None
+    order: NDArray[np.uint32] | None = None
+    order_guard: BlockGuard = UNGUARDED
 
     def __post_init__(self) -> None:
-        alive, n = self.alive, len(self.postings)
-        if alive is not None and (alive.shape != (n,) or alive.dtype != np.bool_):
+        live, n = self.live, len(self.postings)
+        if live is not None and (live.shape != (n,) or live.dtype != np.bool_):
             raise DamagedIndexError(
-                f"alive: expected {n} booleans, one for each passage of the postings, found "
-                f"{alive.dtype} {alive.shape}; restore the index from a backup or index again"
+                f"live: expected {n} booleans, one for each passage of the postings, found "
+                f"{live.dtype} {live.shape}; restore the index from a backup or index again"
             )
 
 
@@ -191,8 +189,8 @@ class CorpusStatistics:
             lengths = segment.postings.lengths
             passages += len(lengths)
             total_length += segment.postings.total_length
-            if segment.alive is not None:
-                dead = lengths[~segment.alive]
+            if segment.live is not None:
+                dead = lengths[~segment.live]
                 passages -= len(dead)
                 total_length -= int(dead.sum(dtype=np.int64))
         if total_length < 0:
@@ -212,7 +210,7 @@ class BM25:
     """Scores and searches a fixed set of segments.
 
     Args:
-        segments: in the order that breaks ties.
+        segments: in any order, which `Matches.segments` refers to.
         settings: defaults to Lucene's variant and parameters.
         statistics: those of `segments` unless given, where these are part of a larger corpus.
 
@@ -236,8 +234,7 @@ class BM25:
         Args:
             query_terms: from the analyser that made the postings; repetitions count.
         """
-        sizes = [len(segment.postings) for segment in self.segments]
-        return BM25Query(self._addends(query_terms), sizes)
+        return BM25Query(self.segments, self._contributions(query_terms))
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
@@ -262,8 +259,9 @@ class BM25:
         """The `k` best passages: see `BM25Query.search`."""
         return self.query(query_terms).search(k, allowed)
 
-    def _addends(self, query_terms: Iterable[str]) -> list[Addends]:
-        """For each segment, what each distinct query term adds to the live passages that hold it.
+    def _contributions(self, query_terms: Iterable[str]) -> list[Contributions]:
+        """For each segment, what each distinct query term adds to the scores of the live
+        passages that hold it.
 
         Terms keep their order in the query, so that sums round alike in every segment layout.
         """
@@ -276,13 +274,13 @@ class BM25:
                 for times, held in zip(repetitions.values(), df.tolist(), strict=True)
             ]
         )
-        addends = []
+        contributions = []
         for segment, read in zip(self.segments, found, strict=True):
             values = posting_values(
                 self.settings, segment.postings, read, factors, self.statistics.mean_length
             )
-            addends.append(Addends(read.positions, values, read.counts))
-        return addends
+            contributions.append(Contributions(read.positions, values, read.counts))
+        return contributions
 
     def _idf(self, df: int) -> float:
         value = idf(self.settings.variant, df, self.statistics.passages)
@@ -300,21 +298,21 @@ class BM25:
 def _postings(segment: SearchableSegment, terms: Iterable[str]) -> Read:
     """Those of live passages."""
     read = segment.postings.read(terms)
-    if segment.alive is None:
+    if segment.live is None:
         return read
     segment.postings.check(read)
-    live = segment.alive[read.positions]
-    return Read(read.positions[live], read.frequencies[live], counts_of(live, read.counts))
+    kept = segment.live[read.positions]
+    return Read(read.positions[kept], read.frequencies[kept], counts_of(kept, read.counts))
 
 
 def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np.int64]:
     """The document frequency over all segments of each term that a live passage holds."""
     if len(segments) == 1:
-        totals = segments[0].postings.document_frequencies(segments[0].alive)
+        totals = segments[0].postings.document_frequencies(segments[0].live)
     else:
         counts: Counter[bytes] = Counter()
         for segment in segments:
-            frequencies = segment.postings.document_frequencies(segment.alive).tolist()
+            frequencies = segment.postings.document_frequencies(segment.live).tolist()
             for term, df in zip(segment.postings.vocabulary(), frequencies, strict=True):
                 counts[term] += df
         totals = np.fromiter(counts.values(), np.int64, len(counts))

@@ -1,6 +1,6 @@
 """The best passages of a segment for one query.
 
-The compiled form (`compiled`) and that of NumPy add the same numbers in the same order.
+The compiled form (`indexes.compiled`) and that of NumPy add the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.compiled import compiled
-from indexes.bm25.contributions import Addends, accumulate, sums
+from indexes.bm25.contributions import Contributions, accumulate, sums
+from indexes.compiled import compiled
+from indexes.files.checksums import UNGUARDED, BlockGuard
 
-# Sorting a posting costs about as much as clearing and scanning so many passages.
+# Sorting a posting costs about as much as clearing and scanning this many passages.
 _SCAN_PER_POSTING = 24
+_NO_ORDER = np.empty(0, np.uint32)
 
 
 class Best(NamedTuple):
-    """Passages of one segment: arrays of one length, scores descending, ties by position.
+    """Passages of one segment: arrays of one length, scores descending, ties by order.
 
     Attributes:
         positions: int64.
@@ -30,33 +32,59 @@ class Best(NamedTuple):
     scores: NDArray[np.float64]
 
 
-def best_passages(addends: Addends, n: int, k: int) -> Best:
+def best_passages(
+    contributions: Contributions,
+    n: int,
+    k: int,
+    order: NDArray[np.uint32] | None = None,
+    guard: BlockGuard = UNGUARDED,
+) -> Best:
     """The `k` best passages that hold a term, exactly; fewer where fewer do.
 
     Args:
-        addends: of the passages that may be returned.
+        contributions: to the passages that may be returned.
         n: how many passages the segment has.
         k: 1 or more.
+        order: (n,) the rank of each passage among equal scores; None for that of its position.
+        guard: checks `order` where it decides.
+
+    Raises:
+        DamagedIndexError: `order` decides and is not as it was written.
     """
-    if not len(addends.positions):
+    if not len(contributions.positions):
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))
     if compiled is None:
-        return best_by_numpy(addends, n, k)
-    most = min(k, len(addends.positions))
+        if order is not None:
+            guard.check_all()
+        return best_by_numpy(contributions, n, k, order)
+    most = min(k, len(contributions.positions))
     best = Best(np.empty(most, np.int64), np.empty(most))
-    found = compiled.best(*addends, *best)
+    ranks = _NO_ORDER if order is None else order
+    found, decided = compiled.best(*contributions, ranks, *best)
+    if decided:
+        guard.check_all()
     return Best(best.positions[:found], best.scores[:found])
 
 
-def best_by_numpy(addends: Addends, n: int, k: int) -> Best:
+def best_by_numpy(
+    contributions: Contributions, n: int, k: int, order: NDArray[np.uint32] | None = None
+) -> Best:
     """See `best_passages`; there must be a posting."""
-    positions, scores = _contenders(addends, n, k)
-    top = top_places(scores, k)
+    positions, scores = _contenders(contributions, n, k)
+    top = top_places(scores, k, None if order is None else order[positions])
     return Best(positions[top].astype(np.int64), scores[top])
 
 
-def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    """The places of the `k` largest scores, descending, equal scores by place."""
+def top_places(
+    scores: NDArray[np.float64], k: int, order: NDArray[np.integer] | None = None
+) -> NDArray[np.intp]:
+    """The places of the `k` largest scores, descending.
+
+    Args:
+        scores: (n,), any number.
+        k: 1 or more.
+        order: (n,), equal scores by this, ascending; None for their places.
+    """
     chosen = np.arange(len(scores))
     # The k-th largest of a sample bounds the k-th largest of all from below, so that most scores
     # need one comparison only.
@@ -67,23 +95,29 @@ def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
         candidates = scores[chosen]
         threshold = _kth_largest(candidates, k)
         above = np.flatnonzero(candidates > threshold)
-        level = np.flatnonzero(candidates == threshold)[: k - len(above)]
-        chosen = chosen[np.sort(np.concatenate([above, level]))]
-    return chosen[np.argsort(-scores[chosen], kind="stable")]
+        level = np.flatnonzero(candidates == threshold)
+        missing = k - len(above)
+        if order is not None and len(level) > missing:
+            ranks = order[chosen[level]]
+            level = level[np.argpartition(ranks, missing - 1)[:missing]]
+        chosen = chosen[np.sort(np.concatenate([above, level[:missing]]))]
+    if order is None:
+        return chosen[np.argsort(-scores[chosen], kind="stable")]
+    return chosen[np.lexsort((order[chosen], -scores[chosen]))]
 
 
 def _contenders(
-    addends: Addends, n: int, k: int
+    contributions: Contributions, n: int, k: int
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
     """Positions, ascending, with the `k` best among them, and their scores.
 
     The way taken never changes a score.
     """
-    positions, values, counts = addends
+    positions, values, counts = contributions
     if len(counts) == 1:
         return positions, values
     if len(positions) * _SCAN_PER_POSTING >= n:
-        scores, matches = accumulate(addends, n)
+        scores, matches = accumulate(contributions, n)
         held = np.flatnonzero(matches)
         return held, scores[held]
     # A stable sort keeps the order of the terms, and is quick where ascending runs are joined.

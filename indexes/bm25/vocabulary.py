@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.compiled import compiled
+from indexes.compiled import compiled
 from indexes.errors import DamagedIndexError
-from indexes.files.arrays import damaged
 from indexes.files.checksums import UNGUARDED, BlockGuard
+from indexes.files.faults import damaged
 
 TERMS = "postings.terms.utf8"
 OFFSETS = "postings.offsets.npy"
 
 # Terms remembered to begin a search with; a fixed number, so that the first query stays quick.
 _FENCES = 1024
-_UNKNOWN = -1
+_UNKNOWN, _UNSEEN = -1, -2
 # Terms whose place is remembered once they were looked up.
 _REMEMBERED = 65_536
 
@@ -77,8 +77,10 @@ class Vocabulary:
         Raises:
             DamagedIndexError: what the search reads is impossible.
         """
-        if term in self._found:
-            return self._found[term]
+        # In one step: another thread may clear what is remembered.
+        found = self._found.get(term, _UNSEEN)
+        if found != _UNSEEN:
+            return found
         place = self._search(term.encode("utf-8", "surrogatepass"))
         if len(self._found) >= _REMEMBERED:
             self._found.clear()

@@ -1,9 +1,7 @@
-"""Files of a segment as arrays and bytes: large ones mapped, small ones read.
+"""Arrays and bytes in files: large ones mapped, small ones read, long ones written in parts.
 
-A mapping keeps a file descriptor as long as it lives, so an index of many small segments would
-need more of them than a process may have.
-
-An .npy file that is written in parts, its length known only at the end.
+A mapping keeps a file descriptor for as long as it lives, so an index of many small segments
+would need more of them than a process may have.
 """
 
 from __future__ import annotations
@@ -18,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import DamagedIndexError
+from indexes.files.faults import damaged
 
 # Up to this size a file is read, which takes about as long as mapping it.
 SMALL = 64 * 1024
 
 
 def is_small(size: int) -> bool:
-    """Whether a file of so many bytes is read, and checked, whole when it is opened."""
+    """Whether a file of this many bytes is read, and checked, whole when it is opened."""
     return size <= SMALL
 
 
@@ -34,11 +32,6 @@ def file_facts(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
-
-
-def damaged(path: Path, problem: str) -> DamagedIndexError:
-    """The error to raise for a file that is not as it was written."""
-    return DamagedIndexError(f"{path}: {problem}; restore it from a backup or index again")
 
 
 def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -91,11 +84,25 @@ def map_bytes(path: Path) -> bytes | mmap.mmap:
         raise damaged(path, "the file is missing") from error
 
 
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a C-contiguous array as .npy.
+
+    `numpy.save` loses the reason when the disk is full (its OSError has no errno); a plain write
+    keeps it.
+
+    Raises:
+        OSError: with errno set.
+    """
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
+
+
 class GrowingArray:
-    """Writes parts one after the other; use it as a context manager.
+    """An .npy file that is written in parts; use it as a context manager.
 
     Args:
-        path: the file, replaced if it is there.
+        path: the file, replaced if it exists.
         dtype: of the array.
         columns: () for (n,), (d,) for (n, d).
 

@@ -1,125 +1,55 @@
-"""Files that survive a crash: fsync, and what the system refused.
+"""Files and folders that appear complete or not at all, and survive a crash.
 
-The order that makes a commit safe is always the same: write the files, fsync each, fsync the
-folder that names them, and only then make them visible.
+The order that makes a write safe is always the same: write the files under other names, fsync
+each, rename them, and fsync the folder that names them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
-import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from indexes.errors import StorageError
+from indexes.files.faults import storage_errors
 
-from indexes.errors import DamagedIndexError, StorageError
-
-# SQLite's shared memory grows by pieces of this size.
-_LEAST_FREE = 32 * 1024
-_REFUSALS = {
-    errno.ENOSPC: "the disk is full: free some space and run the same command again",
-    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
-    errno.EROFS: "the file system is read-only: choose another folder with -i",
-    errno.EACCES: "permission denied: make the folder writable or choose another with -i",
-    errno.EPERM: "permission denied: make the folder writable or choose another with -i",
-    errno.EFBIG: "the file would be too large: raise the limit (ulimit -f) or choose another disk",
-    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
-    errno.EEXIST: "a file is in the way: choose another folder with -i",
-    errno.ENOTDIR: "a file is in the way: choose another folder with -i",
-    errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
-}
+_AT_FDCWD = -100
+# The same number on Linux (RENAME_EXCHANGE) and on macOS (RENAME_SWAP).
+_EXCHANGE = 2
 
 
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system or SQLite refuses below `path` into one clear error.
+def require_platform() -> None:
+    """Refuse to write where a crash could lose what was written.
 
     Raises:
-        StorageError: the disk is full or failing, or the folder cannot be made or written.
-        DamagedIndexError: SQLite finds its file malformed.
+        StorageError: the system is neither Linux nor macOS.
     """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _REFUSALS:
-            raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
-        raise
-    except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
-            raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-            raise StorageError(f"{path}: {_REFUSALS[errno.EACCES]}") from error
-        if code == sqlite3.SQLITE_IOERR:
-            # Of a full disk SQLite says so only where the log or the database cannot grow.
-            if _is_full(path):
-                raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
-            raise StorageError(f"{path}: the disk reports an error ({error})") from error
-        # Every statement is known to be right: an error in one, or text that is no UTF-8 (an
-        # OperationalError without a code), means that something is not as it was written.
-        altered = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        if altered or (code == 0 and isinstance(error, sqlite3.OperationalError)):
-            raise damaged_database(path, error) from error
-        raise
-    except UnicodeDecodeError as error:
-        # SQLite's own message quotes the damaged bytes.
-        raise damaged_database(path, error) from error
-
-
-def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
-    """The error to raise where the database of the index in `folder` holds what nobody wrote."""
-    line = " ".join(str(reason).split())
-    return DamagedIndexError(
-        f"{folder / 'index.sqlite'}: {line}; restore it from a backup or index again with "
-        "--recreate"
-    )
-
-
-@contextmanager
-def readable(folder: Path) -> Iterator[None]:
-    """Values of the wrong kind, in rows that a writer made, mean that the database was altered.
-
-    Raises:
-        DamagedIndexError: in place of AttributeError, LookupError, TypeError and ValueError.
-    """
-    try:
-        yield
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise damaged_database(folder, f"a row is not as it was written ({error})") from error
-
-
-def _is_full(folder: Path) -> bool:
-    try:
-        return shutil.disk_usage(folder).free < _LEAST_FREE
-    except OSError:
-        return False
-
-
-def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a C-contiguous array as .npy.
-
-    `numpy.save` loses the reason when the disk is full (its OSError has no errno); a plain write
-    keeps it.
-
-    Raises:
-        OSError: with errno set.
-    """
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-        file.write(array.data)
+    if sys.platform == "win32":
+        raise StorageError(
+            "Windows is not supported: it cannot flush a folder to the disk or replace one that "
+            "is in use; run retriever in WSL, on Linux or on macOS"
+        )
 
 
 def fsync_path(path: Path) -> None:
     """Flush a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        if sys.platform == "darwin":
+            import fcntl
+
+            # There fsync leaves data in the drive's own cache. Some file systems lack this call.
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            except OSError:
+                os.fsync(descriptor)
+        else:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -130,3 +60,92 @@ def fsync_tree(folder: Path) -> None:
         fsync_path(path)
     fsync_path(folder)
     fsync_path(folder.parent)
+
+
+@contextmanager
+def whole_files(*paths: Path) -> Iterator[list[Path]]:
+    """New files to write, which take the names of `paths`, in this order, if the block ends well.
+
+    Args:
+        paths: files of one folder, which exists.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    new = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    with storage_errors(paths[-1]):
+        try:
+            yield new
+            for path in new:
+                fsync_path(path)
+            for path, name in zip(new, paths, strict=True):
+                os.replace(path, name)
+            fsync_path(paths[-1].parent)
+        finally:
+            for path in new:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to write flat files into, which takes the place of `folder` at the end.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    folder = folder.resolve()
+    new = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    with storage_errors(folder.parent):
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            yield new
+            fsync_tree(new)
+            if folder.exists():
+                replace_folder(new, folder)
+            else:
+                os.rename(new, folder)
+                fsync_path(folder.parent)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def aside_of(current: Path) -> Path:
+    """Where the folder that `replace_folder` replaces lies until it is removed."""
+    return current.with_name(f".{current.name}.retriever-old")
+
+
+def replace_folder(new: Path, current: Path) -> None:
+    """Put the folder `new` in the place of `current`, and remove the old one.
+
+    Linux and macOS exchange the two names in one atomic step. Where the file system cannot do
+    that, `current` is first moved aside, to `aside_of` it; a crash between the two moves leaves
+    it there.
+    """
+    aside = aside_of(current)
+    shutil.rmtree(aside, ignore_errors=True)
+    if _exchange(new, current):
+        os.rename(new, aside)
+    else:
+        os.rename(current, aside)
+        os.rename(new, current)
+    fsync_path(current.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one atomic step; False where the system or file system cannot."""
+    library = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(first), os.fsencode(second)
+    if sys.platform == "darwin" and hasattr(library, "renamex_np"):
+        failed = library.renamex_np(*names, _EXCHANGE)
+    elif sys.platform.startswith("linux") and hasattr(library, "renameat2"):
+        failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
+    else:
+        return False
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(first), None, str(second))

@@ -1,35 +1,48 @@
-"""Sums of the blocks of an array, compared when a block is first read.
+"""Checksums of blocks of files, compared when a block is first read.
 
-The sum of a block of 4 KiB is that of its little-endian words of 8 bytes, modulo 2^64, the last
-block filled up with zeros. A changed byte, and whatever else changes one word alone, always changes
-it: what is added is less than 2^64 and not 0. NumPy adds about as quickly as memory is read, where
-a CRC-32 would take ten times as long. Changes to several words can cancel out; `verify`, which
-computes SHA-256, finds those too.
+Files of up to 64 KiB are checked whole when a segment is opened. Each larger file has one checksum
+for each block of 4 KiB, so that a query checks what it reads and nothing else, and a flipped byte
+never becomes a wrong answer.
+
+The checksum of a block is the sum of its little-endian words of 8 bytes, modulo 2^64, the last
+block filled up with zeros. A change of one word always changes it. NumPy adds about as quickly as
+memory is read, where a CRC-32 would take ten times as long. Changes to several words of a block
+can cancel out; `indexes.verify`, which computes SHA-256, finds those too.
+
+``sums.npy`` of a segment, uint64, holds the checksums of its large files, one file after another
+in the order of their names; the manifest says how many blocks each has. A segment of small files
+has no such file, and neither has one from a release before the checksums: only `verify` checks
+that one whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.arrays import damaged
+from indexes.files.arrays import file_facts, is_small, map_array, save_array
+from indexes.files.faults import damaged
 
+SUMS_FILE = "sums.npy"
+_KEY = "sums"
 BLOCK = 4096
 _WORD = 8
-# Blocks summed at once: of a stretch, and of those that lie apart, which are copied.
+# Blocks summed in one step: neighbors, and scattered ones, which are copied.
 _STRETCH, _APART = 16_384, 1024
-# Blocks that are read together where readers come back to the same file again and again.
+# Blocks checked together where many small reads of the same file are expected.
 _NEAR = 64
-# So many times the blocks that rows lie in are read, rather than to look them up each time.
+# The whole file is checked once rows touch more than one in this many of its blocks.
 _SCAN_PER_BLOCK = 4
 
 
 def count_blocks(size: int) -> int:
-    """How many blocks so many bytes have."""
+    """The number of blocks of a file of `size` bytes."""
     return -(-size // BLOCK)
 
 
@@ -55,7 +68,7 @@ def block_sums(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def file_sums(path: Path) -> NDArray[np.uint64]:
-    """The sums of a file, read in parts: of the array of an .npy file, of all of any other.
+    """The checksums of a file: of the array of an .npy file, of the whole of any other.
 
     Raises:
         OSError: it cannot be read.
@@ -72,16 +85,18 @@ def file_sums(path: Path) -> NDArray[np.uint64]:
 
 
 class BlockGuard:
-    """Compares the blocks of one array with their sums, each once, before they are read.
+    """Compares the blocks of one array with their checksums, each once, before they are read.
+
+    Threads may share it.
 
     Attributes:
-        complete: nothing is left to compare.
+        complete: every block has been compared.
 
     Args:
         path: the file of the array, for the error.
         array: C-contiguous; its rows are what is counted below.
         sums: (blocks,) uint64, what `block_sums` gives of its bytes.
-        vouch: called when a sum differs; raises if the sums themselves were altered.
+        check_sums: called when a checksum differs; raises if the checksums were altered.
     """
 
     def __init__(
@@ -89,12 +104,12 @@ class BlockGuard:
         path: Path,
         array: NDArray[Any],
         sums: NDArray[np.uint64],
-        vouch: Callable[[], None] = lambda: None,
+        check_sums: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._content = array.reshape(-1).view(np.uint8)
         self._sums = sums
-        self._vouch = vouch
+        self._check_sums = check_sums
         self._rows = len(array)
         self._row_bytes = len(self._content) // max(1, self._rows)
         aligned = self._row_bytes and BLOCK % self._row_bytes == 0
@@ -103,6 +118,7 @@ class BlockGuard:
         self._seen = np.zeros(len(sums), np.bool_)
         self._near: set[int] = set()
         self._left = len(sums)
+        self._counting = threading.Lock()
         self.complete = self._left == 0
 
     def check_all(self) -> None:
@@ -196,14 +212,16 @@ class BlockGuard:
 
     def _compare(self, blocks: slice | NDArray[np.int64], found: NDArray[np.uint64]) -> None:
         if (found != self._sums[blocks]).any():
-            self._vouch()
+            self._check_sums()
             raise damaged(self._path, "its content is not what was written (a sum differs)")
-        self._left -= int(np.count_nonzero(~self._seen[blocks]))
-        self._seen[blocks] = True
-        self.complete = self._left == 0
+        # Two threads may compare the same block; it must count once.
+        with self._counting:
+            self._left -= int(np.count_nonzero(~self._seen[blocks]))
+            self._seen[blocks] = True
+            self.complete = self._left == 0
 
 
-# Of an array that was checked whole when it was opened, or that has no sums.
+# For an array that was checked whole when it was opened, or that has no checksums.
 UNGUARDED = BlockGuard(Path(), np.empty(0, np.uint8), np.empty(0, np.uint64))
 
 
@@ -211,3 +229,79 @@ def unguarded(name: str, array: NDArray[Any]) -> BlockGuard:
     """`UNGUARDED`, whatever the file; in the place of `SegmentSums.guard`."""
     del name, array
     return UNGUARDED
+
+
+def write_sums(folder: Path) -> dict[str, Any]:
+    """Write the sums of the large files of a new segment's folder; not flushed to the disk.
+
+    Returns:
+        What the manifest is to hold of them.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    sums = {
+        path.name: file_sums(path)
+        for path in sorted(folder.iterdir())
+        if not is_small(path.stat().st_size)
+    }
+    if sums:
+        save_array(folder / SUMS_FILE, np.concatenate(list(sums.values())))
+    return {_KEY: {name: len(values) for name, values in sums.items()}}
+
+
+class SegmentSums:
+    """The sums of an opened segment.
+
+    Args:
+        folder: of the segment.
+        manifest: checked.
+
+    Raises:
+        DamagedIndexError: the file of the sums is missing or of another form.
+    """
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._facts = manifest["files"].get(SUMS_FILE)
+        self._sums: dict[str, NDArray[np.uint64]] = {}
+        blocks: dict[str, int] = manifest.get(_KEY, {})
+        if blocks:
+            array = map_array(folder / SUMS_FILE, ("<u8",), (sum(blocks.values()),))
+            names = sorted(blocks)
+            ends = np.cumsum([blocks[name] for name in names])
+            self._sums = dict(zip(names, np.split(array, ends[:-1]), strict=True))
+
+    def guard(self, name: str, array: NDArray[Any]) -> BlockGuard:
+        """What checks a file as it is read; `UNGUARDED` for one that has no sums.
+
+        Args:
+            name: of the file.
+            array: what an .npy file holds; of any other file its bytes, uint8.
+
+        Raises:
+            DamagedIndexError: there are not as many sums as the array has blocks.
+        """
+        sums = self._sums.get(name)
+        if sums is None:
+            return UNGUARDED
+        if (blocks := count_blocks(array.nbytes)) != len(sums):
+            raise damaged(
+                self._folder / SUMS_FILE, f"expected {blocks} sums of {name}, found {len(sums)}"
+            )
+        return BlockGuard(self._folder / name, array, sums, self._check_own_file)
+
+    def problems(self) -> Iterator[str]:
+        """One line for each file whose sums, computed anew, are others."""
+        for name, sums in self._sums.items():
+            path = self._folder / name
+            if not np.array_equal(file_sums(path), sums):
+                yield f"{path}: the sums of its blocks are not those in {SUMS_FILE}"
+
+    def _check_own_file(self) -> None:
+        """Where a checksum differs, it may be the checksum that was altered."""
+        path = self._folder / SUMS_FILE
+        # A merge may have removed the file meanwhile.
+        with suppress(FileNotFoundError):
+            if file_facts(path) != self._facts:
+                raise damaged(path, "its SHA-256 is not the one that the manifest names")

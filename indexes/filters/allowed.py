@@ -1,93 +1,119 @@
-"""Which passages of a segment a search may return, found out as far as it asks.
-
-A search through inverted lists meets few of a million passages, one by words those that hold them.
-No others need to be judged for it.
-"""
+"""The passages of a segment that a search may return, in the forms that searches need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import ConfigError
+from indexes.compiled import compiled
 
-Mask = NDArray[np.bool_]
-# One of so many is few.
-_FEW = 32
-# Of (m,) positions, or with None of all n: which are allowed, as a new array.
-Judge = Callable[[NDArray[np.integer] | None], Mask]
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+# A container of a Roaring bitmap covers this many positions, as a bitmap in this many bytes.
+_CONTAINER, _CONTAINER_BYTES = 65_536, 8_192
+_WITH_RUNS, _WITHOUT_RUNS = 12_347, 12_346
+# An array container has no more values than this.
+_ARRAY = 4_096
 
 
 class Allowed:
-    """Some of the n passages of a segment; what is judged of all at once is remembered.
+    """Some of the n passages of a segment.
 
     Args:
+        positions: from 0 to n - 1; not changed afterwards.
         size: n.
-        judge: always the same judgement of the same passage.
-        at_most: how many can be allowed; None for n.
-        find: gives all that are allowed, ascending, sooner than `judge` does; None where nothing
-            does.
-
-    Attributes:
-        at_most: the same, as a number.
     """
 
-    def __init__(
-        self,
-        size: int,
-        judge: Judge,
-        at_most: int | None = None,
-        find: Callable[[], NDArray[np.int64]] | None = None,
-    ) -> None:
+    def __init__(self, positions: BitMap, size: int) -> None:
+        self._bitmap = positions
         self._size = size
-        self._judge = judge
-        self._find = find
-        self.at_most = size if at_most is None else at_most
+        self.count = len(positions)
 
     @classmethod
-    def of(cls, mask: Mask) -> Allowed:
-        """Those of an (n,) bool mask that does not change any more.
+    def of(cls, mask: NDArray[np.bool_]) -> Allowed:
+        """Those where an (n,) mask is true."""
+        from pyroaring import BitMap
 
-        Raises:
-            ConfigError: it is no such mask.
-        """
-        if mask.dtype != np.bool_ or mask.ndim != 1:
-            raise ConfigError(
-                f"mask: expected one boolean a passage, found {mask.dtype} {mask.shape}"
-            )
-        at_most = int(np.count_nonzero(mask))
-        return cls(len(mask), lambda at: mask.copy() if at is None else mask[at], at_most)
+        return cls(BitMap(np.flatnonzero(mask).astype(np.uint32)), len(mask))
 
     def __len__(self) -> int:
+        """How many passages the segment has."""
         return self._size
-
-    def at(self, positions: NDArray[np.integer]) -> Mask:
-        """(m,) bool: which of (m,) positions below n are allowed."""
-        return self.mask[positions] if "mask" in vars(self) else self._judge(positions)
-
-    @cached_property
-    def mask(self) -> Mask:
-        """(n,) bool, read-only: which of all are allowed."""
-        mask = self._judge(None)
-        mask.flags.writeable = False
-        return mask
-
-    @cached_property
-    def count(self) -> int:
-        """How many are allowed."""
-        return len(self.positions) if self.is_few else int(np.count_nonzero(self.mask))
-
-    @property
-    def is_few(self) -> bool:
-        """Whether they are known to be few, and so are sooner handled as positions."""
-        return _FEW * self.at_most <= self._size
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """(m,) int64, ascending, read-only: those that are allowed."""
-        positions = np.flatnonzero(self.mask) if self._find is None else self._find()
-        positions.flags.writeable = False
-        return positions
+        """(count,) int64, ascending."""
+        return np.asarray(self._bitmap.to_array(), np.int64)
+
+    @cached_property
+    def bits(self) -> NDArray[np.uint8]:
+        """(⌈n / 8⌉ or more,) uint8: a bit for each passage, the lowest first, as FAISS takes it."""
+        return packed_bits(self._bitmap, self._size)
+
+    def at(self, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """(m,) bool: which of (m,) positions below n are allowed."""
+        if compiled is None:
+            return bits_at(self.bits, positions)
+        mask = np.empty(len(positions), np.bool_)
+        wanted = np.ascontiguousarray(positions)
+        compiled.bits_at(self.bits, wanted, wanted.itemsize, mask)
+        return mask
+
+
+def bits_at(bits: NDArray[np.uint8], positions: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """(m,) bool: which of (m,) positions have their bit set, the lowest bit of a byte first."""
+    shifts = (positions & 7).astype(np.uint8)
+    return np.asarray((bits[positions >> 3] >> shifts) & 1, np.bool_)
+
+
+def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
+    """A Roaring bitmap as plain bits, the lowest of a byte first.
+
+    Read from the portable serialization (github.com/RoaringBitmap/RoaringFormatSpec), whose
+    large containers are such bits already.
+
+    Args:
+        bitmap: of values below `size`.
+        size: n.
+
+    Returns:
+        (⌈n / 8⌉ or more,) uint8.
+    """
+    bits = np.zeros(-(-size // _CONTAINER) * _CONTAINER_BYTES, np.uint8)
+    data = np.frombuffer(bitmap.serialize(), np.uint8)
+    cookie = int(data[:4].view("<u4")[0])
+    if cookie & 0xFFFF == _WITH_RUNS:
+        number = (cookie >> 16) + 1
+        start = 4 + (number + 7) // 8
+        has_runs = np.unpackbits(data[4:start], bitorder="little")
+    else:
+        number = int(data[4:8].view("<u4")[0])
+        start = 8
+        has_runs = np.zeros(number, np.uint8)
+    keys = data[start : start + 4 * number].view("<u2").reshape(number, 2).astype(np.int64)
+    at = start + 4 * number
+    if cookie == _WITHOUT_RUNS or number >= 4:
+        # Offsets, which the sizes of the containers tell as well.
+        at += 4 * number
+    for (key, less_one), runs in zip(keys.tolist(), has_runs.tolist(), strict=False):
+        part = bits[key * _CONTAINER_BYTES : (key + 1) * _CONTAINER_BYTES]
+        if runs:
+            count = int(data[at : at + 2].view("<u2")[0])
+            pairs = data[at + 2 : at + 2 + 4 * count].view("<u2").reshape(count, 2)
+            mask = np.zeros(_CONTAINER, np.bool_)
+            for first, more in pairs.tolist():
+                mask[first : first + more + 1] = True
+            part[:] = np.packbits(mask, bitorder="little")
+            at += 2 + 4 * count
+        elif less_one + 1 > _ARRAY:
+            part[:] = data[at : at + _CONTAINER_BYTES]
+            at += _CONTAINER_BYTES
+        else:
+            values = data[at : at + 2 * (less_one + 1)].view("<u2")
+            np.bitwise_or.at(part, values >> 3, np.left_shift(1, values & 7).astype(np.uint8))
+            at += 2 * (less_one + 1)
+    return bits

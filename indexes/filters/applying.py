@@ -1,238 +1,192 @@
-"""Which live passages a filter allows: by columns where all its fields have one, else by rows."""
+"""Which live passages a filter allows."""
 
 from __future__ import annotations
 
-import operator
 import sqlite3
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.atomic import readable
-from indexes.files.recent import Recent
-from indexes.filters.allowed import Allowed, Mask
-from indexes.filters.column_rows import known_fields, read_codes
-from indexes.filters.columns import CHUNK, CODES, pick, spread
+from indexes.files.faults import readable
+from indexes.filters.allowed import Allowed
+from indexes.filters.columns import UNKEPT, field_numbers, unpacked
 from indexes.filters.grammar import Where
 from indexes.filters.sql import Condition, Leaf
-from indexes.segments.live import LiveSegment, contained, ends, has_no_gaps
+from indexes.segments.live import LiveSegment
 from indexes.store.connection import format_version
-from indexes.store.schema import COLUMNS_SINCE
 
-# By columns a passage id costs much less than a document by rows; but not nothing where it is gone.
-_SPARSE = 64
+if TYPE_CHECKING:
+    from pyroaring import BitMap
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A field's column.
-
-    Attributes:
-        codes: (n,) uint16 over the passage ids of the chunks that hold all live segments.
-        counts: (`CODES`,) int64: how often each code comes.
-        highest: the highest code that has a value; no code is above it.
-    """
-
-    codes: NDArray[np.uint16]
-    counts: NDArray[np.int64]
-    highest: int
+_VALUES_SINCE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a filter says of places in columns.
-
-    Attributes:
-        of: for (m,) places by number, or the m of a range: whether it is true; (m,) bool.
-        within: (m,) int64, the places of a range of which it is true, ascending.
-        at_most: of how many places it can be true.
-    """
-
-    of: Callable[[NDArray[np.int64] | slice], Mask]
-    within: Callable[[slice], NDArray[np.int64]]
-    at_most: int
-
-
-def matching(
-    connection: sqlite3.Connection,
-    folder: Path,
-    segments: Sequence[LiveSegment],
-    where: Where,
-    columns: Recent[str, Column],
+def allowed_passages(
+    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment], where: Where
 ) -> list[Allowed]:
-    """For each segment: which live passages' documents match.
+    """For each segment: the live passages of documents that match a filter.
 
     Args:
         connection: inside the transaction that sees these segments.
         folder: of the index.
         segments: all live ones.
         where: the filter.
-        columns: those of the fields that the last filters on this commit looked at.
 
     Raises:
-        DamagedIndexError: what is read of the columns or segments is not as it was written; of the
-            segments' ids also when a passage is judged.
+        DamagedIndexError: what is read of metadata or of segments' ids is not as it was written.
     """
     with readable(folder):
-        found = _by_columns(connection, folder, segments, where.tree, columns)
-    return _by_rows(connection, segments, where) if found is None else found
-
-
-def _by_rows(
-    connection: sqlite3.Connection, segments: Sequence[LiveSegment], where: Where
-) -> list[Allowed]:
-    """Evaluate the filter for every document."""
-    rows = connection.execute(
-        # The filter's SQL holds no value and no name: both are bound.
-        "SELECT p.passage FROM documents AS d JOIN passages AS p ON p.doc = d.doc "  # noqa: S608
-        f"WHERE {where.sql}",
-        where.parameters,
-    )
-    found = np.sort(np.fromiter((row[0] for row in rows), np.int64))
-    return [Allowed.of(contained(live.segment.all_ids(), found)) for live in segments]
-
-
-def _by_columns(
-    connection: sqlite3.Connection,
-    folder: Path,
-    segments: Sequence[LiveSegment],
-    tree: Condition,
-    columns: Recent[str, Column],
-) -> list[Allowed] | None:
-    """Evaluate the filter for every distinct value; None where it is to be done by rows."""
-    fields = _fields(tree)
-    if format_version(connection) < COLUMNS_SINCE or None in fields:
-        return None
-    kept = known_fields(connection, [field for field in fields if field is not None])
-    if not all(kept.values()):
-        return None
-    bounds = [ends(live.segment) for live in segments if len(live.segment.ids)]
-    first = min((low for low, _ in bounds), default=0) // CHUNK
-    last = max((high for _, high in bounds), default=-1) // CHUNK
-    passages = sum(len(live.segment.ids) for live in segments)
-    if last - first > _SPARSE * (1 + passages // CHUNK):
-        return None
-    found = {
-        field: columns.get(field, partial(_column, connection, field, first, last))
-        for field in kept
-    }
-    places = (last - first + 1) * CHUNK
-
-    def verdict(node: Condition) -> Verdict:
-        if not isinstance(node, Leaf):
-            return _joined(node.joint, [verdict(part) for part in node.parts])
-        if node.field in found:
-            column = found[node.field]
-            return _of_column(column, _truth(connection, node, column.highest))
-        # What no document ever had has one code for all.
-        codes = np.zeros(places, np.uint16)
-        counts = np.zeros(CODES, np.int64)
-        counts[0] = places
-        absent = Column(codes, counts, 0)
-        return _of_column(absent, np.full(CODES, _is_true_of_absent(connection, node)))
-
-    whole = verdict(tree)
-    return [_allowed(folder, live, whole, first * CHUNK) for live in segments]
-
-
-def _of_column(column: Column, truth: Mask) -> Verdict:
-    """What a leaf says that is true of some codes: `truth`, (`CODES`,) bool."""
-    at_most = int(column.counts[truth].sum())
-    return Verdict(
-        lambda places: spread(truth, column.codes, places),
-        lambda some: some.start + pick(truth, column.codes[some], at_most),
-        at_most,
-    )
-
-
-def _joined(joint: str, parts: Sequence[Verdict]) -> Verdict:
-    parts = sorted(parts, key=lambda part: part.at_most)
-    each = [part.at_most for part in parts]
-
-    def of(join: Callable[[Mask, Mask], Mask], places: NDArray[np.int64] | slice) -> Mask:
-        return reduce(join, (part.of(places) for part in parts))
-
-    def within_all(some: slice) -> NDArray[np.int64]:
-        places = parts[0].within(some)
-        for part in parts[1:]:
-            places = places[part.of(places)]
-        return places
-
-    if joint == "AND":
-        return Verdict(partial(of, operator.and_), within_all, each[0])
-    true_of_any = partial(of, operator.or_)
-    return Verdict(
-        true_of_any, lambda some: some.start + np.flatnonzero(true_of_any(some)), sum(each)
-    )
-
-
-def _fields(node: Condition) -> set[str | None]:
-    if isinstance(node, Leaf):
-        return {node.field}
-    return set().union(*map(_fields, node.parts))
-
-
-def _column(connection: sqlite3.Connection, field: str, first: int, last: int) -> Column:
-    """A field's codes in the chunks `first` to `last`."""
-    (highest,) = connection.execute(
-        "SELECT max(code) FROM field_values WHERE field = ?", (field,)
-    ).fetchone()
-    codes = read_codes(connection, field, first, last)
-    if not codes.max(initial=0) <= highest < CODES:
-        raise ValueError(f"field {field!r}: codes without a value")
-    return Column(codes, np.bincount(codes, minlength=CODES), highest)
-
-
-def _truth(connection: sqlite3.Connection, leaf: Leaf, highest: int) -> NDArray[np.bool_]:
-    """(`CODES`,) bool: for which codes of its field a leaf is true."""
-    true = connection.execute(
-        # The filter's SQL holds no value and no name: both are bound.
-        f"SELECT f0.code FROM field_values AS f0 WHERE f0.field = ? AND {leaf.sql}",  # noqa: S608
-        (leaf.field, *leaf.parameters),
-    ).fetchall()
-    codes = np.array([row[0] for row in true], np.int64)
-    if len(codes) and not 0 <= codes.min() <= codes.max() <= highest:
-        raise ValueError(f"field {leaf.field!r}: expected codes from 0 to {highest}")
-    truth = np.zeros(CODES, np.bool_)
-    truth[codes] = True
-    return truth
-
-
-def _is_true_of_absent(connection: sqlite3.Connection, leaf: Leaf) -> bool:
-    """Whether a leaf is true of a document that lacks its field."""
-    rows = connection.execute(
-        f"SELECT {leaf.sql} FROM (SELECT 'null' AS type, NULL AS value) AS f0",  # noqa: S608
-        leaf.parameters,
-    )
-    return bool(rows.fetchone()[0])
-
-
-def _allowed(folder: Path, live: LiveSegment, verdict: Verdict, base: int) -> Allowed:
-    """The live passages of a segment of which a verdict is true; its place 0 is passage `base`."""
-    segment, alive = live.segment, live.alive
-    first, last = ends(segment)
-    without_gaps = has_no_gaps(segment)
-
-    def judge(at: NDArray[np.integer] | None) -> Mask:
-        if not without_gaps:
-            ids = segment.all_ids() if at is None else segment.ids_at(at)
-            with readable(folder):
-                found = verdict.of(ids - base)
-        elif at is None:
-            found = verdict.of(slice(first - base, last - base + 1))
-        else:
-            found = verdict.of(at + np.int64(first - base))
-        if alive is not None:
-            found &= alive if at is None else alive[at]
+        if format_version(connection) < _VALUES_SINCE:
+            matching = _matching(connection, "documents AS d", where)
+            return [_of_ids(live, matching) for live in segments]
+        found = []
+        evaluation = _Evaluation(connection)
+        for live in segments:
+            if live.is_pending:
+                waiting = (
+                    "pending AS w JOIN passages AS p ON p.passage = w.passage "
+                    "JOIN documents AS d ON d.doc = p.doc"
+                )
+                found.append(_of_ids(live, _matching(connection, waiting, where)))
+            else:
+                bitmap = evaluation.of(live, where.tree) - live.deleted
+                found.append(Allowed(bitmap, len(live.segment.ids)))
         return found
 
-    def find() -> NDArray[np.int64]:
-        positions = verdict.within(slice(first - base, last - base + 1)) - (first - base)
-        return positions if alive is None else positions[alive[positions]]
 
-    at_most = min(len(segment.ids), verdict.at_most)
-    return Allowed(len(segment.ids), judge, at_most, find if without_gaps else None)
+def unknown_fields(connection: sqlite3.Connection, where: Where) -> dict[str, list[str]]:
+    """The fields of a filter that no document has ever had.
+
+    Returns:
+        For each, the fields that there are, ascending; empty where all are known, and for an
+        index of a format that does not tell.
+    """
+    if format_version(connection) < _VALUES_SINCE:
+        return {}
+    named = _fields(where.tree)
+    unknown = sorted(named - field_numbers(connection, named).keys())
+    if not unknown:
+        return {}
+    known = [name for (name,) in connection.execute("SELECT name FROM fields ORDER BY name")]
+    return dict.fromkeys(unknown, known)
+
+
+def _matching(connection: sqlite3.Connection, tables: str, where: Where) -> NDArray[np.int64]:
+    """(m,) int64, ascending: the passages of the documents in `tables` that match."""
+    if " AS p " not in tables:
+        tables += " JOIN passages AS p ON p.doc = d.doc"
+    rows = connection.execute(
+        # The filter's SQL holds no value and no name: both are bound.
+        f"SELECT p.passage FROM {tables} WHERE {where.sql}",  # noqa: S608
+        where.parameters,
+    )
+    return np.sort(np.fromiter((row[0] for row in rows), np.int64))
+
+
+def _of_ids(live: LiveSegment, passages: NDArray[np.int64]) -> Allowed:
+    """Those of some ascending passages that are live in a segment."""
+    return Allowed(_bitmap(live, passages) - live.deleted, len(live.segment.ids))
+
+
+def _bitmap(live: LiveSegment, passages: NDArray[np.int64]) -> BitMap:
+    from pyroaring import BitMap
+
+    return BitMap(live.segment.positions_of(passages).astype(np.uint32))
+
+
+class _Evaluation:
+    """Evaluates the conditions of one filter, segment by segment."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        # By condition on id or title: passages, of all segments.
+        self._by_document: dict[Leaf, NDArray[np.int64]] = {}
+        # By condition: whether it is true of a document without the field.
+        self._of_absent: dict[Leaf, bool] = {}
+
+    def of(self, live: LiveSegment, node: Condition) -> BitMap:
+        """The positions of a segment of which a condition is true; deleted ones may be among them.
+
+        Raises:
+            ValueError, TypeError: what is read is not as it was written.
+        """
+        if not isinstance(node, Leaf):
+            parts = [self.of(live, part) for part in node.parts]
+            if node.joint == "AND":
+                return reduce(lambda one, other: one & other, parts)
+            return type(parts[0]).union(*parts)
+        if node.field is None:
+            if node not in self._by_document:
+                where = Where(node.document_sql, node.document_parameters, node)
+                self._by_document[node] = _matching(self._connection, "documents AS d", where)
+            return _bitmap(live, self._by_document[node])
+        return self._of_field(live, node, node.field)
+
+    def _of_field(self, live: LiveSegment, leaf: Leaf, name: str) -> BitMap:
+        from pyroaring import BitMap
+
+        segment, size = live.segment.number, len(live.segment.ids)
+        of_absent = self._is_true_of_absent(leaf)
+        field = field_numbers(self._connection, [name]).get(name)
+        everyone = BitMap(range(size)) if of_absent else BitMap()
+        if field is None:
+            return everyone
+        # The values of which the condition is true, or not, are the fewer to read.
+        wanted = f"NOT {leaf.sql}" if of_absent else leaf.sql
+        rows = self._connection.execute(
+            # The filter's SQL holds no value and no name: both are bound.
+            "SELECT type, value, passages, checksum FROM metadata_values AS f0 "  # noqa: S608
+            f"WHERE f0.segment = ? AND f0.field = ? AND f0.type <> '{UNKEPT}' AND {wanted}",
+            (segment, field, *leaf.parameters),
+        ).fetchall()
+        bitmaps = [unpacked(segment, field, *row) for row in rows]
+        found = bitmaps[0] if len(bitmaps) == 1 else BitMap.union(*bitmaps) if bitmaps else BitMap()
+        # Values that are not kept are read from their documents.
+        unkept = self._connection.execute(
+            "SELECT type, value, passages, checksum FROM metadata_values "
+            "WHERE segment = ? AND field = ? AND type = ?",
+            (segment, field, UNKEPT),
+        ).fetchone()
+        if of_absent:
+            found = everyone - found
+        if unkept is not None:
+            unknown = unpacked(segment, field, *unkept)
+            found = (found - unknown) | self._among(live, leaf, unknown)
+        return found
+
+    def _among(self, live: LiveSegment, leaf: Leaf, positions: BitMap) -> BitMap:
+        """Those of some positions of whose documents a condition is true."""
+        from pyroaring import BitMap
+
+        some = np.asarray(positions.to_array(), np.int64)
+        ids = live.segment.ids_at(some)
+        true = np.zeros(len(some), np.bool_)
+        for i, passage in enumerate(ids.tolist()):
+            found = self._connection.execute(
+                # The filter's SQL holds no value and no name: both are bound.
+                f"SELECT {leaf.document_sql} FROM passages AS p "  # noqa: S608
+                "JOIN documents AS d ON d.doc = p.doc WHERE p.passage = ?",
+                (*leaf.document_parameters, passage),
+            ).fetchone()
+            # A deleted passage has no document any more.
+            true[i] = found is not None and bool(found[0])
+        return BitMap(some[true].astype(np.uint32))
+
+    def _is_true_of_absent(self, leaf: Leaf) -> bool:
+        if leaf not in self._of_absent:
+            rows = self._connection.execute(
+                f"SELECT {leaf.sql} FROM (SELECT 'null' AS type, NULL AS value) AS f0",  # noqa: S608
+                leaf.parameters,
+            )
+            self._of_absent[leaf] = bool(rows.fetchone()[0])
+        return self._of_absent[leaf]
+
+
+def _fields(node: Condition) -> set[str]:
+    if isinstance(node, Leaf):
+        return set() if node.field is None else {node.field}
+    return set().union(*map(_fields, node.parts))

@@ -1,157 +1,343 @@
-"""Metadata as columns: for each top-level field a small code a passage, and what each code means.
+"""Metadata by value: which passages of a segment have which value of which field.
 
-A filter then is evaluated once for each distinct value of a field, and not once a document. This
-module holds the parts that need no database; `column_rows` keeps the columns in step with
-the documents, `indexes.filters.applying` filters with them.
+For each segment, top-level field and distinct value, the table `metadata_values` has one row with
+the positions of the passages whose documents have it: a Roaring bitmap, or a number where it is
+one passage. A filter then reads the rows that its conditions select, and no document.
 
-Codes are uint16. Code 0 says that the document lacks the field, or that there is no such passage.
-They lie in chunks of `CHUNK` passage ids, little-endian; what a stored chunk lacks at its end is 0.
+Types and values are those of SQLite's `json_each`, so that a condition means the same here and in
+a document. A value that is too long to be kept, or holds a NUL (at which releases of SQLite end a
+text differently), is of the type `UNKEPT`; conditions on its passages read their documents.
+
+Bitmaps keep the positions of deleted passages until the segment is merged.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.compiled import compiled
-from indexes.store.documents import MetadataChange, metadata_json
+from indexes.files.checksums import block_sums
+from indexes.store.documents import metadata_json, stored_metadata
 
-CHUNK = 16384
-# How many there can be.
-CODES = 65_536
-# The metadata of a document that lacks the field.
-ABSENT = "{}"
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+    from indexes.segments.segment import Segment
+
+UNKEPT = "unkept"
+# Characters of the longest value that is kept.
+_LONGEST = 1024
+# Passages whose metadata is read together.
+_BATCH = 65_536
+
+
+class Value(NamedTuple):
+    """A value of a metadata field, as `json_each` gives it.
+
+    Attributes:
+        type: JSON type, or `UNKEPT`.
+        value: number or text; the JSON of an array or object; 1 and 0 for true and false.
+    """
+
+    type: str
+    value: int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What is kept as a column; a field beyond that is given up, and filtered by its documents.
-
-    So is a field of which a value or a name holds a NUL.
+class MetadataChange:
+    """What the metadata of a document was and is.
 
     Attributes:
-        fields: how many are kept.
-        values: distinct values of a field, at most 65,535.
-        length: characters of a value, as `fields_of` writes it.
+        positions: of the document's passages in their segment.
     """
 
-    fields: int = 256
-    values: int = 4096
-    length: int = 1024
+    positions: Sequence[int]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
 
 
-LIMITS = Limits()
+def values_of(
+    documents: Iterable[tuple[Sequence[int], Mapping[str, Any]]],
+) -> dict[str, dict[Value, list[int]]]:
+    """The positions that have each value of each field.
 
-
-@dataclass(slots=True)
-class Cells:
-    """What a change says of one field: a value for each of some passages.
-
-    Attributes:
-        passages: their ids; a later one counts where one comes twice.
-        values: as `fields_of` writes them, or `ABSENT`, as many.
+    Args:
+        documents: the positions of each document's passages, and its metadata.
     """
+    # By Python's type first: 1, 1.0 and True are equal.
+    found: dict[str, dict[type, dict[Any, list[int]]]] = {}
+    for positions, metadata in documents:
+        for name, value in metadata.items():
+            kinds = found.get(name)
+            if kinds is None:
+                kinds = found[name] = {}
+            kind = type(value)
+            if kind is list or kind is dict or kind is tuple:
+                value = metadata_json(value)  # noqa: PLW2901
+            by_value = kinds.get(kind)
+            if by_value is None:
+                by_value = kinds[kind] = {}
+            held = by_value.get(value)
+            if held is None:
+                by_value[value] = list(positions)
+            else:
+                held += positions
+    fields: dict[str, dict[Value, list[int]]] = {}
+    for name, kinds in found.items():
+        # Names end at a NUL, as they do for releases of SQLite.
+        cut = "\0" in name
+        field = fields.setdefault(name.partition("\0")[0], {})
+        for kind, by_value in kinds.items():
+            for value, positions in by_value.items():
+                if value is not None:
+                    key = Value(UNKEPT, "") if cut else _key(kind, value)
+                    field.setdefault(key, []).extend(positions)
+    return fields
 
-    passages: list[int]
-    values: list[str]
+
+def write_values(
+    connection: sqlite3.Connection, segment: int, fields: Mapping[str, Mapping[Value, Any]]
+) -> None:
+    """Store the values of a new segment; the caller is inside a transaction.
+
+    Args:
+        connection: of the writer.
+        segment: its number.
+        fields: as `values_of` gives them; positions in any order, as a list or a bitmap.
+    """
+    numbers = register_fields(connection, fields)
+    connection.executemany(
+        "INSERT INTO metadata_values VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            _row(segment, numbers[name], key, positions)
+            for name, by_value in fields.items()
+            # In the order of the table's key, which SQLite appends quickest.
+            for key, positions in sorted(by_value.items())
+        ),
+    )
 
 
-def fields_of(metadata: str) -> dict[str, str]:
-    """For each top-level field of a JSON object, a JSON object that holds it alone.
+def change_values(
+    connection: sqlite3.Connection, segment: int, changes: Sequence[MetadataChange]
+) -> None:
+    """Follow changes of the metadata of stored documents; the caller is inside a transaction.
 
-    Names end at a NUL, as they do for releases of SQLite; fields that are one so are kept together.
+    Only the rows of fields that changed are read and written.
 
     Raises:
-        ValueError, TypeError, AttributeError: it is no JSON object.
+        ValueError: a row is not as it was written.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for name, value in json.loads(metadata).items():
-        found.setdefault(name.partition("\0")[0], {})[name] = value
-    return {field: metadata_json(alone) for field, alone in found.items()}
+    from pyroaring import BitMap
 
-
-def cells_of(changes: Iterable[MetadataChange]) -> dict[str, Cells]:
-    """What changes of documents' metadata say of each field that they change.
-
-    Raises:
-        What `fields_of` raises.
-    """
-    cells: dict[str, Cells] = {}
+    gone: dict[tuple[str, Value], list[int]] = {}
+    come: dict[tuple[str, Value], list[int]] = {}
+    names: set[str] = set()
     for change in changes:
-        before, after = fields_of(change.before), fields_of(change.after)
-        for field, value in (dict.fromkeys(before, ABSENT) | after).items():
-            if before.get(field) != value:
-                cell = cells.setdefault(field, Cells([], []))
-                cell.passages += change.passages
-                cell.values += [value] * len(change.passages)
-    return cells
+        # One document at a time: a field that keeps its value costs nothing.
+        before = values_of([(change.positions, change.before)])
+        after = values_of([(change.positions, change.after)])
+        names |= after.keys()
+        for found, among, rows in ((before, after, gone), (after, before, come)):
+            for name, by_value in found.items():
+                for key, positions in by_value.items():
+                    if key not in among.get(name, {}):
+                        rows.setdefault((name, key), []).extend(positions)
+    numbers = register_fields(connection, {*names, *(name for name, _ in gone)})
+    for name, key in gone.keys() | come.keys():
+        field = numbers[name]
+        where = (segment, field, *key)
+        stored = connection.execute(
+            "SELECT type, value, passages, checksum FROM metadata_values "
+            "WHERE segment = ? AND field = ? AND type = ? AND value = ?",
+            where,
+        ).fetchone()
+        bitmap = BitMap() if stored is None else unpacked(segment, field, *stored)
+        bitmap -= BitMap(gone.get((name, key), []))
+        bitmap |= BitMap(come.get((name, key), []))
+        connection.execute(
+            "DELETE FROM metadata_values "
+            "WHERE segment = ? AND field = ? AND type = ? AND value = ?",
+            where,
+        )
+        if bitmap:
+            connection.execute(
+                "INSERT INTO metadata_values VALUES (?, ?, ?, ?, ?, ?)",
+                _row(segment, field, key, bitmap),
+            )
 
 
-def pack(field: str, chunk: int, codes: NDArray[np.uint16]) -> tuple[bytes, int]:
-    """The (n,) codes of a chunk, n at most `CHUNK`, as they are stored, and their checksum."""
-    used = np.flatnonzero(codes)
-    blob = codes[: used[-1] + 1 if len(used) else 0].astype("<u2").tobytes()
-    return blob, _checksum(field, chunk, blob)
-
-
-def unpack(field: str, chunk: int, blob: bytes, checksum: int) -> NDArray[np.uint16]:
-    """(n,) uint16, n at most `CHUNK`, read-only: the codes of a stored chunk.
-
-    Raises:
-        ValueError, TypeError: they are not as they were written.
-    """
-    if _checksum(field, chunk, blob) != checksum or len(blob) > 2 * CHUNK:
-        raise ValueError(f"the codes of field {field!r} in chunk {chunk} were altered")
-    return np.frombuffer(blob, "<u2").astype(np.uint16, copy=False)
-
-
-def spread(
-    truth: NDArray[np.bool_], codes: NDArray[np.uint16], places: NDArray[np.int64] | slice
-) -> NDArray[np.bool_]:
-    """(m,) bool: for the codes at some places what `truth`, (`CODES`,) bool, says of them.
+def merge_values(
+    connection: sqlite3.Connection, segment: int, sources: Mapping[int, NDArray[np.int64]]
+) -> None:
+    """Store the values of a segment that is merged from others; the caller is in a transaction.
 
     Args:
-        truth: says of each code whether it counts.
-        codes: (n,).
-        places: (m,) from 0 to below n, or a range of them.
+        connection: of the writer.
+        segment: number of the new segment.
+        sources: for the number of each old segment, the new position of each of its passages,
+            (n,) int64, -1 for a deleted one.
 
     Raises:
-        IndexError, ValueError: a place that does not exist.
+        ValueError: a row is not as it was written.
     """
-    if compiled is None:
-        return truth[codes[places]]
-    if isinstance(places, slice):
-        some = np.ascontiguousarray(codes[places])
-        mask = np.empty(len(some), np.bool_)
-        compiled.spread(truth, some, mask)
+    rows = connection.execute(
+        "SELECT field, type, value, segment, passages, checksum FROM metadata_values "
+        "WHERE segment IN (SELECT value FROM json_each(?)) ORDER BY field, type, value",
+        (json.dumps(list(sources)),),
+    )
+    # Read and written in turns: the number of rows grows with the number of values.
+    merged = _merged_rows(rows, segment, sources)
+    connection.execute("CREATE TEMP TABLE merging AS SELECT * FROM metadata_values WHERE 0")
+    connection.executemany("INSERT INTO merging VALUES (?, ?, ?, ?, ?, ?)", merged)
+    connection.execute("INSERT INTO metadata_values SELECT * FROM merging")
+    connection.execute("DROP TABLE temp.merging")
+
+
+def collected_values(
+    connection: sqlite3.Connection, segment: Segment
+) -> dict[str, dict[Value, BitMap]]:
+    """The values of a segment, from the documents of its live passages.
+
+    Raises:
+        ValueError, TypeError, AttributeError: metadata is no JSON object.
+    """
+    from pyroaring import BitMap
+
+    fields: dict[str, dict[Value, BitMap]] = {}
+    rows = stored_metadata(connection, *segment.ends)
+    while batch := list(islice(rows, _BATCH)):
+        passages = np.array([passage for passage, _ in batch], np.int64)
+        positions = segment.positions_of(passages).tolist()
+        found = values_of(
+            ([position], metadata) for position, (_, metadata) in zip(positions, batch, strict=True)
+        )
+        for name, by_value in found.items():
+            field = fields.setdefault(name, {})
+            for key, held in by_value.items():
+                field[key] = field.get(key, BitMap()) | BitMap(held)
+    return fields
+
+
+def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) -> None:
+    """Store the values of segments again, from documents; the caller is inside a transaction.
+
+    Raises:
+        ValueError, TypeError, AttributeError: metadata is no JSON object.
+    """
+    for segment in segments:
+        drop_values(connection, [segment.number])
+        write_values(connection, segment.number, collected_values(connection, segment))
+
+
+def are_sound(connection: sqlite3.Connection) -> bool:
+    """Whether every row of `metadata_values` is as it was written."""
+    rows = connection.execute(
+        "SELECT segment, field, type, value, passages, checksum FROM metadata_values"
+    )
+    try:
+        return all(
+            _checksum(segment, field, Value(kind, value), stored) == checksum
+            for segment, field, kind, value, stored, checksum in rows
+        )
+    except (TypeError, ValueError):
+        return False
+
+
+def drop_values(connection: sqlite3.Connection, segments: Iterable[int]) -> None:
+    """Remove the values of segments; the caller is inside a transaction."""
+    connection.executemany(
+        "DELETE FROM metadata_values WHERE segment = ?", [(number,) for number in segments]
+    )
+
+
+def register_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
+    """The numbers of fields, which get one where they have none yet."""
+    names = list(names)
+    connection.executemany(
+        "INSERT OR IGNORE INTO fields (name) VALUES (?)", [(name,) for name in names]
+    )
+    return field_numbers(connection, names)
+
+
+def field_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
+    """The numbers of those of the fields that any document has had."""
+    rows = connection.execute(
+        "SELECT name, field FROM fields WHERE name IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(names)),),
+    )
+    return dict(rows.fetchall())
+
+
+def unpacked(
+    segment: int, field: int, kind: str, value: Any, stored: int | bytes, checksum: int
+) -> BitMap:
+    """The positions that a row of `metadata_values` holds.
+
+    Raises:
+        ValueError, TypeError: the row is not as it was written.
+    """
+    from pyroaring import BitMap
+
+    if _checksum(segment, field, Value(kind, value), stored) != checksum:
+        raise ValueError(f"the passages with the value {value!r:.60} of a field were altered")
+    return BitMap([stored]) if isinstance(stored, int) else BitMap.deserialize(stored)
+
+
+def _merged_rows(
+    rows: Iterable[tuple[Any, ...]], segment: int, sources: Mapping[int, NDArray[np.int64]]
+) -> Iterator[tuple[Any, ...]]:
+    from pyroaring import BitMap
+
+    for (field, *key), group in groupby(rows, key=lambda row: row[:3]):
+        kind, value = key
+        merged = BitMap()
+        for *_, number, stored, checksum in group:
+            old = unpacked(number, field, kind, value, stored, checksum)
+            new = sources[number][np.asarray(old.to_array(), np.int64)]
+            merged |= BitMap(new[new >= 0].astype(np.uint32))
+        if merged:
+            yield _row(segment, field, Value(kind, value), merged)
+
+
+def _key(kind: type, value: Any) -> Value:
+    if kind is bool:
+        return Value("true", 1) if value else Value("false", 0)
+    if kind is int or kind is float:
+        return Value("integer" if kind is int else "real", value)
+    # metadata_json writes a NUL inside of an array or object as an escape.
+    if len(value) > _LONGEST or "\0" in value or (kind is not str and "\\u0000" in value):
+        return Value(UNKEPT, "")
+    return Value("text" if kind is str else "object" if kind is dict else "array", value)
+
+
+def _row(
+    segment: int, field: int, key: Value, positions: Sequence[int] | BitMap
+) -> tuple[Any, ...]:
+    stored: int | bytes
+    if len(positions) == 1:
+        stored = int(positions[0])
     else:
-        mask = np.empty(len(places), np.bool_)
-        compiled.spread_at(truth, codes, places, mask)
-    return mask
+        from pyroaring import BitMap
+
+        bitmap = BitMap(positions)
+        bitmap.run_optimize()
+        stored = bitmap.serialize()
+    return segment, field, *key, stored, _checksum(segment, field, key, stored)
 
 
-def pick(truth: NDArray[np.bool_], codes: NDArray[np.uint16], at_most: int) -> NDArray[np.int64]:
-    """(m,) int64, ascending: the places of those of (n,) codes that `truth` says so of.
-
-    Args:
-        truth: (`CODES`,) bool.
-        codes: C-contiguous.
-        at_most: no less than m.
-
-    Raises:
-        ValueError: there are more.
-    """
-    if compiled is None:
-        return np.flatnonzero(truth[codes])
-    places = np.empty(at_most, np.int64)
-    return places[: compiled.pick(truth, codes, places)]
-
-
-def _checksum(field: str, chunk: int, blob: bytes) -> int:
-    return zlib.crc32(blob, zlib.crc32(f"{field} {chunk}".encode()))
+def _checksum(segment: int, field: int, key: Value, stored: int | bytes) -> int:
+    """A 64-bit number, as SQLite keeps it: with a sign."""
+    total = 0
+    if not isinstance(stored, int):
+        total, stored = int(block_sums(np.frombuffer(stored, np.uint8)).sum(dtype=np.uint64)), -1
+    named = zlib.crc32(repr((segment, field, *key, stored)).encode())
+    mixed = (named * 0x9E3779B97F4A7C15 + total) % 2**64
+    return mixed - 2**64 if mixed >= 2**63 else mixed

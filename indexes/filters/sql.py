@@ -18,11 +18,15 @@ class Leaf:
             the field's `type` and `value` as SQLite's `json_each` gives them, 'null' and NULL where
             there is none. For None as in `Sql`.
         parameters: the values of its `?` marks, in order.
+        document_sql: the same over a table alias `d` of documents.
+        document_parameters: the values of its `?` marks.
     """
 
     field: str | None
     sql: str
     parameters: tuple[Value, ...]
+    document_sql: str
+    document_parameters: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ def _tree(joint: str, parts: Sequence[Sql]) -> Condition:
             if isinstance(part.tree, Leaf)
         ]
         text, parameters = _written(joint, _ordered(joint, leaves))
-        nodes.append(Leaf(field, f"({text})", parameters))
+        whole, all_parameters = _written(joint, _ordered(joint, group))
+        nodes.append(Leaf(field, f"({text})", parameters, f"({whole})", all_parameters))
     return nodes[0] if len(nodes) == 1 else Joint(joint, tuple(nodes))
 
 
@@ -134,13 +139,20 @@ class Field:
         """The field is present and passes `test` (or not so, if negated): never NULL."""
         if self.column:
             text = f"{_not(negated)}({self.column} IS NOT NULL AND {test})"
-            return Sql(text, tuple(parameters), Leaf(None, f"({text})", tuple(parameters)))
+            whole = f"({text})", tuple(parameters)
+            return Sql(text, tuple(parameters), Leaf(None, *whole, *whole))
         test = f"{self.type} <> 'null' AND {test}"
         # json_each compares unescaped keys; in many releases of SQLite json_extract compares
         # keys as the JSON text spells them, and misses names with an accent or a quote.
         inner = self._exists(1, test) if len(self.names) > 1 else f"({test})"
-        leaf = Leaf(self.names[0], f"({_not(negated)}{inner})", (*self.names[1:], *parameters))
-        return Sql(f"{_not(negated)}{self._exists(0, test)}", (*self.names, *parameters), leaf)
+        whole = f"{_not(negated)}{self._exists(0, test)}", (*self.names, *parameters)
+        leaf = Leaf(
+            self.names[0],
+            f"({_not(negated)}{inner})",
+            (*self.names[1:], *parameters),
+            *whole,
+        )
+        return Sql(*whole, leaf)
 
     def _exists(self, first: int, test: str) -> str:
         """SQL for "what the names from `first` on lead to passes the test"."""

@@ -5,14 +5,19 @@
     segments/000007/
       manifest.json    what is here: counts, dimensions, size and SHA-256 of every other file
       ids.npy          (n,) int64, ascending: the stable id of the passage at each position
-      vectors.npy      (n, d) float32: the vectors, apart from any search structure
-      structure.faiss  a search structure, see `structure`; none where they are scanned
-      sums.npy         what blocks of the large files add up to, see `indexes.files.segment_sums`
+      vectors.npy      (n, d) float32: the vectors, separate from any search structure
+      order.npy        (n,) uint32: the rank of each passage by document id, then passage id
+      structure.faiss  a search structure, see `indexes.vectors.structure`; none where vectors
+                       are scanned
+      sums.npy         checksums of blocks of the large files, see `indexes.files.checksums`
       ...              postings, see `indexes.bm25.postings`
 
 SQLite holds the SHA-256 of the manifest, the manifest that of every file: one chain from the
 single source of truth down to the last byte. With the `flat` structure FAISS searches
 `vectors.npy` itself, where it lies, so there is no second copy of the vectors.
+
+A segment from a release before order.npy lacks that file; equal scores in it are ordered by
+position until it is merged.
 """
 
 from __future__ import annotations
@@ -30,10 +35,10 @@ from numpy.typing import NDArray
 
 from indexes.bm25.postings import Postings
 from indexes.errors import DamagedIndexError
-from indexes.files.arrays import damaged, file_facts, is_small, map_array
-from indexes.files.atomic import fsync_tree, save_array, storage_errors
-from indexes.files.checksums import UNGUARDED, BlockGuard
-from indexes.files.segment_sums import SegmentSums, write_sums
+from indexes.files.arrays import file_facts, is_small, map_array, save_array
+from indexes.files.atomic import fsync_tree
+from indexes.files.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
+from indexes.files.faults import damaged, storage_errors
 from indexes.store.connection import SEGMENTS_FOLDER
 from indexes.vectors.segment_structure import (
     FLAT_STRUCTURE,
@@ -44,23 +49,28 @@ from indexes.vectors.segment_structure import (
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
 VECTORS_FILE = "vectors.npy"
+ORDER_FILE = "order.npy"
+# The number of the segment of passages that wait in the database.
+PENDING = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One committed segment, its arrays memory-mapped read-only.
+    """A segment, its arrays read-only: memory-mapped, or of passages that wait in the database.
 
-    What is read of `ids` and `vectors` themselves is to be checked before by their guards.
+    What is read of `ids`, `vectors` and `order` themselves is to be checked before by their guards.
 
     Attributes:
-        number: the segment's number, which names its folder.
-        folder: where its files are.
-        manifest: the SHA-256 of its manifest, in hexadecimal.
+        number: the segment's number, which names its folder; `PENDING` for waiting passages.
+        folder: where its files are; the index's for waiting passages.
+        manifest: the SHA-256 of its manifest, in hexadecimal; empty for waiting passages.
         ids: (n,) int64, ascending.
         vectors: (n, d) float32.
         postings: the BM25 postings of the same n passages.
         structure: how the vectors are searched.
-        ids_guard, vectors_guard: check what is read of these.
+        order: (n,) uint32, the rank of each passage by document id, then passage id; None in a
+            segment of an earlier release.
+        ids_guard, vectors_guard, order_guard: check what is read of these.
     """
 
     number: int
@@ -70,8 +80,10 @@ class Segment:
     vectors: NDArray[np.float32]
     postings: Postings
     structure: SegmentStructure
+    order: NDArray[np.uint32] | None = None
     ids_guard: BlockGuard = UNGUARDED
     vectors_guard: BlockGuard = UNGUARDED
+    order_guard: BlockGuard = UNGUARDED
 
     def all_ids(self) -> NDArray[np.int64]:
         """`ids`, checked.
@@ -92,10 +104,69 @@ class Segment:
         self.vectors_guard.check_rows(positions)
         return np.asarray(self.vectors[positions])
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first and the last id; -1 twice where there is none."""
+        if not len(self.ids):
+            return -1, -1
+        first, last = self.ids_at(np.array([0, len(self.ids) - 1]))
+        return int(first), int(last)
+
+    @property
+    def has_no_gaps(self) -> bool:
+        """Whether ids follow each other, so that positions can be computed from them."""
+        first, last = self.ends
+        return last - first + 1 == len(self.ids)
+
+    def positions_of(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of those of some ascending ids that the segment holds, ascending."""
+        first, last = self.ends
+        inside = passages[slice(*np.searchsorted(passages, [first, last + 1]))]
+        if self.has_no_gaps:
+            # No id needs to be read, and opening takes the same time at any size.
+            return inside - first
+        return np.flatnonzero(contained(self.all_ids(), inside))
+
+
+def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `ids` occur in `wanted`; both int64 and ascending. Returns bool of ids' shape."""
+    if len(wanted) == 0:
+        return np.zeros(len(ids), np.bool_)
+    where = np.searchsorted(wanted, ids)
+    where[where == len(wanted)] = 0
+    return np.asarray(wanted[where] == ids)
+
 
 def segment_folder(index: Path, number: int) -> Path:
     """The folder of segment `number` in the index folder `index`."""
     return index / SEGMENTS_FOLDER / f"{number:06d}"
+
+
+def memory_segment(
+    index: Path,
+    ids: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    tokens: Iterable[Sequence[str]],
+    documents: Sequence[str],
+) -> Segment:
+    """A segment of passages that wait in the database.
+
+    Args:
+        index: the index folder.
+        ids: (n,) int64, strictly ascending.
+        vectors: (n, d) float32, C-contiguous.
+        tokens: the terms of each passage.
+        documents: the id of each passage's document.
+    """
+    postings = Postings.build(tokens)
+    return Segment(PENDING, index, "", ids, vectors, postings, FLAT_STRUCTURE, order_of(documents))
+
+
+def order_of(documents: Sequence[str]) -> NDArray[np.uint32]:
+    """(n,) uint32: the rank of each passage by its document's id, then by position."""
+    ranks = np.empty(len(documents), np.uint32)
+    ranks[sorted(range(len(documents)), key=documents.__getitem__)] = np.arange(len(documents))
+    return ranks
 
 
 def write_segment(
@@ -103,6 +174,7 @@ def write_segment(
     ids: NDArray[np.int64],
     vectors: NDArray[np.float32],
     tokens: Iterable[Sequence[str]],
+    documents: Sequence[str],
 ) -> str:
     """Write a segment's files and flush them to the disk.
 
@@ -111,6 +183,7 @@ def write_segment(
         ids: (n,) int64, strictly ascending.
         vectors: (n, d) float32.
         tokens: the terms of each passage, in the order of `ids`.
+        documents: the id of each passage's document.
 
     Returns:
         The SHA-256 of the manifest, in hexadecimal: what SQLite is to hold.
@@ -118,18 +191,19 @@ def write_segment(
     Raises:
         StorageError: the disk is full or the folder cannot be written; what was written of the
             segment is removed.
-        ValueError: there are not as many vectors and lists of terms as ids.
+        ValueError: there are not as many vectors, lists of terms and documents as ids.
     """
     postings = Postings.build(tokens)
-    if not len(ids) == len(vectors) == len(postings):
+    if not len(ids) == len(vectors) == len(postings) == len(documents):
         raise ValueError(
-            f"expected as many vectors and lists of terms as the {len(ids)} passages, found "
-            f"{len(vectors)} and {len(postings)}"
+            f"expected as many vectors, lists of terms and documents as the {len(ids)} passages, "
+            f"found {len(vectors)}, {len(postings)} and {len(documents)}"
         )
 
     def write(new: Path) -> SegmentStructure:
         save_array(new / IDS_FILE, ids)
         save_array(new / VECTORS_FILE, vectors)
+        save_array(new / ORDER_FILE, order_of(documents))
         postings.write(new)
         return FLAT_STRUCTURE
 
@@ -194,6 +268,10 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     sums = SegmentSums(folder, manifest)
     ids = map_array(folder / IDS_FILE, ("<i8",), (passages,))
     vectors = map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions))
+    order, order_guard = None, UNGUARDED
+    if ORDER_FILE in manifest["files"]:
+        order = map_array(folder / ORDER_FILE, ("<u4",), (passages,))
+        order_guard = sums.guard(ORDER_FILE, order)
     return Segment(
         number,
         folder,
@@ -202,8 +280,10 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
         vectors,
         Postings.open(folder, sums.guard),
         open_segment_structure(folder, manifest, (passages, dimensions), sums.guard),
+        order,
         sums.guard(IDS_FILE, ids),
         sums.guard(VECTORS_FILE, vectors),
+        order_guard,
     )
 
 
@@ -262,6 +342,4 @@ def _check_file(path: Path, facts: dict[str, Any]) -> None:
 
 
 def _missing(path: Path) -> DamagedIndexError:
-    return DamagedIndexError(
-        f"{path}: the file is missing; restore it from a backup or index again with --recreate"
-    )
+    return damaged(path, "the file is missing")

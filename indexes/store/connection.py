@@ -1,57 +1,34 @@
 """The SQLite file of an index: format version, connections.
 
 `index.sqlite` is the single source of truth: what it does not name does not exist. Its
-tables are in `indexes.store.schema`.
+tables are in `indexes.store.migrations`.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError
-from indexes.files.atomic import damaged_database, storage_errors
-from indexes.store.schema import TABLES
-from indexes.store.settings import check_settings, write_setting
+from indexes.files.faults import damaged_database, storage_errors
+from indexes.store.settings import check_settings
 
 DATABASE_FILE = "index.sqlite"
 SEGMENTS_FOLDER = "segments"
 LOCK_FILE = "writer.lock"
-FORMAT_VERSION = 2
-_APPLICATION_ID = 0x52545256  # "RTRV"
-
-
-def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Create the database of a new index with `settings` (JSON values), in one transaction.
-
-    A folder that holds anything but the remains of an interrupted creation is refused.
-
-    Raises:
-        NotAnIndexError: the folder holds other files.
-        DamagedIndexError: it holds the segments of an index whose database was lost.
-        StorageError: the folder cannot be written.
-    """
-    require_vacant(folder)
-    with storage_errors(folder):
-        refuse_remains(folder)
-        connection = _connect(f"{_uri(folder)}?mode=rwc")
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            with transaction(connection):
-                for statement in TABLES:
-                    connection.execute(statement)
-                for key, value in {"generation": 0, "next_passage": 1, "next_segment": 1}.items():
-                    write_setting(connection, key, value)
-                for key, value in settings.items():
-                    write_setting(connection, key, value)
-                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-        finally:
-            connection.close()
+FORMAT_VERSION = 3
+APPLICATION_ID = 0x52545256  # "RTRV"
+# The view for other programs; see `indexes.store.migrations`.
+CORPUS_VIEW = (
+    "SELECT d.id, d.title, d.text, d.metadata, (SELECT count(*) FROM passages AS p "
+    "WHERE p.doc = d.doc) AS passages FROM documents AS d"
+)
+# How long SQLite waits for another program that locks the database.
+_BUSY_SECONDS = 30
 
 
 def require_vacant(folder: Path) -> None:
@@ -88,10 +65,10 @@ def is_index(folder: Path) -> bool:
     if not (folder / DATABASE_FILE).is_file():
         return False
     try:
-        if _application_id(folder, "ro&immutable=1") == _APPLICATION_ID:
+        if _application_id(folder, "ro&immutable=1") == APPLICATION_ID:
             return True
         # Just created: the header may still be in the write-ahead log alone.
-        return _has_log(folder) and _application_id(folder, "ro") == _APPLICATION_ID
+        return _has_log(folder) and _application_id(folder, "ro") == APPLICATION_ID
     except sqlite3.DatabaseError:
         return _marked(folder)
 
@@ -104,7 +81,7 @@ def open_writer(folder: Path) -> sqlite3.Connection:
     """
     _require_index(folder)
     with storage_errors(folder):
-        connection = _connect(f"{_uri(folder)}?mode=rw")
+        connection = connect(folder, "rw")
         _check_version(connection, folder)
         _check_schema(connection, folder)
         check_settings(connection, folder)
@@ -129,7 +106,7 @@ def open_reader(folder: Path) -> sqlite3.Connection:
         # Without a log and without write permission SQLite cannot make the shared-memory file.
         mode = "ro&immutable=1"
     with storage_errors(folder):
-        connection = _connect(f"{_uri(folder)}?mode={mode}")
+        connection = connect(folder, mode)
         connection.execute("PRAGMA query_only=ON")
         _check_version(connection, folder)
         _check_schema(connection, folder)
@@ -155,11 +132,27 @@ def format_version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _connect(uri: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
+def connect(folder: Path, mode: str) -> sqlite3.Connection:
+    """A connection to the database of an index, in autocommit mode, usable from any thread.
+
+    Args:
+        folder: of the index.
+        mode: as SQLite's URI has it: ``ro``, ``rw``, ``rwc``, or ``ro&immutable=1``.
+    """
+    connection = sqlite3.connect(
+        f"{_uri(folder)}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=_BUSY_SECONDS,
+        check_same_thread=False,
+    )
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA trusted_schema=OFF")
+    if sys.platform == "darwin":
+        # There fsync leaves data in the drive's own cache.
+        connection.execute("PRAGMA fullfsync=ON")
+        connection.execute("PRAGMA checkpoint_fullfsync=ON")
     return connection
 
 
@@ -220,11 +213,13 @@ def refuse_links(folder: Path) -> None:
 def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
     """Refuse what no release makes: it would run with the statements of whoever opens the index."""
     found = connection.execute(
-        "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY name"
+        "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR (type = 'view' AND NOT "
+        "(name = 'corpus' AND sql LIKE 'CREATE VIEW%AS ' || ?)) ORDER BY name",
+        (CORPUS_VIEW,),
     ).fetchone()
     if found is not None:
         connection.close()
-        raise damaged_database(folder, f"an index has no {found[0]}, found {found[1]!r}")
+        raise damaged_database(folder, f"an index has no such {found[0]}: {found[1]!r}")
 
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
@@ -258,7 +253,7 @@ def _marked(folder: Path) -> bool:
     """Whether a file that SQLite cannot read, and so nobody has open, bears our mark."""
     try:
         with (folder / DATABASE_FILE).open("rb") as file:
-            return file.read(72)[68:] == _APPLICATION_ID.to_bytes(4, "big")
+            return file.read(72)[68:] == APPLICATION_ID.to_bytes(4, "big")
     except OSError:
         return False
 

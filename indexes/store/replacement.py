@@ -1,4 +1,4 @@
-"""Putting a new index folder in the place of an old one, atomically, and recovery after a crash.
+"""Recovery from a replacement of a whole index folder that a crash cut short.
 
 Two hidden folders beside an index ``my.index`` can hold work in progress:
 ``.my.index.retriever-new`` the index that is to replace it, ``.my.index.retriever-old`` the one
@@ -7,19 +7,14 @@ that was replaced, on its way out.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import shutil
-import sys
 from pathlib import Path
 
-from indexes.files.atomic import fsync_path
-from indexes.store.connection import DATABASE_FILE
+from indexes.errors import IndexLockedError
+from indexes.files.atomic import aside_of, fsync_path
+from indexes.store.connection import DATABASE_FILE, foreign_files
 from indexes.store.lock import WriterLock
-
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
 
 
 def new_folder(current: Path) -> Path:
@@ -27,63 +22,52 @@ def new_folder(current: Path) -> Path:
     return current.with_name(f".{current.name}.retriever-new")
 
 
-def old_folder(current: Path) -> Path:
-    """Where a replaced index lies until it is removed."""
-    return current.with_name(f".{current.name}.retriever-old")
-
-
-def replace_folder(new: Path, current: Path) -> None:
-    """Put the folder `new` in the place of `current`, which is then removed.
-
-    On Linux the two names are exchanged in one atomic step. Where the system cannot do that,
-    `current` is first moved aside; `recover_replacement` undoes that after a crash between the
-    two moves. The caller holds the writer lock of `current`.
-    """
-    aside = old_folder(current)
-    shutil.rmtree(aside, ignore_errors=True)
-    if _exchange(new, current):
-        os.rename(new, aside)
-    else:
-        os.rename(current, aside)
-        os.rename(new, current)
-    fsync_path(current.parent)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def recover_replacement(current: Path) -> None:
     """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise.
+
+    Where the replaced folder is still the only one, it takes its name back; otherwise what is
+    left of it is removed.
 
     Raises:
         IndexLockedError: the replacement is under way in a living process.
     """
-    if not current.name:
-        # Nothing lies beside the root of a disk.
+    # Nothing lies beside the root of a disk.
+    if not current.name or not (aside := aside_of(current)).is_dir():
         return
-    aside = old_folder(current)
-    if not (aside / DATABASE_FILE).exists():
+    if not current.exists():
+        if (aside / DATABASE_FILE).exists():
+            # The replacing process holds the lock of the folder that it moved aside.
+            with WriterLock(aside):
+                if not current.exists():
+                    os.rename(aside, current)
+                    fsync_path(current.parent)
         return
-    # The replacing process holds the lock of the folder that it moved aside.
-    with WriterLock(aside):
-        if current.exists():
+    # Somebody's own folder may have this name.
+    if not foreign_files(aside):
+        with WriterLock(aside):
             shutil.rmtree(aside, ignore_errors=True)
-        else:
-            os.rename(aside, current)
-            fsync_path(current.parent)
 
 
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap two names in one atomic step; False where the system or file system cannot."""
-    if not sys.platform.startswith("linux"):
-        return False
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    result = renameat2(
-        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
-    )
-    if result == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(first), None, str(second))
+def recover_for_reading(current: Path) -> None:
+    """As `recover_replacement`, where the index itself is missing; never waits or removes."""
+    if not current.exists():
+        try:
+            recover_replacement(current)
+        except (IndexLockedError, OSError):
+            # The process that replaces the folder is about to bring it back, or nobody may.
+            return
+
+
+def remains(current: Path) -> dict[Path, str]:
+    """Folders beside an index that an interrupted command left, and what to do about each."""
+    found = {}
+    if current.name:
+        old, new = aside_of(current), new_folder(current)
+        if current.exists() and old.is_dir() and not foreign_files(old):
+            found[old] = "left by a replacement; `retriever compact` removes it"
+        if (new / DATABASE_FILE).exists():
+            found[new] = (
+                "an unfinished --recreate or reindex; run that command again to resume it, or "
+                "remove the folder"
+            )
+    return found

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from indexes.files.atomic import damaged_database
+from indexes.files.faults import damaged_database
 
 _SEAL = "seal"
 

@@ -6,22 +6,25 @@ from them is the index that the CPU would have made, up to rounding, and so is i
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError
+from indexes.progress import Stage, no_progress
 from indexes.vectors.choice import StructureSpec, training_size
-from indexes.vectors.factory import faiss_reason
-from indexes.vectors.library import count_gpus, load_faiss, unwrap
+from indexes.vectors.library import count_gpus, faiss_reason, load_faiss, unwrap
 
 _ADDED_AT_ONCE = 65_536
 # Any other type FAISS would copy from CPU to CPU and back.
 _ON_GPUS = ("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer")
 
 
-def build_index(vectors: NDArray[np.float32], spec: StructureSpec, seed: int) -> Any:
+def build_index(
+    vectors: NDArray[np.float32], spec: StructureSpec, seed: int, stage: Stage = no_progress
+) -> Any:
     """A FAISS index over all vectors, by inner product, at positions 0 to n - 1.
 
     Args:
@@ -29,6 +32,7 @@ def build_index(vectors: NDArray[np.float32], spec: StructureSpec, seed: int) ->
         spec: a structure that n suffices to train, see `indexes.vectors.choice.resolve`.
         seed: of the sample to train on and of FAISS's clustering. Equal vectors, seed and FAISS
             on one thread give equal indexes; a graph built on several threads may differ.
+        stage: told how many vectors are added.
 
     Raises:
         ConfigError: FAISS cannot train or fill such an index.
@@ -40,13 +44,18 @@ def build_index(vectors: NDArray[np.float32], spec: StructureSpec, seed: int) ->
     if count_gpus(faiss) and type(unwrap(index)[1]).__name__ in _ON_GPUS:
         try:
             on_gpus = faiss.index_cpu_to_all_gpus(index)
-            _fill(on_gpus, sample, vectors)
+            _fill(on_gpus, sample, vectors, stage)
             return faiss.index_gpu_to_cpu(on_gpus)
-        except RuntimeError:
+        except RuntimeError as error:
             # A size of code that GPUs do not have, or too little memory there.
+            warnings.warn(
+                f"FAISS cannot build {spec.name} on the GPU ({faiss_reason(error)}); the CPU does "
+                "it",
+                stacklevel=2,
+            )
             index = _empty(faiss, vectors.shape[1], spec, seed)
     try:
-        _fill(index, sample, vectors)
+        _fill(index, sample, vectors, stage)
     except RuntimeError as error:
         raise ConfigError(
             f"index type {spec.name!r}: FAISS cannot build it from {len(vectors):,} vectors "
@@ -78,7 +87,14 @@ def _sample(vectors: NDArray[np.float32], lists: int, seed: int) -> NDArray[np.f
     return vectors[np.sort(chosen)]
 
 
-def _fill(index: Any, sample: NDArray[np.float32], vectors: NDArray[np.float32]) -> None:
+def _fill(
+    index: Any, sample: NDArray[np.float32], vectors: NDArray[np.float32], stage: Stage
+) -> None:
+    trained = stage("train the search structure", 1)
     index.train(np.ascontiguousarray(sample))
+    trained(1)
+    added = stage("build the search structure", len(vectors))
     for start in range(0, len(vectors), _ADDED_AT_ONCE):
-        index.add(np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE]))
+        part = np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE])
+        index.add(part)
+        added(len(part))

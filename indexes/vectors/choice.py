@@ -25,8 +25,11 @@ docs/scale.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from indexes.errors import ConfigError
 from indexes.vectors.factory import FactoryFacts, inspect_factory
 
 AUTO = "auto"
@@ -68,14 +71,60 @@ class Choice:
         memory_bytes: what a search can touch and the system will want to keep in memory, apart
             from the few kept vectors that are read to score candidates; for `flat` they are it.
         build_bytes: memory taken while it is built, at the most; 0 for `flat`.
-        facts: what it keeps and trains; None for `flat`.
     """
 
     spec: StructureSpec
     reasons: tuple[str, ...]
     memory_bytes: int
     build_bytes: int
-    facts: FactoryFacts | None
+
+    @property
+    def build_size(self) -> str:
+        """`build_bytes` for a person."""
+        return _size(self.build_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StructureSettings:
+    """Which structure the segments of an index get when they are merged.
+
+    Attributes:
+        index_type: a name of `NAMES` or a FAISS factory string.
+        memory_bytes: bytes of memory that a structure may take; None for no limit. Read by
+            ``auto`` alone.
+
+    Raises:
+        ConfigError: the memory is below 1 byte.
+    """
+
+    index_type: str = AUTO
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise ConfigError(f"memory: expected 1 byte or more, found {self.memory_bytes}")
+
+    def choice(self, passages: int, dimensions: int) -> Choice:
+        """The structure for so many vectors.
+
+        Raises:
+            ConfigError: FAISS does not know what was asked for.
+            MissingExtraError: FAISS is not installed, and is needed to tell.
+        """
+        return resolve(self.index_type, passages, dimensions, self.memory_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StructureSettings:
+        """The settings that `to_json` gave.
+
+        Raises:
+            ConfigError, TypeError: they are others.
+        """
+        return cls(**values)
 
 
 def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
@@ -150,7 +199,7 @@ def training_size(n: int, lists: int) -> int:
 def _choice(name: str, n: int, d: int, reasons: tuple[str, ...]) -> Choice:
     """A named kind at its cost; n must suffice to train it."""
     if name == FLAT:
-        return Choice(StructureSpec(FLAT, "Flat"), reasons, 4 * n * d, 0, None)
+        return Choice(StructureSpec(FLAT, "Flat"), reasons, 4 * n * d, 0)
     if name == "hnsw":
         spec = StructureSpec(name, f"HNSW{_HNSW_LINKS},Flat")
         return _priced(spec, n, d, reasons, FactoryFacts(4 * d, 0, 0, _HNSW_LINKS, False))
@@ -162,9 +211,8 @@ def _choice(name: str, n: int, d: int, reasons: tuple[str, ...]) -> Choice:
         "ivf-sq8": (f"IVF{lists},SQ8", d),
         "ivf-pq": (f"{padding}IVF{lists},PQ{product}", product),
     }[name]
-    facts = FactoryFacts(code, lists, 0, 0, False)
-    if name == "ivf-pq":
-        facts = replace(facts, centroids=_PQ_CENTROIDS, parts=product)
+    centroids = _PQ_CENTROIDS if name == "ivf-pq" else 0
+    facts = FactoryFacts(code, lists, centroids, 0, False)
     return _priced(StructureSpec(name, factory), n, d, reasons, facts)
 
 
@@ -196,7 +244,7 @@ def _priced(
         entry += 4 * (2 * facts.links + 1) + 12
     fixed = 4 * d * (facts.lists + facts.centroids)
     memory = n * entry + fixed
-    return Choice(spec, reasons, memory, memory + 4 * d * sample, facts)
+    return Choice(spec, reasons, memory, memory + 4 * d * sample)
 
 
 def _size(count: int) -> str:

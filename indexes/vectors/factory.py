@@ -7,25 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexes.errors import ConfigError
-from indexes.vectors.library import code_bytes, load_faiss, unwrap
+from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 _LONGEST = 200
 _LEAST_LINKS = 4
-# Types that train no more than centroids and link no more than HNSW does.
-_COUNTED = (
-    "IndexHNSWFlat",
-    "IndexHNSWPQ",
-    "IndexHNSWSQ",
-    "IndexIVFFlat",
-    "IndexIVFPQ",
-    "IndexIVFPQFastScan",
-    "IndexIVFScalarQuantizer",
-    "IndexPQ",
-    "IndexPQFastScan",
-    "IndexScalarQuantizer",
-)
-# FAISS: "Error in <function> at <file>:<line>: <reason>".
-_REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +23,6 @@ class FactoryFacts:
         centroids: of each part of a product quantiser; 0 without.
         links: of each node of a graph, for one direction; 0 without.
         is_flat: the vectors themselves, which need no file.
-        parts: of a product quantiser; 0 without.
-        counted: nothing else takes long to train or to add.
     """
 
     code_bytes: int
@@ -47,8 +30,6 @@ class FactoryFacts:
     centroids: int
     links: int
     is_flat: bool
-    parts: int = 0
-    counted: bool = True
 
 
 def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
@@ -95,16 +76,7 @@ def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
         centroids=int(product.ksub) if product is not None else 0,
         links=int(core.hnsw.nb_neighbors(1)) if graph else 0,
         is_flat=not transforms and type(core).__name__ in ("IndexFlat", "IndexFlatIP"),
-        parts=int(product.M) if product is not None else 0,
-        counted=type(core).__name__ in _COUNTED and all(one.is_trained for one in transforms),
     )
-
-
-def faiss_reason(error: BaseException) -> str:
-    """What a FAISS exception says, in one line, without its place in FAISS's source."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    found = _REASON.match(text)
-    return found[1] if found else text
 
 
 def _refinement(faiss: object, index: object) -> int:

@@ -1,4 +1,4 @@
-"""Exact inner-product search over kept vectors, with FAISS's kernel, of a GPU for large batches.
+"""Exact inner-product search over kept vectors, with FAISS's kernel, on a GPU for large batches.
 
 Positions are local to one segment. FAISS's "nothing found" (-1) never leaves this module, and
 neither does its convention of a fixed number of columns.
@@ -6,14 +6,17 @@ neither does its convention of a fixed number of columns.
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.compiled import compiled
 from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
-from indexes.vectors.library import count_gpus, gpu_resources, load_faiss
+from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, load_faiss
 
 # Below this share of allowed vectors, copying them out is cheaper than testing every one.
 _GATHER_SHARE = 1 / 16
@@ -22,6 +25,11 @@ _COPIED = 512
 # Multiplications from which on it is worth to send the vectors to a GPU, and bytes sent at once.
 _GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
 _GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
+# Scores differ in the seventh digit by kernel; ranking them there would be noise.
+_DIGITS = 6
+# How much a single-precision inner product, and its rounding, can be off, in units of the last
+# digit kept.
+_SLACK = 2.0
 
 
 def search_flat(
@@ -70,6 +78,73 @@ def search_flat(
     ]
 
 
+def exact_scores(
+    vectors: NDArray[np.float32], positions: NDArray[np.int64], query: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """(m,) inner products of the vectors at (m,) positions with a query, in double precision.
+
+    The same vector has the same score wherever it lies, to the last bit.
+    """
+    wide = np.ascontiguousarray(query, np.float64)
+    scores = np.empty(len(positions))
+    if compiled is not None:
+        compiled.dots(vectors, np.ascontiguousarray(positions, np.int64), wide, scores)
+        return scores
+    lanes = -(-len(wide) // 8)
+    wide = np.pad(wide, (0, 8 * lanes - len(wide)))
+    for start in range(0, len(positions), _COPIED):
+        rows = vectors[positions[start : start + _COPIED]].astype(np.float64)
+        rows = np.pad(rows, ((0, 0), (0, 8 * lanes - rows.shape[1])))
+        # One product after the other, as the compiled form adds them.
+        sums = np.add.reduce((rows * wide).reshape(len(rows), lanes, 8), axis=1)
+        pairs = sums[:, 0::2] + sums[:, 1::2]
+        scores[start : start + _COPIED] = (pairs[:, 0] + pairs[:, 1]) + (pairs[:, 2] + pairs[:, 3])
+    return scores
+
+
+def rounded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores with the digits that mean something: six decimals for cosines, fewer beyond 1."""
+    return np.round(scores, decimals_of(float(np.abs(scores).max(initial=1.0))))
+
+
+def decimals_of(largest: float) -> int:
+    """How many decimals of scores of this size mean something."""
+    return _DIGITS - math.ceil(math.log10(max(largest, 1.0)) - 1e-6)
+
+
+def tie_slack(score: float) -> float:
+    """How far two single-precision scores of this size can lie apart and still tie."""
+    return _SLACK * 10.0 ** -decimals_of(abs(score))
+
+
+def at_least(
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    floor: float,
+    allowed: Allowed | None = None,
+    guard: BlockGuard = UNGUARDED,
+) -> NDArray[np.int64]:
+    """Every position whose inner product with a query is `floor` or more, about; ascending.
+
+    Args:
+        vectors: (n, d) float32, C-contiguous.
+        query: (d,) float32.
+        floor: compared in single precision.
+        allowed: some of them, or None for all.
+        guard: checks what is read of the vectors.
+
+    Returns:
+        (m,) int64.
+    """
+    if allowed is not None and allowed.count <= len(vectors) * _GATHER_SHARE:
+        guard.check_rows(allowed.positions)
+        scores = np.asarray(vectors[allowed.positions] @ query)
+        return allowed.positions[scores >= floor]
+    guard.check_all()
+    found = np.flatnonzero(np.asarray(vectors @ query) >= floor)
+    return found if allowed is None else found[allowed.at(found)]
+
+
 def _search_among(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],
@@ -116,7 +191,10 @@ def _scan_on_gpu(
             metric=faiss.METRIC_INNER_PRODUCT,
             vectorsMemoryLimit=_GPU_CHUNK,
         )
-    except RuntimeError:  # too little memory there
+    except RuntimeError as error:
+        warnings.warn(
+            f"FAISS cannot scan on the GPU ({faiss_reason(error)}); the CPU does it", stacklevel=2
+        )
         return None
     return scores, positions
 
@@ -142,8 +220,7 @@ def _scan(
         faiss.swig_ptr(positions),
     ]
     if allowed is not None:
-        bitmap = np.packbits(allowed.mask, bitorder="little")
-        arguments.append(faiss.IDSelectorBitmap(bitmap))
+        arguments.append(faiss.IDSelectorBitmap(allowed.bits))
     # The kernel behind IndexFlat, called on the vectors where they lie: nothing is copied.
     faiss.knn_inner_product(*arguments)
     return scores, positions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import cache
 from importlib import metadata
@@ -11,6 +12,8 @@ from indexes.errors import MissingExtraError
 
 _DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 _OF_THREAD = threading.local()
+# FAISS: "Error in <function> at <file>:<line>: <reason>".
+_REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
 
 
 def load_faiss() -> Any:
@@ -47,6 +50,13 @@ def gpu_resources(faiss: Any) -> Any:
     if not hasattr(_OF_THREAD, "resources"):
         _OF_THREAD.resources = faiss.StandardGpuResources()
     return _OF_THREAD.resources
+
+
+def faiss_reason(error: BaseException) -> str:
+    """What a FAISS exception says, in one line, without its place in FAISS's source."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    found = _REASON.match(text)
+    return found[1] if found else text
 
 
 @cache

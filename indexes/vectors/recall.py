@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError
-from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import search_flat
-from indexes.vectors.structure import Structure
+from indexes.vectors.search import Searcher
 
 Found = Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
@@ -20,9 +19,6 @@ _NOISE = 0.5
 _ROUNDING = 1e-6
 # Queries that a recall is measured with.
 SAMPLED_QUERIES = 200
-# What filters leave behind which it is measured, and how much that is at the least.
-SHARES = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
-_LEAST_BEHIND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +26,12 @@ class Measured:
     """What one search effort finds.
 
     Attributes:
-        effort: as `Structure.search` takes it.
+        effort: as `Searcher.search` takes it.
         recall: from 0 to 1, see `recall_at`.
     """
 
     effort: int
     recall: float
-
-
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """What search efforts find behind filters that leave a share of the vectors.
-
-    Attributes:
-        share: above 0, below 1.
-        recall: by effort, efforts ascending.
-    """
-
-    share: float
-    recall: tuple[Measured, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,78 +99,26 @@ def sample_queries(
 
 
 def measure(
-    structure: Structure,
-    vectors: NDArray[np.float32],
-    sample: Sample,
-    k: int = 10,
-    efforts: Sequence[int] | None = None,
+    searcher: Searcher, vectors: NDArray[np.float32], sample: Sample, k: int = 10
 ) -> list[Measured]:
     """Recall@k of a structure against exact search, at one effort after another.
 
     Stops at the first effort that finds everything.
 
     Args:
-        structure: over `vectors`.
+        searcher: over `vectors`.
         vectors: (n, d) float32.
         sample: see `sample_queries`.
         k: at least 1.
-        efforts: ascending; None for `structure.efforts`.
-
-    Raises:
-        DamagedIndexError, FormatVersionError, MissingExtraError: as `Structure.efforts`.
     """
     exact = _without(search_flat(vectors, sample.queries, k + 1), sample.own)
     measured: list[Measured] = []
-    for effort in structure.efforts if efforts is None else efforts:
-        found = structure.search(vectors, sample.queries, k + 1, effort=effort)
+    for effort in searcher.efforts:
+        found = searcher.search(vectors, sample.queries, k + 1, effort=effort)
         measured.append(Measured(effort, recall_at(_without(found, sample.own), exact, k)))
         if measured[-1].recall == 1:
             break
     return measured
-
-
-def measure_behind(
-    structure: Structure,
-    vectors: NDArray[np.float32],
-    sample: Sample,
-    k: int = 10,
-    shares: Sequence[float] = SHARES,
-) -> list[Behind]:
-    """Recall@k behind filters that are drawn evenly, at one effort after another.
-
-    Of inverted lists; nothing is measured of other types, nor of what a filter leaves less than a
-    thousand vectors of.
-
-    Args:
-        structure: over `vectors`.
-        vectors: (n, d) float32.
-        sample: see `sample_queries`.
-        k: at least 1.
-        shares: that the filters leave, descending.
-
-    Raises:
-        DamagedIndexError, FormatVersionError, MissingExtraError: as `Structure.efforts`.
-    """
-    found: list[Behind] = []
-    if not structure.has_lists:
-        return found
-    drawn = np.random.default_rng(1).random(len(vectors))
-    drawn[sample.own] = 1.0
-    for share in shares:
-        if share * len(vectors) < _LEAST_BEHIND:
-            break
-        allowed = Allowed.of(drawn < share)
-        exact = search_flat(vectors, sample.queries, k, allowed)
-        measured: list[Measured] = []
-        for effort in structure.efforts:
-            answer = structure.search(
-                vectors, sample.queries, k, allowed, effort, behind=[(share, effort)]
-            )
-            measured.append(Measured(effort, recall_at(answer, exact, k)))
-            if measured[-1].recall == 1:
-                break
-        found.append(Behind(share, tuple(measured)))
-    return found
 
 
 def cheapest(measured: Sequence[Measured], target: float) -> int:

@@ -1,51 +1,49 @@
 """Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
 
-What comes back is held to the contract of `search_flat`, whatever the type of the
-structure: a filter acts before the choice of the best, and wherever the structure cannot be sure
-to have found enough, the exact scan answers.
+What comes back keeps the contract of `search_flat`, whatever the type of the structure: a filter
+acts before the best are chosen, and wherever the structure may not have found enough, the exact
+scan answers.
 
-Inverted lists are read in the order of their centroids, those without an allowed vector left out,
-until enough allowed vectors were met: what was measured behind filters that leave as much, and
-where nothing was, or the filter is uneven, as many as a search without a filter meets. Where they
-lie apart from the query (see `indexes.vectors.lists`), four times as many as that are read, and no
-fewer than with the default effort.
+Inverted lists are read in the order of their centroids; behind a filter until as many allowed
+vectors are met as a search without one meets of all. Where a filter has to do with what vectors
+are like, the allowed ones can lie far from the query, and centroids say less of which of them are
+the nearest. So more lists are read, half as many vectors again each time, until they bring no more
+than one in twenty of the best.
 
-A graph, and any other type, is asked for more neighbours than wanted, and the filter chooses among
+A graph, and any other type, is asked for more neighbors than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
-if there are not, the exact scan answers. A filter inside the walk through a graph gives no such
-sign, and loses neighbours without one where the allowed vectors lie apart from the query.
+if there are not, the exact scan answers. A filter inside the walk through a graph would give no
+such sign, and lose neighbors where the allowed vectors lie far from the query.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.arrays import damaged
 from indexes.files.checksums import UNGUARDED, BlockGuard
+from indexes.files.faults import damaged
 from indexes.filters.allowed import Allowed
-from indexes.vectors.flat import search_flat
-from indexes.vectors.library import COARSE, WHOLE, load_faiss, oversampling, unwrap
-from indexes.vectors.list_guard import ListGuard, sizes_of
-from indexes.vectors.lists import Evenness, ListMembers, lists_behind, lists_to_read, to_meet
+from indexes.vectors.flat import at_least, exact_scores, search_flat
+from indexes.vectors.library import COARSE, WHOLE, faiss_reason, load_faiss, oversampling, unwrap
+from indexes.vectors.lists import ListGuard, ListMembers, lists_to_read, sizes_of
 
-# So many vectors are scanned for what one candidate costs: in a graph, to compare the links of a
-# node with the query; elsewhere, to fetch and re-score it.
+# How many vectors are scanned in the time that one candidate takes: in a graph, to compare the
+# links of a node with the query; elsewhere, to fetch and re-score it.
 _SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
 _QUERY_BLOCK = 32
-# Where allowed vectors lie apart from the query, so many times as many are read.
-_FARTHER = 4
-# Ids of a list that are judged in the time that it takes to fetch and score a vector from anywhere.
+# Ids of a list that are tested in the time that it takes to fetch and score one vector.
 _IDS_PER_VECTOR = 100
-# So many times as many lists are ranked as would hold enough if all were equal.
-_ENOUGH = 1.25
-# Behind a filter, codes that keep little of a vector give so many times as many candidates.
+# Behind a filter, how many times as many allowed vectors are met by each further reading, and
+# which share of the best it may bring when it is the last.
+_FARTHER, _LAST = 2, 0.05
+# Behind a filter, codes that keep little of a vector give this many times as many candidates.
 _MORE_OF_COARSE = 4
 _GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
 _GRAPH_DEFAULT = 128
@@ -53,15 +51,26 @@ _OTHER_EFFORTS = (1, 2, 4, 8, 16)
 _OTHER_DEFAULT = 4
 
 
+class _Lists(NamedTuple):
+    """Inverted lists to read.
+
+    Attributes:
+        numbers: (q, p) int64, -1 for none.
+        nearness: (q, p) float32, of their centroids to the query.
+    """
+
+    numbers: NDArray[np.int64]
+    nearness: NDArray[np.float32]
+
+
 class Searcher:
-    """A FAISS index over the vectors of one segment, ready to be searched.
+    """A FAISS index over the vectors of one segment, ready to be searched by several threads.
 
     Attributes:
         efforts: the search efforts worth trying, ascending: numbers of lists read (nprobe) for
             inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
             the candidates re-scored for any other type.
-        default_effort: what is used where none is given.
-        has_lists: whether it is of inverted lists.
+        default_effort: the effort where none is given.
 
     Args:
         index: a trained FAISS index of n vectors of d dimensions, by inner product.
@@ -76,12 +85,13 @@ class Searcher:
         self._list_guard = list_guard
         self._transforms, self._core = unwrap(index)
         self._oversampling = oversampling(index.d, self._transforms, self._core)
+        self._warned = False
         faiss = load_faiss()
-        self.has_lists = isinstance(self._core, faiss.IndexIVF)
+        self._has_lists = isinstance(self._core, faiss.IndexIVF)
         self._graph = isinstance(self._core, faiss.IndexHNSW)
         self.efforts: tuple[int, ...] = _OTHER_EFFORTS
         self.default_effort = _OTHER_DEFAULT
-        if self.has_lists:
+        if self._has_lists:
             lists = int(self._core.nlist)
             powers = (2**exponent for exponent in range(lists.bit_length()))
             self.efforts = (*(power for power in powers if power < lists), lists)
@@ -97,7 +107,6 @@ class Searcher:
         allowed: Allowed | None = None,
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
-        behind: Sequence[tuple[float, int]] = (),
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """About the `k` vectors of largest inner product for each query.
 
@@ -108,8 +117,6 @@ class Searcher:
             allowed: some of them, or None for all; only these can be returned.
             effort: at least 1, see `efforts`; None for `default_effort`.
             guard: checks what is read of the vectors.
-            behind: for inverted lists, the efforts behind filters that are drawn evenly: (share,
-                effort), see `indexes.vectors.lists.lists_behind`.
 
         Returns:
             For each query (positions int64, scores float32), exactly min(k, allowed) entries
@@ -126,9 +133,8 @@ class Searcher:
         queries = self._checked(vectors, queries, effort)
         if not len(queries):
             return []
-        wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
         candidates = self._candidates(
-            queries, wanted, allowed, effort or self.default_effort, behind
+            queries, self._wanted(k, allowed), allowed, effort or self.default_effort
         )
         if candidates is None:
             return search_flat(vectors, queries, k, allowed, guard)
@@ -138,13 +144,60 @@ class Searcher:
             _rescored(vectors, query, positions, k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
-        # They may be all that are allowed, which the exact scan tells.
+        # They may be all that are allowed, which only the exact scan can say.
         short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
         if short:
             exact = search_flat(vectors, queries[short], k, allowed, guard)
             for i, answer in zip(short, exact, strict=True):
                 found[i] = answer
         return found
+
+    def at_least(
+        self,
+        vectors: NDArray[np.float32],
+        query: NDArray[np.float32],
+        floor: float,
+        k: int,
+        allowed: Allowed | None = None,
+        effort: int | None = None,
+        guard: BlockGuard = UNGUARDED,
+    ) -> NDArray[np.int64]:
+        """The positions that a search for `k` meets and that score `floor` or more, about.
+
+        Vectors equal to one that `search` finds are all among them.
+
+        Args:
+            vectors: as of `search`.
+            query: (d,) float32.
+            floor: the score.
+            k: at least 1.
+            allowed: as of `search`.
+            effort: as of `search`.
+            guard: as of `search`.
+
+        Returns:
+            (m,) int64, ascending; some may score less.
+
+        Raises:
+            What `search` raises.
+        """
+        queries = self._checked(vectors, query[None], effort)
+        if self._has_lists:
+            try:
+                found = self._lists_at_least(
+                    vectors,
+                    queries,
+                    floor,
+                    self._wanted(k, allowed),
+                    allowed,
+                    effort or self.default_effort,
+                )
+            except RuntimeError as error:
+                self._warn(error)
+                found = None
+            if found is not None:
+                return found
+        return at_least(vectors, query, floor, allowed, guard)
 
     def _checked(
         self, vectors: NDArray[np.float32], queries: NDArray[np.float32], effort: int | None
@@ -158,24 +211,40 @@ class Searcher:
             raise ValueError(f"expected an effort of at least 1, found {effort}")
         return np.ascontiguousarray(queries, np.float32)
 
+    def _wanted(self, k: int, allowed: Allowed | None) -> int:
+        """How many candidates to ask for."""
+        wanted = self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
+        if allowed is not None and self._has_lists and self._oversampling == COARSE:
+            wanted *= _MORE_OF_COARSE
+        return wanted
+
     def _candidates(
         self,
         queries: NDArray[np.float32],
         wanted: int,
         allowed: Allowed | None,
         effort: int,
-        behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
         """For each query, allowed positions, ascending: about the `wanted` nearest, or too few.
 
         None where the exact scan is cheaper, or the type cannot do it.
         """
         try:
-            if self.has_lists:
-                return self._from_lists(queries, wanted, allowed, effort, behind)
-            return self._from_neighbours(queries, wanted, allowed, effort)
-        except RuntimeError:  # FAISS: this type takes no such parameters
+            if self._has_lists:
+                return self._from_lists(queries, wanted, allowed, effort)
+            return self._from_neighbors(queries, wanted, allowed, effort)
+        except RuntimeError as error:
+            self._warn(error)
             return None
+
+    def _warn(self, error: RuntimeError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._path}: FAISS cannot search this type of structure so "
+                f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
+                stacklevel=2,
+            )
 
     def _from_lists(
         self,
@@ -183,23 +252,124 @@ class Searcher:
         wanted: int,
         allowed: Allowed | None,
         effort: int,
-        behind: Sequence[tuple[float, int]],
     ) -> list[NDArray[np.int64]] | None:
-        n = int(self._index.ntotal)
         met, probes = self._met(wanted, effort)
-        if n <= met:
+        if self._prefers_scan(met, allowed):
             return None
-        turned = np.ascontiguousarray(self._transformed(queries))
-        if allowed is not None:
-            return self._from_lists_behind(turned, wanted, allowed, effort, behind)
-        faiss = load_faiss()
-        if self._list_guard is None:
-            parameters = faiss.SearchParametersIVF(nprobe=probes)
+        turned = self._transformed(queries)
+        if allowed is None and self._list_guard is None:
+            parameters = load_faiss().SearchParametersIVF(nprobe=probes)
             rows = self._core.search(turned, wanted, params=parameters)[1]
-        else:
+            return [self._positions(row) for row in rows]
+        found: list[NDArray[np.int64]] = []
+        for start in range(0, len(turned), _QUERY_BLOCK):
+            block = turned[start : start + _QUERY_BLOCK]
+            if allowed is None:
+                nearness, order = self._core.quantizer.search(block, probes)
+                rows = self._read_lists(block, wanted, _Lists(order, nearness))[0]
+            else:
+                rows = self._read_behind(block, wanted, allowed, met)
+            found.extend(self._positions(row) for row in rows)
+        if allowed is not None and not all(allowed.at(positions).all() for positions in found):
+            raise RuntimeError("this type ignores filters")
+        return found
+
+    def _read_behind(
+        self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, met: int
+    ) -> NDArray[np.int64]:
+        """(q, wanted) int64: the best allowed vectors, -1 where there are fewer.
+
+        Args:
+            queries: transformed.
+            wanted: how many to find.
+            allowed: some of the vectors.
+            met: how many of them to meet at first.
+        """
+        positions = np.full((len(queries), wanted), -1, np.int64)
+        scores = np.full((len(queries), wanted), -np.inf, np.float32)
+        best = max(1, wanted // self._oversampling)
+        reading = np.arange(len(queries))
+        start, stop = 0, met
+        lists = ranked = None
+        while len(reading):
+            if lists is None or ranked is None or (ranked[1][reading, -1] < stop).any():
+                lists, ranked = self._ranked(queries, allowed, stop)
+            held, before = ranked
+            read = lists_to_read(before[reading], held[reading], start, stop)
+            chosen = _chosen(_Lists(lists.numbers[reading], lists.nearness[reading]), read)
+            new, new_scores = self._read_lists(queries[reading], wanted, chosen, allowed)
+            both = np.concatenate([positions[reading], new], axis=1)
+            all_scores = np.concatenate([scores[reading], new_scores], axis=1)
+            order = np.argsort(-all_scores, axis=1, kind="stable")[:, :wanted]
+            positions[reading] = np.take_along_axis(both, order, 1)
+            scores[reading] = np.take_along_axis(all_scores, order, 1)
+            brought = (order[:, :best] >= wanted).sum(axis=1)
+            exhausted = before[reading, -1] < stop
+            settled = (brought <= _LAST * best) if start else np.zeros(len(reading), np.bool_)
+            reading = reading[~(settled | exhausted)]
+            start, stop = stop, math.ceil(_FARTHER * stop)
+        return positions
+
+    def _ranked(
+        self, queries: NDArray[np.float32], allowed: Allowed, met: int
+    ) -> tuple[_Lists, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Lists that hold `met` allowed vectors or more, or all lists, the nearest first.
+
+        Returns:
+            The lists; how many allowed vectors each holds, and each and those before it.
+        """
+        lists = int(self._core.nlist)
+        # To rank all lists takes longer than to read those that are needed as a rule.
+        ranked = min(lists, math.ceil(2 * met * lists / allowed.count) + 8)
+        while True:
+            nearness, order = self._core.quantizer.search(queries, ranked)
+            held = self._members.held(allowed, order)
+            before = np.cumsum(held, axis=1)
+            if ranked == lists or bool((before[:, -1] >= met).all()):
+                return _Lists(order, nearness), (held, before)
+            ranked = min(lists, 2 * ranked)
+
+    def _lists_at_least(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        floor: float,
+        wanted: int,
+        allowed: Allowed | None,
+        effort: int,
+    ) -> NDArray[np.int64] | None:
+        """See `at_least`, for one query; None where the exact scan is cheaper."""
+        met, probes = self._met(wanted, effort)
+        if self._prefers_scan(met, allowed):
+            return None
+        turned = self._transformed(queries)
+        if allowed is None:
             nearness, order = self._core.quantizer.search(turned, probes)
-            rows = self._read_lists(faiss, turned, wanted, order, nearness)
-        return [self._positions(row) for row in rows]
+            lists = _Lists(order, nearness)
+        else:
+            lists, (held, before) = self._ranked(turned, allowed, met)
+            lists = _chosen(lists, lists_to_read(before, held, 0, met))
+        rows, scores = self._read_lists(turned, wanted, lists, allowed)
+        found = rows[0] >= 0
+        positions, by_codes = rows[0][found], scores[0][found]
+        tied = exact_scores(vectors, positions, queries[0]) >= floor
+        if not tied.any():
+            return self._positions(rows[0])
+        # Equal vectors have equal codes, and so equal scores by them.
+        least = float(by_codes[tied].min())
+        radius = least - 1e-6 * max(1.0, abs(least))
+        parameters = self._parameters(lists, allowed)
+        _, _, equal = self._core.range_search_preassigned(
+            turned, radius, lists.numbers, lists.nearness, params=parameters
+        )
+        return self._positions(np.concatenate([equal, rows[0]]))
+
+    def _prefers_scan(self, met: int, allowed: Allowed | None) -> bool:
+        """Whether scanning all that is allowed is cheaper than to meet that many in lists."""
+        n = int(self._index.ntotal)
+        if allowed is None:
+            return n <= met
+        return allowed.count <= met or _IDS_PER_VECTOR * allowed.count**2 <= met * n
 
     def _met(self, wanted: int, effort: int) -> tuple[int, int]:
         """How many vectors a search without a filter meets, and in how many lists."""
@@ -207,94 +377,45 @@ class Searcher:
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
-    def _from_lists_behind(
-        self,
-        queries: NDArray[np.float32],
-        wanted: int,
-        allowed: Allowed,
-        effort: int,
-        behind: Sequence[tuple[float, int]],
-    ) -> list[NDArray[np.int64]] | None:
-        """As `_from_lists`, of queries that are transformed, behind a filter."""
-        n, lists = int(self._index.ntotal), int(self._core.nlist)
-        if self._oversampling == COARSE:
-            wanted *= _MORE_OF_COARSE
-
-        def to_meet_of(permitted: float) -> int:
-            """How many of so many evenly drawn ones to meet."""
-            needed = lists_behind(permitted / n, min(effort, lists), behind)
-            return max(math.ceil(permitted * needed / lists), 2 * wanted)
-
-        def too_few(permitted: float, met: int) -> bool:
-            """Whether they are sooner scanned than that many of them found in lists."""
-            return permitted <= met or _IDS_PER_VECTOR * permitted**2 <= met * n
-
-        if not allowed.at_most or too_few(allowed.at_most, to_meet_of(allowed.at_most)):
-            return None
-        known = self._members.filtered(allowed)
-        permitted = known.share * n
-        met, probes = self._met(wanted, effort)
-        farther = max(_FARTHER * met, math.ceil(self.default_effort * n / lists))
-        if permitted and known.evenness is Evenness.EVEN:
-            met = to_meet_of(permitted)
-        if too_few(permitted, met):
-            return None
-        faiss = load_faiss()
-        found: list[NDArray[np.int64]] = []
-        for start in range(0, len(queries), _QUERY_BLOCK):
-            block = queries[start : start + _QUERY_BLOCK]
-            # To rank them all takes longer than to read those that are needed as a rule.
-            ranked = min(lists, math.ceil(_ENOUGH * met * lists / permitted) + probes)
-            while True:
-                nearness, order = self._core.quantizer.search(block, ranked)
-                known.judge(allowed, order)
-                enough = to_meet(known, self._members.sizes, order, probes, met, farther)
-                read, suffices = lists_to_read(known.held, order, enough)
-                if suffices or ranked == lists:
-                    break
-                ranked = min(lists, 2 * ranked)
-            # The lists to read come first, in their order; -1 fills what is left of a row.
-            first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max())]
-            chosen = np.where(
-                np.take_along_axis(read, first, 1), np.take_along_axis(order, first, 1), -1
-            )
-            near = np.take_along_axis(nearness, first, 1)
-            selector = faiss.IDSelectorBitmap(known.bitmap)
-            rows = self._read_lists(faiss, block, wanted, chosen, near, selector)
-            found.extend(self._positions(row) for row in rows)
-        # A type that ignores the filter would give other positions too.
-        return found if all(allowed.at(positions).all() for positions in found) else None
-
     def _read_lists(
         self,
-        faiss: Any,
         queries: NDArray[np.float32],
         wanted: int,
-        lists: NDArray[np.int64],
-        nearness: NDArray[np.float32],
-        selector: Any = None,
-    ) -> NDArray[np.int64]:
-        """(q, wanted) int64: the best in these lists, (q, p) int64, -1 for none."""
+        lists: _Lists,
+        allowed: Allowed | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(q, wanted) int64 and float32: the best in these lists and their scores by codes."""
         if self._list_guard is not None:
-            self._list_guard.check(lists)
-        lists, nearness = np.ascontiguousarray(lists), np.ascontiguousarray(nearness)
-        scores = np.empty((len(queries), wanted), np.float32)
+            self._list_guard.check(lists.numbers)
+        faiss = load_faiss()
+        scores = np.full((len(queries), wanted), -np.inf, np.float32)
         positions = np.full((len(queries), wanted), -1, np.int64)
-        # The method's Python form takes neither parameters nor a number of lists of one's own.
+        if not lists.numbers.shape[1]:
+            return positions, scores
+        queries = np.ascontiguousarray(queries)
+        # The method's Python form takes no number of lists of one's own.
         self._core.search_preassigned_c(
             len(queries),
             faiss.swig_ptr(queries),
             wanted,
-            faiss.swig_ptr(lists),
-            faiss.swig_ptr(nearness),
+            faiss.swig_ptr(lists.numbers),
+            faiss.swig_ptr(lists.nearness),
             faiss.swig_ptr(scores),
             faiss.swig_ptr(positions),
             False,
-            faiss.SearchParametersIVF(sel=selector, nprobe=lists.shape[1]),
+            self._parameters(lists, allowed),
         )
-        return positions
+        scores[positions < 0] = -np.inf
+        return positions, scores
 
-    def _from_neighbours(
+    def _parameters(self, lists: _Lists, allowed: Allowed | None) -> Any:
+        faiss = load_faiss()
+        selector = None
+        if allowed is not None:
+            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-int(self._index.ntotal) // 8)])
+        return faiss.SearchParametersIVF(sel=selector, nprobe=lists.numbers.shape[1])
+
+    def _from_neighbors(
         self,
         queries: NDArray[np.float32],
         wanted: int,
@@ -327,7 +448,7 @@ class Searcher:
     def _transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         for transform in self._transforms:
             queries = transform.apply(queries)
-        return queries
+        return np.ascontiguousarray(queries)
 
     def _positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
         """The positions that FAISS returned, ascending, each once, without -1."""
@@ -351,9 +472,20 @@ class Searcher:
         ]
         members = np.concatenate(parts)
         if len(members) != self._index.ntotal or (np.bincount(members) != 1).any():
-            # Only a type that stores equal vectors once leaves some out; it takes no filter.
+            # Only a type that stores equal vectors once leaves some out.
             raise RuntimeError("not every position is in one list")
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
+
+
+def _chosen(lists: _Lists, read: NDArray[np.bool_]) -> _Lists:
+    """The lists to read first, in their order; -1 fills what is left of a row."""
+    first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max(initial=0))]
+    numbers = np.take_along_axis(lists.numbers, first, 1)
+    kept = np.take_along_axis(read, first, 1)
+    return _Lists(
+        np.ascontiguousarray(np.where(kept, numbers, -1)),
+        np.ascontiguousarray(np.take_along_axis(lists.nearness, first, 1)),
+    )
 
 
 def _rescored(
@@ -362,7 +494,7 @@ def _rescored(
     positions: NDArray[np.int64],
     k: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    scores = (vectors[positions].astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+    scores = exact_scores(vectors, positions, query).astype(np.float32)
     # The exact scan returns nothing whose score is not a number.
     positions, scores = positions[~np.isnan(scores)], scores[~np.isnan(scores)]
     best = np.argsort(-scores, kind="stable")[:k]

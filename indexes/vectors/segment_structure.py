@@ -14,71 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import ConfigError, MissingExtraError
+from indexes.errors import MissingExtraError
 from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
 from indexes.filters.allowed import Allowed
-from indexes.vectors.choice import AUTO, FLAT, Choice, resolve
-from indexes.vectors.flat import search_flat
+from indexes.progress import Stage, no_progress
+from indexes.vectors.choice import AUTO, FLAT, StructureSettings
+from indexes.vectors.flat import at_least, search_flat
 from indexes.vectors.library import load_faiss
-from indexes.vectors.recall import (
-    Behind,
-    Found,
-    Measured,
-    cheapest,
-    measure,
-    measure_behind,
-    sample_queries,
-)
+from indexes.vectors.recall import Found, Measured, cheapest, measure, sample_queries
 from indexes.vectors.structure import Guarding, Structure, open_structure, write_structure
 
 STRUCTURE_FILE = "structure.faiss"
 # What is aimed at where nothing is asked for.
 USUAL_RECALL = 0.95
-# Of what a recall lets a search leave out, so much may be left out behind filters.
-_LEFT_OUT = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class StructureSettings:
-    """Which structure the segments of an index get when they are merged.
-
-    Attributes:
-        index_type: a name of `indexes.vectors.choice.NAMES` or a FAISS factory string.
-        memory_bytes: how much a structure may take; None for as much as it needs. Counts for
-            ``auto`` alone.
-
-    Raises:
-        ConfigError: the memory is below 1 byte.
-    """
-
-    index_type: str = AUTO
-    memory_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.memory_bytes is not None and self.memory_bytes < 1:
-            raise ConfigError(f"memory: expected 1 byte or more, found {self.memory_bytes}")
-
-    def choice(self, passages: int, dimensions: int) -> Choice:
-        """The structure for so many vectors.
-
-        Raises:
-            ConfigError: FAISS does not know what was asked for.
-            MissingExtraError: FAISS is not installed, and is needed to tell.
-        """
-        return resolve(self.index_type, passages, dimensions, self.memory_bytes)
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> StructureSettings:
-        """The settings that `to_json` gave.
-
-        Raises:
-            ConfigError, TypeError: they are others.
-        """
-        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +37,6 @@ class SegmentStructure:
         name: ``flat``, another name or a factory string.
         reasons: why, as sentences.
         recall: recall@10 against the exact search by effort, efforts ascending; empty for ``flat``.
-        filtered: the same behind filters, shares descending; empty where it was not measured.
         structure: None for ``flat``.
     """
 
@@ -97,7 +44,6 @@ class SegmentStructure:
     reasons: tuple[str, ...] = ()
     recall: tuple[Measured, ...] = ()
     structure: Structure | None = None
-    filtered: tuple[Behind, ...] = ()
 
     def effort(self, recall: float | None) -> int | None:
         """The least effort that reaches a recall@10; None where there is nothing to choose.
@@ -115,28 +61,12 @@ class SegmentStructure:
             return cheapest(self.recall, min(USUAL_RECALL, best) or 1.0)
         return cheapest(self.recall, recall)
 
-    def behind(self, recall: float | None) -> list[tuple[float, int]]:
-        """(share, effort): the least that reach a recall@10 behind filters, or come nearest.
-
-        They leave out a fifth less than `recall` would let them: a filter can be less even than
-        those that were measured by so little that it cannot be told from chance.
-
-        Args:
-            recall: see `effort`, which refuses one that is out of range.
-        """
-        target = 1 - _LEFT_OUT * (1 - (recall or USUAL_RECALL))
-        return [
-            (one.share, cheapest(one.recall, min(target, max(each.recall for each in one.recall))))
-            for one in self.filtered
-        ]
-
     def to_json(self) -> dict[str, Any]:
         """What the manifest holds of it."""
         return {
             "structure": self.name,
             "reasons": list(self.reasons),
             "recall": [asdict(one) for one in self.recall],
-            "filtered": [asdict(one) for one in self.filtered],
         }
 
 
@@ -144,7 +74,10 @@ FLAT_STRUCTURE = SegmentStructure(FLAT)
 
 
 def build_structure(
-    folder: Path, vectors: NDArray[np.float32], settings: StructureSettings
+    folder: Path,
+    vectors: NDArray[np.float32],
+    settings: StructureSettings,
+    stage: Stage = no_progress,
 ) -> SegmentStructure:
     """Choose a structure for the vectors of a new segment, write it to its folder and measure it.
 
@@ -152,6 +85,7 @@ def build_structure(
         folder: of the segment; gets `STRUCTURE_FILE` unless the choice is ``flat``.
         vectors: (n, d) float32; may be memory-mapped.
         settings: what was asked for.
+        stage: told how far it is.
 
     Raises:
         ConfigError: FAISS does not know or cannot build what was asked for.
@@ -168,16 +102,10 @@ def build_structure(
             raise
         # BM25 alone needs no FAISS, and an index that only it searches is merged all the same.
         return SegmentStructure(FLAT, (*choice.reasons, "FAISS is not installed: flat"))
-    write_structure(folder / STRUCTURE_FILE, vectors, choice.spec)
+    write_structure(folder / STRUCTURE_FILE, vectors, choice.spec, stage=stage)
     structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)
-    sample = sample_queries(vectors)
-    return SegmentStructure(
-        choice.spec.name,
-        choice.reasons,
-        tuple(measure(structure, vectors, sample)),
-        structure,
-        tuple(measure_behind(structure, vectors, sample)),
-    )
+    measured = measure(structure.searcher, vectors, sample_queries(vectors))
+    return SegmentStructure(choice.spec.name, choice.reasons, tuple(measured), structure)
 
 
 def open_segment_structure(
@@ -192,7 +120,7 @@ def open_segment_structure(
         folder: of the segment.
         manifest: of the segment.
         shape: of its vectors.
-        guard: see `indexes.files.segment_sums.SegmentSums.guard`.
+        guard: see `indexes.files.checksums.SegmentSums.guard`.
 
     Raises:
         DamagedIndexError: its file is missing or of another form.
@@ -203,10 +131,6 @@ def open_segment_structure(
         tuple(manifest.get("reasons", ())),
         tuple(Measured(**one) for one in manifest.get("recall", ())),
         None if name == FLAT else open_structure(folder / STRUCTURE_FILE, *shape, guard),
-        tuple(
-            Behind(one["share"], tuple(Measured(**each) for each in one["recall"]))
-            for one in manifest.get("filtered", ())
-        ),
     )
 
 
@@ -235,10 +159,43 @@ def search_vectors(
 
     Raises:
         ConfigError: the recall is not reached.
-        DamagedIndexError, FormatVersionError, MissingExtraError: see `Structure.efforts`.
+        DamagedIndexError, FormatVersionError, MissingExtraError: see `Structure.searcher`.
     """
     if how.structure is None:
         return search_flat(vectors, queries, k, allowed, guard)
-    return how.structure.search(
-        vectors, queries, k, allowed, how.effort(recall), guard, how.behind(recall)
+    return how.structure.searcher.search(vectors, queries, k, allowed, how.effort(recall), guard)
+
+
+def vectors_at_least(
+    how: SegmentStructure,
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    floor: float,
+    k: int,
+    allowed: Allowed | None = None,
+    recall: float | None = None,
+    guard: BlockGuard = UNGUARDED,
+) -> NDArray[np.int64]:
+    """The positions that a search of a segment meets and that score `floor` or more, about.
+
+    Args:
+        how: as of `search_vectors`.
+        vectors: as of `search_vectors`.
+        query: (d,) float32.
+        floor: the score.
+        k: as of `search_vectors`.
+        allowed: as of `search_vectors`.
+        recall: as of `search_vectors`.
+        guard: as of `search_vectors`.
+
+    Returns:
+        (m,) int64, ascending; see `Searcher.at_least`.
+
+    Raises:
+        What `search_vectors` raises.
+    """
+    if how.structure is None:
+        return at_least(vectors, query, floor, allowed, guard)
+    return how.structure.searcher.at_least(
+        vectors, query, floor, k, allowed, how.effort(recall), guard
     )

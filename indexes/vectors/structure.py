@@ -1,13 +1,13 @@
-"""The FAISS structure of a segment as one file, made once and memory-mapped to be searched.
+"""The FAISS structure of a segment as one file, built once and memory-mapped to be searched.
 
 The file is what FAISS writes, then 1,024 bytes of JSON that say what it is. They hold a CRC-32 of
 every byte that FAISS follows without looking: sizes, centroids, tables, the links of a graph. FAISS
 itself is loaded with the first search, which is also when the CRC-32 is checked.
 
-Codes and ids at the end of the file are left out of it. They are compared with the sums of the
-segment (see `segment_sums`): a list before it is first read, those of a graph with the
-first search. Of a structure without sums any code is a vector, only a worse one, and an id that
-does not exist is found when it is returned. All scores come from the kept vectors.
+The CRC-32 leaves out codes and ids at the end of the file. They are compared with the checksums of
+the segment (see `indexes.files.checksums`): a list before it is first read, those of a graph with
+the first search. In a structure without checksums any code is a vector, only a worse one, and an
+id that does not exist is found when it is returned. All scores come from the kept vectors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import threading
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import FormatVersionError
-from indexes.files.arrays import damaged
-from indexes.files.atomic import storage_errors
-from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
-from indexes.filters.allowed import Allowed
+from indexes.files.checksums import BlockGuard, unguarded
+from indexes.files.faults import damaged, storage_errors
+from indexes.progress import Stage, no_progress
 from indexes.vectors.build import build_index
 from indexes.vectors.choice import FLAT, StructureSpec
 from indexes.vectors.library import code_bytes, load_faiss, unwrap
-from indexes.vectors.list_guard import LIST_ID_BYTES, ListGuard, sizes_of
+from indexes.vectors.lists import ID_BYTES, ListGuard, sizes_of
 from indexes.vectors.search import Searcher
 
 _TRAILER_BYTES = 1024
@@ -72,7 +72,7 @@ class StructureFacts:
 
 @dataclass(frozen=True)
 class Structure:
-    """A structure file, opened. One object serves one thread.
+    """A structure file, opened; several threads may search it.
 
     It can be searched for as long as it lives, though a merge may have removed the file meanwhile.
 
@@ -89,46 +89,22 @@ class Structure:
     crc32: int
     descriptor: int
     guard: Guarding = unguarded
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.descriptor)
 
-    def search(
-        self,
-        vectors: NDArray[np.float32],
-        queries: NDArray[np.float32],
-        k: int,
-        allowed: Allowed | None = None,
-        effort: int | None = None,
-        guard: BlockGuard = UNGUARDED,
-        behind: Sequence[tuple[float, int]] = (),
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """About the `k` vectors of largest inner product for each query.
-
-        See `indexes.vectors.search.Searcher.search`; raises what `efforts` raises as well.
-        """
-        return self._searcher.search(vectors, queries, k, allowed, effort, guard, behind)
-
     @property
-    def efforts(self) -> tuple[int, ...]:
-        """Search efforts worth trying, ascending; see `indexes.vectors.search.Searcher`.
+    def searcher(self) -> Searcher:
+        """What searches it; the file is checked and read by FAISS when first asked for.
 
         Raises:
             DamagedIndexError: the file is not as it was written.
             FormatVersionError: another release of FAISS wrote it, which this one cannot read.
             MissingExtraError: FAISS is not installed.
         """
-        return self._searcher.efforts
-
-    @property
-    def has_lists(self) -> bool:
-        """Whether its efforts are numbers of inverted lists; raises as `efforts` does."""
-        return self._searcher.has_lists
-
-    @property
-    def default_effort(self) -> int:
-        """The effort where none is given; raises as `efforts` does."""
-        return self._searcher.default_effort
+        with self._opening:
+            return self._searcher
 
     @cached_property
     def _searcher(self) -> Searcher:
@@ -172,7 +148,11 @@ class Structure:
 
 
 def write_structure(
-    path: Path, vectors: NDArray[np.float32], spec: StructureSpec, seed: int = 0
+    path: Path,
+    vectors: NDArray[np.float32],
+    spec: StructureSpec,
+    seed: int = 0,
+    stage: Stage = no_progress,
 ) -> None:
     """Build a structure from the vectors of a segment and write it; not flushed to the disk.
 
@@ -181,6 +161,7 @@ def write_structure(
         vectors: (n, d) float32, C-contiguous; may be memory-mapped.
         spec: as `indexes.vectors.choice.resolve` gives it for n and d; not `flat`.
         seed: equal vectors, seed, FAISS and one thread give equal files.
+        stage: told how far it is.
 
     Raises:
         ConfigError: FAISS cannot build it.
@@ -191,7 +172,7 @@ def write_structure(
     if spec.name == FLAT:
         raise ValueError("flat has no file: the vectors themselves are scanned")
     faiss = load_faiss()
-    index = build_index(vectors, spec, seed)
+    index = build_index(vectors, spec, seed, stage)
     with storage_errors(path):
         try:
             with path.open("wb") as file:
@@ -225,7 +206,7 @@ def open_structure(
         path: a file of `write_structure`.
         passages: how many vectors it must hold.
         dimensions: that they must have.
-        guard: see `indexes.files.segment_sums.SegmentSums.guard`.
+        guard: see `indexes.files.checksums.SegmentSums.guard`.
 
     Raises:
         DamagedIndexError: the file is missing, of another form, or of other vectors.
@@ -290,7 +271,7 @@ def _unguarded(faiss: Any, index: Any) -> int:
     core = unwrap(index)[1]
     kind = type(core).__name__
     if kind in _LISTS_AT_THE_END:
-        return int(index.ntotal) * (code_bytes(core) + LIST_ID_BYTES)
+        return int(index.ntotal) * (code_bytes(core) + ID_BYTES)
     if kind in _CODES_AT_THE_END:
         return int(index.ntotal) * code_bytes(core)
     return 0

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from indexes.errors import SourceError
 from retriever.corpus.documents import Json, Record
 from retriever.corpus.fields import Columns, Fields, find_columns
 from retriever.corpus.lines import TextLines
 from retriever.corpus.sources import OpenSource
+from retriever.errors import SourceError
 
 _COLLECTION = re.compile(r"[0-9]+\t[^\t\r\n]*[^\t\r\n0-9. -][^\t\r\n]*\r?\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

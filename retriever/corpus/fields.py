@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from indexes.errors import ConfigError, SourceError
 from retriever.corpus.documents import Json, Record, id_fault, metadata_fault, string_fault
+from retriever.errors import ConfigError, SourceError
 
 ID_NAMES = ("id", "_id")
 TEXT_NAMES = ("text", "contents", "passage", "sentence")

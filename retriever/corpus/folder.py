@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from indexes.errors import SourceError
 from retriever.corpus.documents import Json, Record
 from retriever.corpus.fields import Fields
 from retriever.corpus.lines import NUL_FAULT, decode_fault, refuse_named_fields
 from retriever.corpus.sources import Meter, base_name, bytes_of
+from retriever.errors import SourceError
 
 _SUFFIXES = (".txt", ".md")
 # An ATX heading of level one: https://spec.commonmark.org/0.31.2/#atx-headings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from hashlib import blake2b
 
-from indexes.errors import StorageError
+from retriever.errors import StorageError
 
 _HEX_DIGITS = 16
 

@@ -6,9 +6,9 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from indexes.errors import SourceError
 from retriever.corpus.documents import Record
 from retriever.corpus.fields import Fields
+from retriever.errors import SourceError
 
 if TYPE_CHECKING:
     from retriever.corpus.sources import OpenSource

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
-from indexes.errors import MissingExtraError, SourceError, StorageError
 from retriever.corpus.documents import Json, Record
 from retriever.corpus.fields import Columns, Fields, find_columns
 from retriever.corpus.sources import OpenSource
+from retriever.errors import MissingExtraError, SourceError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa

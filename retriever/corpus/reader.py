@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from indexes.errors import ConfigError, SourceError
 from retriever.corpus import delimited, folder, jsonl, lines, parquet, sqlite
 from retriever.corpus.documents import Document, Record
 from retriever.corpus.fields import Assembler, Fields
 from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Format, Meter, OpenSource, file_size, opened, opened_stream
+from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
 _DETECT = Fields()

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from indexes.errors import SourceError
 from retriever.corpus.fields import TEXT_NAMES, Fields
+from retriever.errors import SourceError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from indexes.errors import SourceError
 from retriever.corpus.documents import Json, Record
 from retriever.corpus.fields import Columns, Fields, find_columns, listed
 from retriever.corpus.sources import OpenSource
+from retriever.errors import SourceError
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

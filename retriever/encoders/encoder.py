@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -45,6 +46,8 @@ class PieceEncoder(Protocol):
 class Encoder:
     """Turns texts into vectors; make one with `Encoder.load`.
 
+    Threads may share it: it serves one at a time, with all its cores.
+
     Attributes:
         spec: everything that decides the vectors.
     """
@@ -52,6 +55,7 @@ class Encoder:
     def __init__(self, spec: EncoderSpec, model: PieceEncoder) -> None:
         self.spec = spec
         self._model = model
+        self._busy = threading.RLock()
 
     @classmethod
     def load(
@@ -89,6 +93,11 @@ class Encoder:
             EncoderMismatchError: the model of that name is not the one the specification was
                 made with; what `load` raises.
         """
+        if spec.is_given:
+            raise EncoderMismatchError(
+                f"the index was made with an encoder that a program gave ({spec.model}): open it "
+                "in Python with Index.open(folder, encoder=...), or search with --mode bm25"
+            )
         encoder = cls.load(spec.settings, device=device, download=download)
         if encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
@@ -100,11 +109,13 @@ class Encoder:
 
     def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
         """Word-piece ids of each text with its prompt and special tokens, however long."""
-        return self._model.tokenize(self._prompted(texts, query))
+        with self._busy:
+            return self._model.tokenize(self._prompted(texts, query))
 
     def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
         """As `tokenize`, cut to the window."""
-        return self._model.tokenize(self._prompted(texts, query), self.spec.max_length)
+        with self._busy:
+            return self._model.tokenize(self._prompted(texts, query), self.spec.max_length)
 
     def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
         settings = self.spec.settings
@@ -113,7 +124,8 @@ class Encoder:
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece of the text itself."""
-        return self._model.piece_offsets(text)
+        with self._busy:
+            return self._model.piece_offsets(text)
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """One vector a text; what is longer than the window is cut, with a warning that counts it.
@@ -161,7 +173,8 @@ class Encoder:
         """
         vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
         for rows, batch in self._batches(pieces, done):
-            vectors[rows] = _halving(self._model.embed, batch)
+            with self._busy:
+                vectors[rows] = _halving(self._model.embed, batch)
         if self.spec.settings.normalize is not False:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
@@ -197,7 +210,8 @@ class Encoder:
         width = model.backbone.width
         vectors = np.zeros((len(texts), model.backbone.depth + 1, width), np.float32)
         for rows, batch in self._batches(self._cut(texts, query), done):
-            vectors[rows] = _halving(model.layer_vectors, batch)
+            with self._busy:
+                vectors[rows] = _halving(model.layer_vectors, batch)
         return vectors
 
     def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:

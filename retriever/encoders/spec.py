@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
@@ -33,12 +33,15 @@ class EncoderSpec:
         settings: with the model, the window and all that differs from plain mean pooling of the
             last layer; layers are counted from the embeddings (0). The model is a label, not an
             identity.
-        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal.
+        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; of an encoder that
+            is given as an object `PROBED` and a hash of vectors that it makes.
         dimensions: components of a vector.
 
     Raises:
         ConfigError: the settings lack the model or the window.
     """
+
+    PROBED: ClassVar = "probed:"
 
     settings: EncoderSettings
     weights: str
@@ -72,6 +75,11 @@ class EncoderSpec:
     def model(self) -> str:
         """What the model was asked for by."""
         return self.settings.model or ""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the encoder is an object that a program gives, which cannot be loaded by name."""
+        return self.weights.startswith(self.PROBED)
 
     @property
     def max_length(self) -> int:

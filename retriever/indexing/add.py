@@ -1,32 +1,34 @@
 """A stream of documents into an index: what changed is encoded, and committed in segments.
 
-Memory holds one window of texts to encode and one segment's vectors, never the corpus.
+One path for documents to be encoded and for documents with ready vectors. Memory holds one window
+of texts to encode and one segment's vectors, never the corpus.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.segments.maintenance import merge
-from indexes.store.documents import NewDocument, metadata_json
-from indexes.writer import Writer
+from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
-from retriever.encoders.encoder import Encoder
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import SourceError
 from retriever.indexing.passages import OnLong, PassageSettings, split_passages
 from retriever.indexing.report import IndexingReport, Progress
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
+_EMPTY_NAMED = 10
+# A vector whose length is nearer to 1 than this is taken as it is.
+_UNIT = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class CommitSettings:
     """When a segment is committed: an interruption loses at most this much encoding.
 
     Attributes:
-        passages: commit when so many are encoded.
-        seconds: or when so much time has passed since the last commit.
+        passages: commit when this many are encoded.
+        seconds: or when this much time has passed since the last commit.
         window_pieces, window_passages: texts are sorted by length within windows of this size.
     """
 
@@ -45,44 +47,70 @@ class CommitSettings:
     window_passages: int = 8192
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyDocument:
+    """A document with the vectors of its passages.
+
+    Attributes:
+        spans: (start, stop) character offsets of its passages, at least one.
+        vectors: (passages, dimensions) float32, finite.
+    """
+
+    document: Document
+    spans: list[tuple[int, int]]
+    vectors: NDArray[np.float32]
+
+
 @dataclass(slots=True)
-class _Batch:
-    """Documents on their way: their passages as word pieces and terms, in order."""
+class _Entry:
+    """A document on its way to a commit.
 
-    documents: list[NewDocument] = field(default_factory=list)
-    pieces: list[list[int]] = field(default_factory=list)
-    tokens: list[list[str]] = field(default_factory=list)
+    Attributes:
+        is_new: whether the index holds no document of that id.
+        terms: of each passage.
+        pieces: what the encoder reads of each passage; None once its vectors are there.
+        vectors: (passages, dimensions) float32.
+        truncated: whether its end was cut off.
+        superseded: a later document has the same id.
+    """
 
-    def add(self, other: _Batch) -> None:
-        self.documents += other.documents
-        self.pieces += other.pieces
-        self.tokens += other.tokens
+    document: NewDocument
+    is_new: bool
+    terms: list[list[str]]
+    pieces: list[Any] | None = None
+    vectors: NDArray[np.float32] | None = None
+    truncated: bool = False
+    superseded: bool = False
 
 
 class Indexer:
-    """Feeds documents to a writer; use `add` once, or several times.
+    """Feeds documents to a writer.
 
     Args:
         writer: open, with the index's settings.
         encoder: gives the encoder; called when the first document needs encoding, never before.
-        analyzer: the index's analyser.
+        analyzer: the index's analyzer.
         passages: the index's way with long texts.
+        normalized: whether ready vectors are brought to length 1.
         on_long: ``error`` refuses long texts; else as `passages` says.
         commit: when to commit.
         progress: told how far encoding is.
+        stage: told how far a search structure is that a merge builds.
         report: counted into; a new one if None.
     """
 
     def __init__(
         self,
         writer: Writer,
-        encoder: Callable[[], Encoder],
+        encoder: Callable[[], LoadedEncoder],
         analyzer: Analyzer,
         passages: PassageSettings,
         *,
+        normalized: bool,
         on_long: OnLong,
         commit: CommitSettings,
         progress: Progress,
+        stage: Stage = no_progress,
         report: IndexingReport | None = None,
     ) -> None:
         self.report = report or IndexingReport()
@@ -90,125 +118,148 @@ class Indexer:
         self._encoder = encoder
         self._analyzer = analyzer
         self._passages = passages
+        self._normalized = normalized
         self._on_long = on_long
         self._commit = commit
         self._progress = progress
-        self._waiting = _Batch()
-        self._waiting_pieces = 0
-        self._ready: list[tuple[_Batch, NDArray[np.float32]]] = []
+        self._stage = stage
+        # Documents that are not committed yet, by id; those of them that are not encoded yet.
+        self._uncommitted: dict[str, _Entry] = {}
+        self._waiting: list[_Entry] = []
+        self._waiting_pieces = self._waiting_passages = self._ready_passages = 0
         self._metadata: dict[str, dict[str, Any]] = {}
-        self._uncommitted: set[str] = set()
         self._committed_at = time.monotonic()
 
-    def add(self, documents: Iterable[Document]) -> None:
+    def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
         """Index documents; what has been read is committed even where reading then fails.
+
+        Of documents with equal ids the last one stands.
 
         Raises:
             SourceError: what `documents` raises, after the documents before it are committed; or
                 a document is longer than the window and `on_long` is ``error``.
             StorageError: the disk is full or cannot be written; earlier commits stand.
         """
-        chunk: list[Document] = []
+        chunk: dict[str, Document | ReadyDocument] = {}
+        stream = iter(documents)
         try:
-            for document in self._committing_on_failure(documents, chunk):
+            while True:
+                try:
+                    one = next(stream, None)
+                except Exception:
+                    self._take(chunk)
+                    self._flush()
+                    raise
+                if one is None:
+                    break
+                document = one.document if isinstance(one, ReadyDocument) else one
                 fault = document_fault(document)
                 if fault is not None:
                     raise SourceError(f"document {document.id!r}: {fault}")
-                if document.id in self._uncommitted:
-                    # A second source gives the document again: the later one replaces it.
-                    self._consider(chunk)
-                    self._flush()
-                self._uncommitted.add(document.id)
-                chunk.append(document)
+                if not (document.text.strip() or (document.title or "").strip()):
+                    self.report.empty += 1
+                    if len(self.report.empty_ids) < _EMPTY_NAMED:
+                        self.report.empty_ids.append(document.id)
+                    continue
+                chunk[document.id] = one
                 if len(chunk) == _CHUNK:
-                    self._consider(chunk)
-            self._consider(chunk)
+                    self._take(chunk)
+            self._take(chunk)
             self._flush()
-            merge(self._writer)
-        except SourceError:
-            self._consider(chunk)
-            self._flush()
-            raise
         except KeyboardInterrupt:
             # What is encoded is kept; what is not would make the person wait.
             self._write()
             raise
-
-    def _committing_on_failure(
-        self, documents: Iterable[Document], chunk: list[Document]
-    ) -> Iterator[Document]:
-        """The documents; where reading them fails, those in `chunk` and before are committed."""
-        try:
-            yield from documents
-        except Exception:
-            self._consider(chunk)
+        except SourceError:
+            self._take(chunk)
             self._flush()
             raise
 
-    def _consider(self, chunk: list[Document]) -> None:
+    def _take(self, chunk: dict[str, Document | ReadyDocument]) -> None:
         """Sort documents into unchanged, changed in metadata alone, and to be encoded.
 
         Empties `chunk`.
         """
-        documents, chunk[:] = list(chunk), []
-        heads = self._writer.heads([document.id for document in documents])
-        changed: list[tuple[Document, bytes]] = []
-        for document in documents:
-            head = heads.get(document.id)
-            digest = content_hash(document)
-            if head is None or head.hash != digest:
-                changed.append((document, digest))
-                self._count(added=head is None)
-            elif head.metadata != metadata_json(document.metadata):
-                self._metadata[document.id] = document.metadata
-                self._count(added=False)
+        taken = dict(chunk)
+        chunk.clear()
+        heads = self._writer.heads(list(taken))
+        texts: list[tuple[Document, bytes, bool]] = []
+        for id_, one in taken.items():
+            document = one.document if isinstance(one, ReadyDocument) else one
+            self._supersede(id_)
+            head, digest = heads.get(id_), content_hash(document)
+            if head is not None and head.hash == digest:
+                if head.metadata == metadata_json(document.metadata):
+                    self.report.unchanged += 1
+                else:
+                    self._metadata[id_] = document.metadata
+            elif isinstance(one, ReadyDocument):
+                self._take_ready(one, digest, is_new=head is None)
             else:
-                self.report.unchanged += 1
-                self._uncommitted.discard(document.id)
+                texts.append((document, digest, head is None))
         self._writer.touch(list(heads))
-        if changed:
-            self._prepare(changed)
+        if texts:
+            self._prepare(texts)
         if (
             self._waiting_pieces >= self._commit.window_pieces
-            or len(self._waiting.pieces) >= self._commit.window_passages
+            or self._waiting_passages >= self._commit.window_passages
         ):
             self._encode()
         if (
-            sum(len(vectors) for _, vectors in self._ready) >= self._commit.passages
+            self._ready_passages >= self._commit.passages
             or time.monotonic() - self._committed_at >= self._commit.seconds
         ):
             self._write()
-            merge(self._writer)
 
-    def _count(self, *, added: bool) -> None:
-        if added:
-            self.report.added += 1
-        else:
-            self.report.updated += 1
+    def _supersede(self, id_: str) -> None:
+        """Drop what an earlier document with this id would have committed."""
+        self._metadata.pop(id_, None)
+        earlier = self._uncommitted.pop(id_, None)
+        if earlier is not None:
+            earlier.superseded = True
+            if earlier.vectors is not None:
+                self._ready_passages -= len(earlier.document.spans)
 
-    def _prepare(self, changed: Sequence[tuple[Document, bytes]]) -> None:
+    def _take_ready(self, one: ReadyDocument, digest: bytes, *, is_new: bool) -> None:
+        vectors = one.vectors
+        if self._normalized:
+            vectors, scaled = unit_vectors(vectors)
+            self.report.scaled += scaled
+        self._uncommitted[one.document.id] = _Entry(
+            _new_document(one.document, digest, one.spans),
+            is_new,
+            self._terms(one.document, one.spans),
+            vectors=vectors,
+        )
+        self._ready_passages += len(one.spans)
+
+    def _prepare(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
         """Cut documents into passages, as word pieces for the encoder and terms for BM25."""
         encoder = self._encoder()
-        whole = encoder.tokenize([passage_text(document, None) for document, _ in changed])
-        for (document, digest), pieces in zip(changed, whole, strict=True):
-            spans, rows = [(0, len(document.text))], [pieces]
+        whole = encoder.tokenize([passage_text(document, None) for document, *_ in texts])
+        for (document, digest, is_new), pieces in zip(texts, whole, strict=True):
+            spans, rows, truncated = [(0, len(document.text))], [pieces], False
             if len(pieces) > encoder.spec.max_length:
-                spans, rows = self._shorten(document, encoder)
-            self._waiting.documents.append(
-                NewDocument(
-                    document.id, document.title, document.text, document.metadata, digest, spans
-                )
+                spans, rows, truncated = self._shorten(document, encoder)
+            entry = _Entry(
+                _new_document(document, digest, spans),
+                is_new,
+                self._terms(document, spans),
+                pieces=rows,
+                truncated=truncated,
             )
-            self._waiting.pieces += rows
-            self._waiting.tokens += [
-                self._analyzer.tokens(passage_text(document, span)) for span in spans
-            ]
+            self._uncommitted[document.id] = entry
+            self._waiting.append(entry)
+            self._waiting_passages += len(rows)
             self._waiting_pieces += sum(map(len, rows))
 
+    def _terms(self, document: Document, spans: Sequence[tuple[int, int]]) -> list[list[str]]:
+        return [self._analyzer.tokens(passage_text(document, span)) for span in spans]
+
     def _shorten(
-        self, document: Document, encoder: Encoder
-    ) -> tuple[list[tuple[int, int]], list[list[int]]]:
-        """The spans and word pieces of a document that is longer than the window."""
+        self, document: Document, encoder: LoadedEncoder
+    ) -> tuple[list[tuple[int, int]], list[Any], bool]:
+        """Spans and word pieces of a document longer than the window; whether its end was cut."""
         window = encoder.spec.max_length
         if self._on_long == "error":
             raise SourceError(
@@ -234,35 +285,56 @@ class Indexer:
         cut = [i for i, row in enumerate(rows) if len(row) > window]
         for i, row in zip(cut, encoder.truncate([texts[i] for i in cut]), strict=True):
             rows[i] = row
-        self.report.split += len(spans) > 1
-        self.report.truncated += bool(cut) or self._passages.on_long == "truncate"
-        return spans, rows
+        return spans, rows, bool(cut) or self._passages.on_long == "truncate"
 
     def _encode(self) -> None:
-        """Encode the waiting passages."""
-        batch, self._waiting, self._waiting_pieces = self._waiting, _Batch(), 0
-        if not batch.documents:
+        """Encode the waiting passages; their word pieces are not needed any more."""
+        waiting = [entry for entry in self._waiting if not entry.superseded]
+        self._waiting, self._waiting_pieces, self._waiting_passages = [], 0, 0
+        rows = [row for entry in waiting for row in entry.pieces or ()]
+        if not rows:
             return
-        self._progress.window(len(batch.pieces))
-        vectors = self._encoder().encode_pieces(batch.pieces, self._progress.encoded)
-        self.report.passages += len(batch.pieces)
-        self.report.pieces += sum(map(len, batch.pieces))
-        # One step, so that an interruption leaves no vectors without their documents.
-        self._ready.append((batch, vectors))
+        self._progress.window(len(rows))
+        vectors = self._encoder().encode_pieces(rows, self._progress.encoded)
+        self.report.pieces += sum(map(len, rows))
+        start = 0
+        for entry in waiting:
+            stop = start + len(entry.document.spans)
+            entry.vectors, entry.pieces = vectors[start:stop], None
+            start = stop
+        self._ready_passages += len(rows)
 
     def _write(self) -> None:
         """Commit what is encoded, and metadata that changed alone."""
-        ready, metadata = self._ready, self._metadata
-        if ready or metadata:
-            batch = _Batch()
-            for part, _ in ready:
-                batch.add(part)
-            vectors = [part for _, part in ready] or [np.empty((0, 0), np.float32)]
-            self._writer.commit(batch.documents, np.concatenate(vectors), batch.tokens, metadata)
+        ready = [entry for entry in self._uncommitted.values() if entry.vectors is not None]
+        wrote_segment = False
+        if ready or self._metadata:
+            vectors = [entry.vectors for entry in ready if entry.vectors is not None]
+            wrote_segment = self._writer.commit(
+                [entry.document for entry in ready],
+                np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32),
+                [terms for entry in ready for terms in entry.terms],
+                self._metadata,
+            )
+            self._count(ready)
         # Only now: where the commit is interrupted, `add` tries it again.
-        self._ready, self._metadata = [], {}
-        self._uncommitted = {document.id for document in self._waiting.documents}
+        self._uncommitted = {
+            id_: entry for id_, entry in self._uncommitted.items() if entry.vectors is None
+        }
+        self._metadata, self._ready_passages = {}, 0
         self._committed_at = time.monotonic()
+        if wrote_segment:
+            merge(self._writer, self._stage)
+
+    def _count(self, committed: Sequence[_Entry]) -> None:
+        report = self.report
+        for entry in committed:
+            report.added += entry.is_new
+            report.updated += not entry.is_new
+            report.passages += len(entry.document.spans)
+            report.split += len(entry.document.spans) > 1
+            report.truncated += entry.truncated
+        report.updated += len(self._metadata)
 
     def _flush(self) -> None:
         self._encode()
@@ -270,7 +342,7 @@ class Indexer:
 
 
 def passage_text(document: Document, span: tuple[int, int] | None) -> str:
-    """What is encoded and analysed for a passage: the title, if any, before its characters."""
+    """What is encoded and analyzed for a passage: the title, if any, before its characters."""
     text = document.text if span is None else document.text[span[0] : span[1]]
     return f"{document.title} {text}" if document.title else text
 
@@ -280,3 +352,26 @@ def content_hash(document: Document) -> bytes:
     title = document.title or ""
     content = f"{len(title)} {title}{document.text}".encode()
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
+    """Bring vectors to length 1.
+
+    Args:
+        vectors: (n, d) float32, finite.
+
+    Returns:
+        (n, d) float32, and how many were changed: neither those within 1e-4 of length 1, which
+        only rounding keeps from it, nor zero.
+    """
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    far = (np.abs(lengths - 1) > _UNIT) & (lengths > 0)
+    if not far.any():
+        return vectors, 0
+    scaled = vectors.astype(np.float64)
+    scaled[far] /= lengths[far, np.newaxis]
+    return scaled.astype(np.float32), int(np.count_nonzero(far))
+
+
+def _new_document(document: Document, digest: bytes, spans: list[tuple[int, int]]) -> NewDocument:
+    return NewDocument(document.id, document.title, document.text, document.metadata, digest, spans)

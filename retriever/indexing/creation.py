@@ -3,82 +3,178 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self, TypedDict
 
-from indexes.vectors.segment_structure import StructureSettings
+from indexes import StructureSettings, View, damaged_database
 from retriever.analyzer import Analyzer, AnalyzerSettings
+from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 from retriever.indexing.passages import PassageSettings
 
-_Settings = AnalyzerSettings | PassageSettings | StructureSettings
+_PARTS: dict[str, type[AnalyzerSettings | PassageSettings | StructureSettings]] = {
+    "analyzer": AnalyzerSettings,
+    "passages": PassageSettings,
+    "structures": StructureSettings,
+}
 
 
-def own_name(folder: str | Path) -> Path:
+class IndexKeywords(TypedDict, total=False):
+    """What a new index can be made with, each part as a whole or field by field."""
+
+    analyzer: AnalyzerSettings | None
+    passages: PassageSettings | None
+    structures: StructureSettings | None
+    language: str
+    stemming: bool
+    stop_words: bool
+    on_long: Literal["split", "truncate"]
+    overlap: int
+    index_type: str
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """What is asked for when an index is made or opened; None takes the default or its own.
+
+    Attributes:
+        analyzer: language of the BM25 side; English by default.
+        passages: how long texts are treated; split by default.
+        structures: how large segments are searched; chosen by size by default.
+    """
+
+    analyzer: AnalyzerSettings | None = None
+    passages: PassageSettings | None = None
+    structures: StructureSettings | None = None
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> Self:
+        """The settings that keywords ask for; see `IndexKeywords`.
+
+        Raises:
+            TypeError: an unknown keyword, or a part given both as a whole and field by field.
+            ConfigError: a value that is out of range.
+        """
+        given = dict(keywords)
+        parts: dict[str, Any] = {}
+        for name, kind in _PARTS.items():
+            whole = given.pop(name, None)
+            single = {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
+            if whole is not None and single:
+                raise TypeError(f"{name} and {min(single)} are both given: give one of them")
+            parts[name] = kind(**single) if single else whole
+        if given:
+            known = ", ".join(sorted(IndexKeywords.__annotations__))
+            raise TypeError(f"unexpected keyword {min(given)!r}; known: {known}")
+        return cls(**parts)
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """What an index was made with, as stored in it.
+
+    Attributes:
+        identity: which index it is; another after the folder was replaced.
+        encoder: the specification of its encoder.
+        probes: what tells an encoder apart that a program gives; see `AdoptedEncoder`.
+    """
+
+    identity: tuple[int, int] | None
+    encoder: EncoderSpec
+    probes: Any
+    analyzer: Analyzer
+    passages: PassageSettings
+
+    @classmethod
+    def read(cls, view: View, folder: Path) -> Self:
+        """Read it from an index.
+
+        Raises:
+            DamagedIndexError: a setting is missing or altered.
+        """
+        view.check_settings()
+        try:
+            return cls(
+                view.identity,
+                EncoderSpec.from_json(view.setting("encoder")),
+                view.setting("probes", []),
+                Analyzer(
+                    AnalyzerSettings.from_json(view.setting("analyzer")), view.setting("stop_list")
+                ),
+                PassageSettings(**view.setting("passages")),
+            )
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
+            raise damaged_database(
+                folder, f"a setting is missing or altered ({error!r})"
+            ) from error
+
+
+def read_structures(view: View, folder: Path) -> StructureSettings:
+    """How large segments of an index are searched, which `rebuild` changes.
+
+    Raises:
+        DamagedIndexError: the setting was altered.
+    """
+    try:
+        # An index of an earlier release has no such setting.
+        return StructureSettings.from_json(view.setting("structures", {}))
+    except (TypeError, ValueError, ConfigError) as error:
+        raise damaged_database(folder, f"a setting is altered ({error!r})") from error
+
+
+def index_path(folder: str | Path) -> Path:
     """The path of a folder that can be replaced: not a link, nor written ``.`` or ``..``."""
     path = Path(folder)
     return path.resolve() if path.name in ("", "..") or path.is_symlink() else path
 
 
-def initial_settings(
-    encoder: EncoderSpec,
-    analyzer: AnalyzerSettings | None,
-    passages: PassageSettings | None,
-    structures: StructureSettings | None,
-) -> dict[str, Any]:
+def initial_settings(encoder: LoadedEncoder, asked: IndexSettings) -> dict[str, Any]:
     """The settings of a new index, as JSON values.
-
-    Args:
-        encoder: its encoder.
-        analyzer: language of the BM25 side; None takes English.
-        passages: how long texts are treated; None splits them.
-        structures: how large segments are searched; None chooses.
 
     Raises:
         ConfigError: FAISS does not know the structure.
         MissingExtraError: FAISS is not installed, and a factory string is given.
     """
-    structures = structures or StructureSettings()
-    structures.choice(0, encoder.dimensions)
-    analyser = Analyzer(analyzer)
+    structures = asked.structures or StructureSettings()
+    structures.choice(0, encoder.spec.dimensions)
+    analyzer = Analyzer(asked.analyzer)
+    probes = encoder.probes.tolist() if isinstance(encoder, AdoptedEncoder) else []
     return {
-        "encoder": encoder.to_json(),
-        "analyzer": analyser.settings.to_json(),
-        "stop_list": sorted(analyser.stop_list),
-        "passages": asdict(passages or PassageSettings()),
+        "encoder": encoder.spec.to_json(),
+        "probes": probes,
+        "analyzer": analyzer.settings.to_json(),
+        "stop_list": sorted(analyzer.stop_list),
+        "passages": asdict(asked.passages or PassageSettings()),
         "structures": structures.to_json(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
 def require_same(
-    what: str,
-    wanted: _Settings | None,
-    found: _Settings,
-    folder: Path,
-    remedy: str = "make the index again with --recreate",
+    asked: IndexSettings, state: IndexState, structures: StructureSettings, folder: Path
 ) -> None:
     """Check that an index has the settings that are asked for, if any are.
-
-    Args:
-        what: they are of, for the error.
-        wanted: None where nothing is asked for.
-        found: those of the index.
-        folder: of the index.
-        remedy: for the error.
 
     Raises:
         ConfigError: it has others.
     """
-    if wanted is not None and wanted != found:
-        raise ConfigError(
-            f"{folder}: the index was made with {what} {_told(found)}, but {_told(wanted)} "
-            f"was asked for; leave the option out, or {remedy}"
-        )
+    again = "make the index again with --recreate"
+    for what, wanted, found, remedy in (
+        ("analyzer", asked.analyzer, state.analyzer.settings, again),
+        ("treatment of long texts", asked.passages, state.passages, again),
+        ("search structure", asked.structures, structures, "change it with `rebuild`"),
+    ):
+        if wanted is not None and wanted != found:
+            raise ConfigError(
+                f"{folder}: the index was made with {what} {_listed(found)}, but "
+                f"{_listed(wanted)} was asked for; leave the option out, or {remedy}"
+            )
 
 
-def _told(settings: _Settings) -> str:
+def _listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
     given = {name: value for name, value in asdict(settings).items() if value is not None}
     return ", ".join(f"{name}={value}" for name, value in given.items())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from indexes.reader import Snapshot
+from indexes import View
 from retriever.corpus import Document
 from retriever.indexing.add import content_hash
 
@@ -31,16 +31,16 @@ class CorpusDifference:
     foreign: int
 
 
-def corpus_difference(snapshot: Snapshot, documents: Iterable[Document]) -> CorpusDifference:
-    """Compare a snapshot with a corpus whose ids are distinct, read once, as a stream."""
+def corpus_difference(view: View, documents: Iterable[Document]) -> CorpusDifference:
+    """Compare an index with a corpus whose ids are distinct, read once, as a stream."""
     corpus = missing = changed = 0
     stream = iter(documents)
     while chunk := list(islice(stream, _CHUNK)):
-        stored = snapshot.content_hashes([document.id for document in chunk])
+        stored = view.content_hashes([document.id for document in chunk])
         corpus += len(chunk)
         missing += len(chunk) - len(stored)
         changed += sum(
             stored.get(document.id) not in (None, content_hash(document)) for document in chunk
         )
-    foreign = snapshot.count_documents() - (corpus - missing)
+    foreign = view.count_documents() - (corpus - missing)
     return CorpusDifference(corpus, missing, changed, foreign)

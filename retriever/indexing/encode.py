@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -12,8 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from indexes.files.arrays import GrowingArray
-from indexes.files.atomic import storage_errors
+from indexes import GrowingArray, whole_files
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError, StorageError
@@ -58,39 +56,32 @@ def encode_to_file(
     """
     check_output(output)
     ids_file = output.with_suffix(".ids.jsonl")
-    new, new_ids = _temporary(output), _temporary(ids_file)
     rows = truncated = 0
     stream = iter(documents)
-    with storage_errors(output.parent):
-        try:
-            with (
-                GrowingArray(new, np.dtype("<f4"), (encoder.spec.dimensions,)) as vectors,
-                new_ids.open("w", encoding="utf-8") as ids,
-            ):
-                for window in _windows(stream):
-                    texts = [passage_text(document, None) for document in window]
-                    pieces = encoder.tokenize(texts, query=queries)
-                    long = [i for i, row in enumerate(pieces) if len(row) > encoder.spec.max_length]
-                    if long and on_long == "error":
-                        raise SourceError(
-                            f"document {window[long[0]].id!r}: longer than the encoder's window "
-                            f"of {encoder.spec.max_length} word pieces; use --on-long truncate"
-                        )
-                    cut = encoder.truncate([texts[i] for i in long], query=queries)
-                    for i, row in zip(long, cut, strict=True):
-                        pieces[i] = row
-                    progress.window(len(window))
-                    vectors.append(encoder.encode_pieces(pieces, progress.encoded))
-                    ids.writelines(
-                        json.dumps(document.id, ensure_ascii=False) + "\n" for document in window
-                    )
-                    rows += len(window)
-                    truncated += len(long)
-            os.replace(new_ids, ids_file)
-            os.replace(new, output)
-        finally:
-            new.unlink(missing_ok=True)
-            new_ids.unlink(missing_ok=True)
+    with (
+        whole_files(ids_file, output) as (new_ids, new),
+        GrowingArray(new, np.dtype("<f4"), (encoder.spec.dimensions,)) as vectors,
+        new_ids.open("w", encoding="utf-8") as ids,
+    ):
+        for window in _windows(stream):
+            texts = [passage_text(document, None) for document in window]
+            pieces = encoder.tokenize(texts, query=queries)
+            long = [i for i, row in enumerate(pieces) if len(row) > encoder.spec.max_length]
+            if long and on_long == "error":
+                raise SourceError(
+                    f"document {window[long[0]].id!r}: longer than the encoder's window of "
+                    f"{encoder.spec.max_length} word pieces; use --on-long truncate"
+                )
+            cut = encoder.truncate([texts[i] for i in long], query=queries)
+            for i, row in zip(long, cut, strict=True):
+                pieces[i] = row
+            progress.window(len(window))
+            vectors.append(encoder.encode_pieces(pieces, progress.encoded))
+            ids.writelines(
+                json.dumps(document.id, ensure_ascii=False) + "\n" for document in window
+            )
+            rows += len(window)
+            truncated += len(long)
     return Written(rows, truncated, ids_file)
 
 
@@ -112,7 +103,3 @@ def check_output(output: Path) -> None:
 def _windows(documents: Iterator[Document]) -> Iterator[list[Document]]:
     while window := list(islice(documents, _WINDOW)):
         yield window
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}.tmp")

@@ -15,7 +15,6 @@ them belong to one commit, whatever a writer does meanwhile. Memory does not gro
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
@@ -26,12 +25,11 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.atomic import damaged_database, fsync_path, storage_errors
-from indexes.reader import Reader, Snapshot, StoredDocument
+from indexes import Reader, StoredDocument, View, damaged_database, storage_errors, whole_files
 from retriever.corpus import Fields
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, StorageError
-from retriever.indexing.creation import own_name
+from retriever.indexing.creation import index_path
 
 VECTORS_FIELD = "vectors"
 _BATCH = 512
@@ -72,16 +70,16 @@ def export_jsonl(
         NotAnIndexError, FormatVersionError, DamagedIndexError
     """
     names = _distinct(names)
-    with _pinned(folder) as (place, snapshot):
+    with _pinned(folder) as (place, view):
         if not isinstance(output, Path):
-            return _write_lines(snapshot, _stream_writer(output), vectors, names, progress)
+            return _write_lines(view, _stream_writer(output), vectors, names, progress)
         check_output(output, ".jsonl")
         beside = (encoder_file(output),) if vectors else ()
-        with _whole_files(*beside, output) as new:
+        with whole_files(*beside, output) as new:
             if vectors:
-                _write_encoder(place, snapshot, new[0])
+                _write_encoder(place, view, new[0])
             with new[-1].open("w", encoding="utf-8") as file:
-                written = _write_lines(snapshot, file.write, vectors, names, progress)
+                written = _write_lines(view, file.write, vectors, names, progress)
         return Exported(written.documents, written.passages, (output, *beside))
 
 
@@ -104,16 +102,16 @@ def export_npy(
     check_output(output, ".npy")
     ids_file, documents, rows = ids_file_of(output), 0, 0
     with (
-        _pinned(folder) as (place, snapshot),
-        _whole_files(encoder_file(output), ids_file, output) as (new_encoder, new_ids, new),
+        _pinned(folder) as (place, view),
+        whole_files(encoder_file(output), ids_file, output) as (new_encoder, new_ids, new),
     ):
-        spec = _write_encoder(place, snapshot, new_encoder)
-        shape = (snapshot.statistics.passages, spec.dimensions)
+        spec = _write_encoder(place, view, new_encoder)
+        shape = (view.statistics.passages, spec.dimensions)
         with new.open("wb") as file, new_ids.open("w", encoding="utf-8") as ids:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
-            for batch in _batches(snapshot):
-                found = _vectors(snapshot, batch)
+            for batch in _batches(view):
+                found = _vectors(view, batch)
                 file.write(found.tobytes())
                 for document in batch:
                     for _, start, stop in document.passages:
@@ -152,31 +150,10 @@ def check_output(output: Path, ending: str) -> None:
 
 
 @contextmanager
-def _pinned(folder: str | Path) -> Iterator[tuple[Path, Snapshot]]:
-    place = own_name(folder)
-    with closing(Reader(place)) as reader, reader.snapshot() as snapshot:
-        yield place, snapshot
-
-
-@contextmanager
-def _whole_files(*paths: Path) -> Iterator[list[Path]]:
-    """New files to write, which take the names of `paths`, in this order, if the block ends well.
-
-    Raises:
-        StorageError: the disk is full or cannot be written.
-    """
-    new = [path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in paths]
-    with storage_errors(paths[-1]):
-        try:
-            yield new
-            for path in new:
-                fsync_path(path)
-            for path, name in zip(new, paths, strict=True):
-                os.replace(path, name)
-            fsync_path(paths[-1].parent)
-        finally:
-            for path in new:
-                path.unlink(missing_ok=True)
+def _pinned(folder: str | Path) -> Iterator[tuple[Path, View]]:
+    place = index_path(folder)
+    with closing(Reader(place)) as reader, reader.view() as view:
+        yield place, view
 
 
 def _stream_writer(stream: TextIO) -> Callable[[str], object]:
@@ -191,15 +168,15 @@ def _stream_writer(stream: TextIO) -> Callable[[str], object]:
 
 
 def _write_lines(
-    snapshot: Snapshot,
+    view: View,
     write: Callable[[str], object],
     vectors: bool,
     names: Fields,
     progress: Callable[[int], object],
 ) -> Exported:
     documents = passages = 0
-    for batch in _batches(snapshot):
-        found = iter(_vectors(snapshot, batch) if vectors else ())
+    for batch in _batches(view):
+        found = iter(_vectors(view, batch) if vectors else ())
         for document in batch:
             line = json.dumps(_record(document, names, vectors), ensure_ascii=False)
             if vectors:
@@ -242,23 +219,23 @@ def _passages(document: StoredDocument, vectors: Iterator[NDArray[np.float32]]) 
     )
 
 
-def _write_encoder(folder: Path, snapshot: Snapshot, file: Path) -> EncoderSpec:
+def _write_encoder(folder: Path, view: View, file: Path) -> EncoderSpec:
     try:
-        spec = EncoderSpec.from_json(snapshot.setting("encoder"))
+        spec = EncoderSpec.from_json(view.setting("encoder"))
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise damaged_database(folder, f"a setting is missing or altered ({error!r})") from error
     file.write_text(json.dumps(spec.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
     return spec
 
 
-def _batches(snapshot: Snapshot) -> Iterator[list[StoredDocument]]:
-    documents = snapshot.documents()
+def _batches(view: View) -> Iterator[list[StoredDocument]]:
+    documents = view.documents()
     while batch := list(islice(documents, _BATCH)):
         yield batch
 
 
-def _vectors(snapshot: Snapshot, batch: list[StoredDocument]) -> NDArray[np.float32]:
-    return snapshot.vectors([passage for one in batch for passage, _, _ in one.passages])
+def _vectors(view: View, batch: list[StoredDocument]) -> NDArray[np.float32]:
+    return view.vectors([passage for one in batch for passage, _, _ in one.passages])
 
 
 def _distinct(names: Fields) -> Fields:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,21 +19,8 @@ from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Meter, OpenSource, opened, opened_stream
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError
+from retriever.indexing.add import ReadyDocument
 from retriever.indexing.export import VECTORS_FIELD, ids_file_of
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyDocument:
-    """A document with the vectors of its passages.
-
-    Attributes:
-        spans: (start, stop) character offsets of its passages, at least one.
-        vectors: (passages, dimensions) float32, finite.
-    """
-
-    document: Document
-    spans: list[tuple[int, int]]
-    vectors: NDArray[np.float32]
 
 
 def read_records(

@@ -1,4 +1,4 @@
-"""An index made anew from its own documents, with another encoder, while it goes on serving."""
+"""An index encoded again from its own documents, with other settings, while it serves."""
 
 from __future__ import annotations
 
@@ -6,51 +6,54 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Unpack
 
-from indexes.reader import Reader, Snapshot
-from indexes.vectors.segment_structure import StructureSettings
-from retriever.analyzer import AnalyzerSettings
+from indexes import Reader, View
 from retriever.corpus import Document
 from retriever.encoders.choice import ModelChoice
+from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings
-from retriever.indexing.creation import own_name
-from retriever.indexing.passages import PassageSettings
+from retriever.indexing.creation import IndexKeywords, IndexSettings, index_path
 from retriever.indexing.recreation import recreated
 from retriever.indexing.report import IndexingReport, Progress
 
 
 def reindexed(
     folder: str | Path,
-    choice: ModelChoice | None = None,
+    model: str | EncoderSettings = "",
     *,
-    analyzer: AnalyzerSettings | None = None,
-    passages: PassageSettings | None = None,
-    structures: StructureSettings | None = None,
+    encoder: LoadedEncoder | TextEncoder | None = None,
+    device: str | None = None,
+    download: bool = False,
     commit: CommitSettings | None = None,
     progress: Progress | None = None,
     report: IndexingReport | None = None,
     read: Callable[[int], object] = lambda documents: None,
+    **settings: Unpack[IndexKeywords],
 ) -> IndexingReport | None:
-    """Make an index anew from its stored documents, with other settings.
+    """Build an index again from its stored documents, with other settings.
 
     The old index serves readers until the new one, which grows in a hidden folder beside it,
     takes its place in one step. Writers are refused meanwhile. If this fails, or the process
-    dies, the old index stays as it is, and the same call goes on where it was. What is encoded is
-    the whole stored text, of truncated documents too.
+    dies, the old index stays as it is, and the same call resumes. What is encoded is the whole
+    stored text, of truncated documents too.
 
     Args:
         folder: the index.
-        choice: the encoder. Where it names no model, what it does not ask for is as in the index.
-        analyzer: language of the BM25 side; None takes the index's own.
-        passages: how long texts are treated; None takes the index's own way.
-        structures: how large segments are searched; None takes the index's own way.
+        model: the encoder in its text form. Where it names no model, what it does not ask for is
+            as in the index.
+        encoder: an encoder in place of `model`, see `Index.create`.
+        device: a torch device for the model; None takes a GPU where there is one.
+        download: allow the network for a hub id that is not in the cache.
         commit: how often to commit.
         progress: told how far encoding is.
         report: counted into, for a caller that wants to see it after an interruption.
         read: told how many more documents are read.
+        settings: `analyzer`, `passages` and `structures`, see `Index.create`; those of the index
+            where they are not given.
 
     Returns:
         What was done, or None where the index has these settings already.
@@ -58,29 +61,38 @@ def reindexed(
     Raises:
         NotAnIndexError, FormatVersionError: there is no index.
         DamagedIndexError: a stored document is not as it was written.
-        What `retriever.indexing.recreation.recreated` and `Index.add` raise.
+        What `recreated` and `Index.add` raise.
     """
-    folder, choice = own_name(folder), choice or ModelChoice()
+    folder, asked = index_path(folder), IndexSettings.of(settings)
+    choice = ModelChoice(str(model), device, download)
+    loaded = None if encoder is None else adopt(encoder)
     with Index.open(folder) as old:
         spec, own = old.encoder_spec, (old.analyzer.settings, old.passages, old.structures)
-    analyzer, passages = analyzer or own[0], passages or own[1]
-    structures = structures or own[2]
-    if (analyzer, passages, structures) == own and _same_encoder(choice, spec):
+    wanted = (asked.analyzer or own[0], asked.passages or own[1], asked.structures or own[2])
+    if loaded is None:
+        same = _same_encoder(choice, spec)
+    else:
+        same = loaded.spec.fingerprint == spec.fingerprint
+    if same and wanted == own:
         return None
+    whole = "" if loaded is not None else _whole(choice, spec).encoder
     # The documents are those under the lock that `recreated` holds, so that no commit is missed.
     with (
         recreated(
             folder,
-            _whole(choice, spec),
-            analyzer=analyzer,
-            passages=passages,
-            structures=structures,
+            whole,
+            encoder=loaded,
+            device=device,
+            download=download,
+            analyzer=wanted[0],
+            passages=wanted[1],
+            structures=wanted[2],
         ) as new,
         closing(Reader(folder)) as reader,
-        reader.snapshot() as snapshot,
+        reader.view() as view,
     ):
         return new.add(
-            _documents(snapshot, read), commit=commit, progress=progress, report=report, prune=True
+            _documents(view, read), commit=commit, progress=progress, report=report, prune=True
         )
 
 
@@ -101,7 +113,7 @@ def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:
     return whole.weights() == spec.weights and whole.load().spec.fingerprint == spec.fingerprint
 
 
-def _documents(snapshot: Snapshot, read: Callable[[int], object]) -> Iterator[Document]:
-    for stored in snapshot.documents():
+def _documents(view: View, read: Callable[[int], object]) -> Iterator[Document]:
+    for stored in view.documents():
         yield Document(stored.id, stored.text, stored.title, stored.metadata)
         read(1)

@@ -1,4 +1,4 @@
-"""Ranking the documents of a snapshot for a query: dense, BM25 or both.
+"""Ranking the documents of an index for a query: dense, BM25 or both.
 
 Scores belong to passages; a hit is a document, ranked by its best passage. Candidates are the
 best passages of each component; in the hybrid mode every candidate is scored by both before the
@@ -7,66 +7,26 @@ two are fused. Higher scores are better everywhere; equal ones are ordered by th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.scoring import BM25, BM25Settings
-from indexes.filters.grammar import Where
-from indexes.reader import Snapshot
-from indexes.vectors.segment_structure import search_vectors
-from retriever.errors import ConfigError
-from retriever.search.fusion import FusionSettings, fuse, ranks
-
-Mode = Literal["dense", "bm25", "hybrid"]
-MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
-
-# Scores differ in the seventh digit by batch and by kernel; ranking them there would be noise.
-_DIGITS = 6
-# FAISS's score of a passage it left out, so rounded, can be so many last digits above the least it
-# found.
-_ROUNDING = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """How to rank.
-
-    Attributes:
-        mode: ``dense`` by cosine, ``bm25``, or ``hybrid``, which fuses the two.
-        k: hits wanted, at least 1.
-        depth: passages taken from each component as candidates in the mode ``hybrid``, at least
-            1; raised to 2 * k, and further where they belong to fewer than `k` documents. The
-            other modes give the same whatever it is. With a reranker also how many hits it gets.
-        recall: recall@10 of the embedding side against an exact search, above 0, at most 1: each
-            segment that has a search structure is searched with the least effort that reached it
-            when the structure was built. None for 0.95. Segments without one are searched exactly.
-        fusion: how ``hybrid`` combines.
-        bm25: variant and parameters of BM25.
-
-    Raises:
-        ConfigError: a value that is out of range.
-    """
-
-    mode: Mode = "hybrid"
-    k: int = 10
-    depth: int = 100
-    fusion: FusionSettings = field(default_factory=FusionSettings)
-    bm25: BM25Settings = field(default_factory=BM25Settings)
-    recall: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ConfigError(f"mode: expected one of {', '.join(MODES)}, found {self.mode!r}")
-        for name, value in (("k", self.k), ("depth", self.depth)):
-            if value < 1:
-                raise ConfigError(f"{name}: expected 1 or more, found {value}")
-        if self.recall is not None and not 0 < self.recall <= 1:
-            raise ConfigError(f"recall: expected above 0 and at most 1, found {self.recall:g}")
+from indexes import (
+    BM25,
+    View,
+    Where,
+    exact_scores,
+    rounded,
+    search_vectors,
+    tie_slack,
+    top_places,
+    vectors_at_least,
+)
+from retriever.search.fusion import fuse, ranks
+from retriever.search.settings import SearchSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +107,8 @@ class _Candidates:
         passages: (n,) int64 stable ids.
         scores: (n,) what they are ranked by.
         complete: whether every passage that can be ranked is a candidate.
-        floor: no passage that is not a candidate scores more than this; -inf in the mode
-            ``hybrid``, which ranks its candidates and nothing else.
+        floor: a passage that is no candidate scores no more than this; -inf where every passage
+            that ranks above a candidate is one, too.
     """
 
     passages: NDArray[np.int64]
@@ -160,24 +120,26 @@ class _Candidates:
     floor: float
 
 
+# For each segment, positions of passages.
+_Positions = Sequence[NDArray[np.int64]]
+
+
 class Engine:
-    """Ranks queries against one snapshot.
+    """Ranks queries against one view of an index.
 
     Args:
-        snapshot: valid for as long as the engine is used.
+        view: valid for as long as the engine is used.
         settings: how to rank.
         where: only documents that match are ranked; None ranks all.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, settings: SearchSettings, where: Where | None = None
-    ) -> None:
-        self._snapshot = snapshot
+    def __init__(self, view: View, settings: SearchSettings, where: Where | None = None) -> None:
+        self._view = view
         self._settings = settings
-        self._bm25 = BM25(snapshot.segments, settings.bm25, snapshot.statistics)
-        self._filter = None if where is None else snapshot.allowed(where)
+        self._bm25 = BM25(view.segments, settings.bm25, view.statistics)
+        self._filter = None if where is None else view.allowed(where)
         # A filter allows no deleted passage.
-        self._allowed = snapshot.living if self._filter is None else self._filter
+        self._allowed = view.live if self._filter is None else self._filter
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
         """The best `k` documents of each query, fewer where fewer can be ranked.
@@ -198,9 +160,10 @@ class Engine:
         """
         found = [ScoredPassages.none() for _ in queries]
         for i, candidates, _ in self._ranked(queries):
-            documents = self._snapshot.documents_of([int(one) for one in candidates.passages])
+            passages = candidates.passages.tolist()
+            documents = self._view.documents_of(passages)
             found[i] = ScoredPassages(
-                tuple(documents[int(one)][1] for one in candidates.passages),
+                tuple(documents[one][1] for one in passages),
                 candidates.dense,
                 candidates.bm25,
                 candidates.matches,
@@ -213,22 +176,38 @@ class Engine:
         if self._settings.mode == "hybrid":
             depth = max(depth, self._settings.depth)
         open_queries = list(range(len(queries)))
-        while open_queries and self._snapshot.segments:
-            dense = self._dense([queries[i] for i in open_queries], depth)
+        while open_queries and self._view.segments:
+            nearest = self._nearest([queries[i] for i in open_queries], depth)
             deeper = []
-            for i, positions in zip(open_queries, dense, strict=True):
-                candidates = self._candidates(queries[i], positions, depth)
-                chosen = self._rank(candidates)
-                if chosen is None:
+            for i, positions in zip(open_queries, nearest, strict=True):
+                ranked = self._rank(queries[i], positions, depth)
+                if ranked is None:
                     deeper.append(i)
                 else:
-                    yield i, candidates, chosen
+                    yield i, *ranked
             open_queries = deeper
+            # The best passages belong to fewer than `k` documents.
             depth *= 4
 
-    def _dense(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
-        """For each query and segment, the positions of the `depth` nearest passages overall."""
-        segments = self._snapshot.segments
+    def _rank(
+        self, query: Query, nearest: _Positions, depth: int
+    ) -> tuple[_Candidates, list[int]] | None:
+        """The candidates of a query and the hits among them; None if more are needed."""
+        k = self._settings.k
+        found = self._candidates(query, nearest, depth)
+        chosen = self._best_of_documents(found)
+        if len(chosen) >= k and found.scores[chosen[k - 1]] <= found.floor:
+            # Passages that are no candidates can have the same score.
+            tied = self._tied(query, depth, float(found.scores[chosen[k - 1]]))
+            found = self._candidates(query, tied, depth)
+            chosen = self._best_of_documents(found)
+        if len(chosen) < k and not found.complete:
+            return None
+        return found, chosen[:k]
+
+    def _nearest(self, queries: Sequence[Query], depth: int) -> list[_Positions]:
+        """For each query, the positions of the `depth` nearest passages of all segments."""
+        segments = self._view.segments
         if self._settings.mode == "bm25":
             return [[np.empty(0, np.int64) for _ in segments] for _ in queries]
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
@@ -244,37 +223,69 @@ class Engine:
             )
             for live, allowed in zip(segments, self._allowed, strict=True)
         ]
-        nearest = []
-        for row in range(len(queries)):
+        nearest: list[_Positions] = []
+        for row, query in enumerate(queries):
             scores = np.concatenate([part[row][1] for part in found])
-            threshold = -np.inf
-            if len(scores) > depth:
-                threshold = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-            nearest.append([part[row][0][part[row][1] >= threshold] for part in found])
+            if len(scores) < depth:
+                nearest.append([part[row][0] for part in found])
+                continue
+            least, next_least = np.partition(scores, (-depth, 1 - depth))[[-depth, 1 - depth]]
+            if self._settings.mode == "hybrid" and next_least - least <= tie_slack(float(least)):
+                nearest.append(self._tied(query, depth, float(least)))
+            else:
+                nearest.append([part[row][0][part[row][1] >= least] for part in found])
         return nearest
 
-    def _candidates(
-        self, query: Query, nearest: Sequence[NDArray[np.int64]], depth: int
-    ) -> _Candidates:
+    def _tied(self, query: Query, depth: int, score: float) -> _Positions:
+        """For each segment, the `depth` best passages, equal scores by their documents' ids.
+
+        Args:
+            query: with its vector.
+            depth: at least 1.
+            score: no passage below it is among the best of all segments.
+        """
+        assert query.vector is not None
+        tied = []
+        for live, allowed in zip(self._view.segments, self._allowed, strict=True):
+            segment = live.segment
+            positions = vectors_at_least(
+                segment.structure,
+                segment.vectors,
+                query.vector,
+                score - tie_slack(score),
+                depth,
+                allowed,
+                self._settings.recall,
+                segment.vectors_guard,
+            )
+            segment.vectors_guard.check_rows(positions)
+            scores = rounded(exact_scores(segment.vectors, positions, query.vector))
+            order = None
+            if segment.order is not None:
+                segment.order_guard.check_rows(positions)
+                order = segment.order[positions]
+            tied.append(np.sort(positions[top_places(scores, depth, order)]))
+        return tied
+
+    def _candidates(self, query: Query, nearest: _Positions, depth: int) -> _Candidates:
         mode = self._settings.mode
         if mode == "bm25":
             return self._bm25_candidates(query, depth)
         terms = self._bm25.query(query.terms if mode == "hybrid" else ())
         matches = terms.search(depth, self._filter)
+        vector = np.asarray(query.vector)
         columns: list[tuple[NDArray[Any], ...]] = []
-        for index, live in enumerate(self._snapshot.segments):
+        for index, live in enumerate(self._view.segments):
             matched = matches.positions[matches.segments == index]
             positions = np.union1d(nearest[index], matched)
-            # In float64, so that equal vectors get equal scores wherever they lie.
-            chosen = live.segment.vectors_at(positions).astype(np.float64)
-            dense = chosen @ np.asarray(query.vector, np.float64)
+            live.segment.vectors_guard.check_rows(positions)
+            dense = exact_scores(live.segment.vectors, positions, vector)
             columns.append((live.segment.ids_at(positions), dense, *terms.at(index, positions)))
         ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
-        decimals = _decimals(dense)
-        dense = np.round(dense, decimals)
+        dense = rounded(dense)
         complete = sum(map(len, nearest)) < depth
         if mode == "dense":
-            floor = -np.inf if complete else float(dense.min()) + _ROUNDING * 10.0**-decimals
+            floor = -np.inf if complete else float(dense.min()) + tie_slack(float(dense.min()))
             return _Candidates(ids, dense, dense, bm25, match, complete, floor)
         scores = fuse(dense, bm25, match, self._settings.fusion)
         return _Candidates(ids, scores, dense, bm25, match, complete, -np.inf)
@@ -282,19 +293,16 @@ class Engine:
     def _bm25_candidates(self, query: Query, depth: int) -> _Candidates:
         matches = self._bm25.query(query.terms).search(depth, self._filter)
         ids = np.empty(len(matches.scores), np.int64)
-        for index, live in enumerate(self._snapshot.segments):
+        for index, live in enumerate(self._view.segments):
             here = matches.segments == index
             ids[here] = live.segment.ids_at(matches.positions[here])
-        complete = len(ids) < depth
-        floor = -np.inf if complete else float(matches.scores[-1])
-        everyone = np.ones(len(ids), np.bool_)
-        none = np.zeros(len(ids))
-        return _Candidates(ids, matches.scores, none, matches.scores, everyone, complete, floor)
+        everyone, none = np.ones(len(ids), np.bool_), np.zeros(len(ids))
+        scores = matches.scores
+        return _Candidates(ids, scores, none, scores, everyone, len(ids) < depth, -np.inf)
 
-    def _rank(self, found: _Candidates) -> list[int] | None:
-        """The places of the hits, or None where more candidates are needed to be sure of them."""
-        k = self._settings.k
-        documents = self._snapshot.documents_of([int(passage) for passage in found.passages])
+    def _best_of_documents(self, found: _Candidates) -> list[int]:
+        """The place of the best candidate of each document, best first."""
+        documents = self._view.documents_of(found.passages.tolist())
         order = sorted(
             range(len(found.passages)),
             key=lambda i: (
@@ -306,17 +314,14 @@ class Engine:
         best: dict[int, int] = {}
         for i in order:
             best.setdefault(documents[int(found.passages[i])][0], i)
-        chosen = list(best.values())[:k]
-        if not found.complete and (len(chosen) < k or found.scores[chosen[-1]] <= found.floor):
-            return None
-        return chosen
+        return list(best.values())
 
     def _hits(self, found: _Candidates, chosen: Sequence[int]) -> list[Hit]:
         mode = self._settings.mode
         everyone = np.ones(len(found.passages), np.bool_)
         dense_ranks = ranks(found.dense, everyone)
         bm25_ranks = ranks(found.bm25, found.matches)
-        stored = self._snapshot.passages([int(found.passages[i]) for i in chosen])
+        stored = self._view.passages([int(found.passages[i]) for i in chosen])
         hits = []
         for rank, i in enumerate(chosen, start=1):
             passage = stored[int(found.passages[i])]
@@ -338,9 +343,3 @@ class Engine:
                 )
             )
         return hits
-
-
-def _decimals(scores: NDArray[np.float64]) -> int:
-    """How many decimals of scores mean something: six for cosines, fewer for larger numbers."""
-    largest = float(np.abs(scores).max(initial=1.0))
-    return _DIGITS - math.ceil(math.log10(largest) - 1e-6)

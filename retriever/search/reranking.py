@@ -15,7 +15,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.rerankers.manifest import kind_of
 
 if TYPE_CHECKING:
-    from indexes.reader import Snapshot
+    from indexes import View
     from retriever.encoders.settings import Dtype
     from retriever.rerankers.cross.model import CrossEncoder
     from retriever.rerankers.head.folder import HeadReranker
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reranker(Protocol):
-    """Scores hits anew.
+    """Scores hits again.
 
     Attributes:
         reads_vectors: whether it scores vectors rather than texts.
@@ -79,7 +79,7 @@ def load_reranker(
 
 
 def rerank(
-    snapshot: Snapshot,
+    view: View,
     reranker: Reranker,
     query: str,
     vector: NDArray[np.float32] | None,
@@ -88,7 +88,7 @@ def rerank(
     """The hits of one query as a reranker ranks them; see `reranked`.
 
     Args:
-        snapshot: that they were found in.
+        view: that they were found in.
         reranker: checked against the encoder of the index.
         query: its text.
         vector: (d,) float32 of the query; None where the reranker reads none.
@@ -102,7 +102,7 @@ def rerank(
     passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
     if not reranker.reads_vectors:
         return reranked(hits, reranker.score(query, None, passages, None))
-    vectors = snapshot.vectors([hit.passage_number for hit in hits])
+    vectors = view.vectors([hit.passage_number for hit in hits])
     return reranked(hits, reranker.score(query, vector, passages, vectors))
 
 

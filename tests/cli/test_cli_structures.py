@@ -7,8 +7,8 @@ import logging
 import random
 
 import pytest
-
 from indexes.vectors.estimate import Estimate
+
 from tests.cli.error_cases import refused
 
 WORDS = [f"w{number}" for number in range(60)]

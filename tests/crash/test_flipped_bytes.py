@@ -18,7 +18,7 @@ from forked import in_child
 from structured import LIFE, SWEPT
 
 from indexes.files.arrays import SMALL
-from indexes.files.segment_sums import SUMS_FILE
+from indexes.files.checksums import SUMS_FILE
 from indexes.store.connection import open_reader
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")

@@ -58,8 +58,8 @@ def stored(folder: Path) -> int:
         return 0
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
-            return snapshot.count_documents()
+        with reader.view() as view:
+            return view.count_documents()
     finally:
         reader.close()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import workload
 
-from indexes.vectors.segment_structure import StructureSettings
+from indexes.vectors.choice import StructureSettings
 from retriever.corpus import Document
 from retriever.index import Index
 from retriever.indexing.recreation import recreated

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import retriever.encoders.choice
 import retriever.indexing.add
-from indexes.vectors.segment_structure import StructureSettings
+from indexes.vectors.choice import StructureSettings
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings

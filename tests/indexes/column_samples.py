@@ -1,4 +1,4 @@
-"""What a filter allows by the documents' own rows, and whether columns answered."""
+"""What a filter allows by the documents' own rows, and whether documents were read for it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ import indexes.filters.applying
 from indexes.filters.grammar import compile_where
 from indexes.reader import Reader
 
-CHUNK_USERS = ("columns", "column_rows", "check", "applying")
-
-
-def small_chunks(patch: pytest.MonkeyPatch, size: int = 4) -> None:
-    """Let chunks hold a few passages."""
-    for module in CHUNK_USERS:
-        patch.setattr(f"indexes.filters.{module}.CHUNK", size)
-
 
 def numbered(count: int, first: int = 0) -> list[NewDocument]:
     """Documents d0, d1, ... with their number as metadata."""
@@ -30,14 +22,14 @@ def numbered(count: int, first: int = 0) -> list[NewDocument]:
 
 
 @contextmanager
-def rows_refused() -> Iterator[None]:
-    """Let a filter fail that columns do not answer."""
+def documents_refused() -> Iterator[None]:
+    """Let a filter fail that reads documents."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filters.applying, "_by_rows", refuse)
+        patch.setattr(indexes.filters.applying, "_matching", refuse)
         yield
 
 
@@ -49,23 +41,21 @@ def allowed(folder: Path, text: str) -> list[int]:
 
 def allowed_to(reader: Reader, text: str) -> list[int]:
     """The same, for a reader that is open."""
-    with reader.snapshot() as snapshot:
+    with reader.view() as view:
         found = []
-        for live, some in zip(
-            snapshot.segments, snapshot.allowed(compile_where(text)), strict=True
-        ):
+        for live, some in zip(view.segments, view.allowed(compile_where(text)), strict=True):
             ids = live.segment.ids
+            assert len(some) == len(ids)
             one_by_one = some.at(np.arange(len(ids))[::-1])[::-1]
-            np.testing.assert_array_equal(some.mask, one_by_one)
-            np.testing.assert_array_equal(some.positions, np.flatnonzero(some.mask))
-            assert some.count == len(some.positions) <= some.at_most <= len(ids)
-            assert some.mask.shape == ids.shape
-            assert not some.mask.flags.writeable
-            found += ids[some.mask].tolist()
+            assert np.flatnonzero(one_by_one).tolist() == some.positions.tolist()
+            assert some.count == len(some.positions)
+            bits = np.unpackbits(some.bits, bitorder="little")
+            assert np.flatnonzero(bits).tolist() == some.positions.tolist()
+            found += ids[some.positions].tolist()
         return sorted(found)
 
 
-def allowed_by_rows(folder: Path, text: str) -> list[int]:
+def allowed_by_documents(folder: Path, text: str) -> list[int]:
     """The same, as the filter's SQL says of all documents."""
     where = compile_where(text)
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
@@ -75,16 +65,3 @@ def allowed_by_rows(folder: Path, text: str) -> list[int]:
             where.parameters,
         ).fetchall()
     return [passage for (passage,) in rows]
-
-
-def column(folder: Path, field: str) -> tuple[int | None, list[str], int]:
-    """What is stored of a field: whether it is kept (None: unknown), its values, its chunks."""
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        kept = connection.execute("SELECT kept FROM fields WHERE field = ?", (field,)).fetchone()
-        values = connection.execute(
-            "SELECT metadata FROM field_values WHERE field = ? ORDER BY code", (field,)
-        ).fetchall()
-        (chunks,) = connection.execute(
-            "SELECT count(*) FROM field_codes WHERE field = ?", (field,)
-        ).fetchone()
-    return kept and kept[0], [value for (value,) in values], chunks

@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
-from indexes.reader import Reader, Snapshot
+from indexes.filters.allowed import Allowed
+from indexes.reader import Reader, View
 from indexes.writer import NewDocument, Writer
 
 DIMENSIONS = 6
 LISTED_FILES = [
     "ids.npy",
+    "order.npy",
     "vectors.npy",
     "postings.counts.npy",
     "postings.frequencies.npy",
@@ -72,24 +74,29 @@ def commit(
 
 def make_index(folder: Path, *commits: list[NewDocument]) -> Path:
     """An index with these commits, one segment each."""
-    with Writer(folder, create=SETTINGS) as writer:
+    with Writer(folder, create=SETTINGS, pending_limit=0) as writer:
         for documents in commits:
             commit(writer, *documents)
     return folder
 
 
-def live_passages(snapshot: Snapshot) -> list[int]:
+def mask_of(allowed: Allowed) -> list[bool]:
+    """For each passage of a segment whether it is allowed."""
+    return allowed.at(np.arange(len(allowed))).tolist()
+
+
+def live_passages(view: View) -> list[int]:
     found: list[int] = []
-    for live in snapshot.segments:
-        ids = live.segment.ids if live.alive is None else live.segment.ids[live.alive]
+    for live in view.segments:
+        ids = live.segment.ids if live.live is None else live.segment.ids[live.live]
         found += ids.tolist()
     return found
 
 
-def texts_in(snapshot: Snapshot) -> dict[str, str]:
+def texts_in(view: View) -> dict[str, str]:
     """Id and text of every document of which a passage lives, as searches see them."""
-    passages = live_passages(snapshot)
-    stored = snapshot.passages(passages)
+    passages = live_passages(view)
+    stored = view.passages(passages)
     assert sorted(stored) == sorted(passages)
     return {passage.id: passage.text for passage in stored.values()}
 
@@ -97,8 +104,8 @@ def texts_in(snapshot: Snapshot) -> dict[str, str]:
 def texts(folder: Path) -> dict[str, str]:
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
-            return texts_in(snapshot)
+        with reader.view() as view:
+            return texts_in(view)
     finally:
         reader.close()
 
@@ -106,21 +113,21 @@ def texts(folder: Path) -> dict[str, str]:
 def metadata(folder: Path) -> dict[str, dict[str, Any]]:
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
-            stored = snapshot.passages(live_passages(snapshot))
+        with reader.view() as view:
+            stored = view.passages(live_passages(view))
             return {passage.id: passage.metadata for passage in stored.values()}
     finally:
         reader.close()
 
 
-def found_by(snapshot: Snapshot, term: str) -> set[str]:
+def found_by(view: View, term: str) -> set[str]:
     """Ids of the documents that BM25 finds for a term."""
-    matches = BM25(snapshot.segments, None, snapshot.statistics).search([term], 1000)
+    matches = BM25(view.segments, None, view.statistics).search([term], 1000)
     passages = [
-        int(snapshot.segments[segment].segment.ids[position])
+        int(view.segments[segment].segment.ids[position])
         for segment, position in zip(matches.segments, matches.positions, strict=True)
     ]
-    return {id_ for _, id_ in snapshot.documents_of(passages).values()}
+    return {id_ for _, id_ in view.documents_of(passages).values()}
 
 
 def in_child(code: str, *arguments: Path | str) -> subprocess.CompletedProcess[str]:

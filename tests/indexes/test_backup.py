@@ -13,10 +13,10 @@ from index_samples import SETTINGS, commit, document, make_index
 import indexes.backup
 from indexes.backup import snapshot_index
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
+from indexes.files.atomic import replace_folder
 from indexes.reader import Reader
 from indexes.segments.maintenance import compact, merge
 from indexes.segments.segment import read_manifest
-from indexes.store.replacement import replace_folder
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -24,14 +24,14 @@ from indexes.writer import Writer
 def stored(folder):
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
+        with reader.view() as view:
             return {
                 one.id: (
                     one.text,
                     one.metadata,
-                    snapshot.vectors([p for p, *_ in one.passages]).tolist(),
+                    view.vectors([p for p, *_ in one.passages]).tolist(),
                 )
-                for one in snapshot.documents()
+                for one in view.documents()
             }
     finally:
         reader.close()

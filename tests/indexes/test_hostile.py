@@ -109,7 +109,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(
 def test_triggers_and_views_are_refused(index: Path, statement: str) -> None:
     change(index, statement)
     for action in (write, texts, verify):
-        with pytest.raises(DamagedIndexError, match=r"an index has no (trigger|view)"):
+        with pytest.raises(DamagedIndexError, match=r"an index has no such (trigger|view)"):
             action(index)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from indexes import whole_folder
 from retriever.errors import ConfigError, StorageError
-from retriever.output_folder import check_output, output_folder
+from retriever.output_folder import check_output
 
 
 def held(folder: Path) -> dict[str, str]:
@@ -26,7 +27,7 @@ def check(folder: Path) -> None:
 
 def test_a_folder_appears_at_the_end_and_not_before(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    with output_folder(folder) as new:
+    with whole_folder(folder) as new:
         (new / "a").write_text("1")
         assert not folder.exists()
         assert new.parent == tmp_path
@@ -37,7 +38,7 @@ def test_a_folder_appears_at_the_end_and_not_before(tmp_path: Path) -> None:
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     folder = tmp_path / "made"
     for name in ("a", "b"):
-        with output_folder(folder) as new:
+        with whole_folder(folder) as new:
             (new / name).write_text(name)
     assert held(folder) == {"b": "b"}
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
@@ -54,7 +55,7 @@ def test_an_error_leaves_what_was_there_and_nothing_else(
         (folder / "a").write_text("1")
 
     def fail() -> None:
-        with output_folder(folder) as new:
+        with whole_folder(folder) as new:
             (new / "b").write_text("2")
             raise error
 
@@ -68,7 +69,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "made"
 
     def fail() -> None:
-        with output_folder(folder) as new:
+        with whole_folder(folder) as new:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(new / "weights"))
 
     with pytest.raises(StorageError, match="the disk is full") as caught:
@@ -80,7 +81,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with output_folder(tmp_path / "link") as new:
+    with whole_folder(tmp_path / "link") as new:
         (new / "a").write_text("1")
     assert (tmp_path / "link").is_symlink()
     assert held(tmp_path / "real") == {"a": "1"}
@@ -100,7 +101,7 @@ def test_new_and_empty_folders_and_ours_will_do(tmp_path: Path, holds: list[str]
 def test_a_relative_name_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check(Path("made"))
-    with output_folder(Path("made")) as new:
+    with whole_folder(Path("made")) as new:
         (new / "a").write_text("1")
     assert held(tmp_path / "made") == {"a": "1"}
 

@@ -64,16 +64,16 @@ def stored(folder):
     """{id: (title, text, metadata, spans, vectors)} of an index."""
     reader = Reader(folder)
     try:
-        with reader.snapshot() as snapshot:
+        with reader.view() as view:
             return {
                 one.id: (
                     one.title,
                     one.text,
                     one.metadata,
                     [(start, stop) for _, start, stop in one.passages],
-                    snapshot.vectors([passage for passage, _, _ in one.passages]).tolist(),
+                    view.vectors([passage for passage, _, _ in one.passages]).tolist(),
                 )
-                for one in snapshot.documents()
+                for one in view.documents()
             }
     finally:
         reader.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from indexes.store.replacement import new_folder
-from indexes.vectors.segment_structure import StructureSettings
+from indexes.vectors.choice import StructureSettings
 from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,

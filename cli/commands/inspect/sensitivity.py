@@ -123,8 +123,8 @@ def command(
 
 def _choice(options: dict[str, Any]) -> ModelChoice:
     """The encoder, with a window and a start layer that every model can have."""
-    from indexes.errors import ConfigError
     from retriever.encoders.choice import ModelChoice
+    from retriever.errors import ConfigError
 
     choice = wk_choice(options)
     for name, instead in (("window", "--windows"), ("start_layer", "--start-layers")):
@@ -139,7 +139,7 @@ def _choice(options: dict[str, Any]) -> ModelChoice:
 
 def _check_loaded(model: Encoder) -> None:
     """Refuse what only a model's own files tell."""
-    from indexes.errors import ConfigError
+    from retriever.errors import ConfigError
 
     if model.spec.meaning("head"):
         raise ConfigError(

@@ -75,7 +75,7 @@ def checked_text(text: str, name: str) -> str:
     Raises:
         SourceError: it is blank, or was not UTF-8 on the command line.
     """
-    from indexes.errors import SourceError
+    from retriever.errors import SourceError
 
     if not text.strip():
         raise SourceError(f"{name}: expected a text, found nothing but space; give some words")

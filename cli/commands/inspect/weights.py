@@ -90,7 +90,7 @@ def command(
 
 
 def _text(text: str | None, text_file: Path | None) -> str:
-    from indexes.errors import SourceError
+    from retriever.errors import SourceError
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")

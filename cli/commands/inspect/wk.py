@@ -17,7 +17,7 @@ def wk_choice(options: Mapping[str, Any]) -> ModelChoice:
     Raises:
         ConfigError: another fusion is named, or what `model_choice` raises.
     """
-    from indexes.errors import ConfigError
+    from retriever.errors import ConfigError
 
     _, *settings = (options["model"] or "").split("::")
     named = [one for one in settings if one.startswith("fusion=") or "=" not in one]

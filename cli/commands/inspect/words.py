@@ -68,7 +68,7 @@ def command(
     from eval.inspect.word_variance import variance_groups, word_variances
     from eval.reports.figure_files import check_figure
     from eval.reports.inspect_figures import draw_variances
-    from indexes.errors import BadInputError
+    from retriever.errors import BadInputError
 
     if plot is not None:
         check_figure(plot)

@@ -23,13 +23,14 @@ def command(folder: Path, as_json: bool) -> None:
     passages are removed from the disk. Answers stay the same, and searches continue during the
     merge. The disk temporarily needs room for a second copy.
     """
-    from cli.output.progress import human_bytes
+    from cli.output.progress import Stages, human_bytes
     from retriever.description import size_on_disk
     from retriever.index import Index
 
     with Index.open(folder) as index:
         before = index.info()
-        merged = index.compact()
+        with Stages(quiet=False) as stage:
+            merged = index.compact(stage=stage)
         after = index.info()
     # SQLite deletes its log when the last connection is closed.
     bytes_after = size_on_disk(folder)

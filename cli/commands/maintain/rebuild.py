@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from cli.options.declaring import Command, option
 from cli.options.index import index_option
 from cli.options.output import json_option
 from cli.options.structure import StructureOptions, structure_options
-from cli.output.progress import counted
+from cli.output.progress import Stages, counted, human_bytes
 
 
 @click.command("rebuild", cls=Command)
@@ -29,16 +28,16 @@ def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: b
     """Build the search structure of an index again.
 
     All segments become one, and its structure is built from the stored vectors; nothing is
-    encoded. Searches use the old structure until then. What the build takes is estimated first;
-    the recall@10 of the new structure against exact search is measured and printed for each search
-    effort.
+    encoded. Searches use the old structure until then. The memory that the build takes is printed
+    first; the recall@10 of the new structure against exact search is measured and printed for each
+    search effort.
     """
-    from indexes.vectors.segment_structure import StructureSettings
+    from retriever import StructureSettings
     from retriever.index import Index
 
     settings = structure.settings() or StructureSettings()
     with Index.open(folder) as index:
-        plan, estimate = index.plan(settings), index.estimate(settings)
+        plan = index.plan(settings)
         if dry_run and as_json:
             facts = {
                 "index_type": settings.index_type,
@@ -46,17 +45,23 @@ def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: b
                 "factory": plan.spec.factory,
                 "reasons": plan.reasons,
                 "memory_bytes": plan.memory_bytes,
-                "build": None if estimate is None else asdict(estimate),
+                "build_bytes": plan.build_bytes,
             }
             click.echo(json.dumps(facts))
             return
         for reason in plan.reasons:
             click.echo(reason, err=not dry_run)
-        takes = "nothing to build" if estimate is None else f"building it takes {estimate}"
+        takes = "nothing to build"
+        if plan.build_bytes:
+            takes = (
+                f"about {human_bytes(plan.memory_bytes)}; building it takes up to "
+                f"{human_bytes(plan.build_bytes)} of memory"
+            )
         click.echo(f"{plan.spec.factory}: {takes}", err=not dry_run)
         if dry_run:
             return
-        index.rebuild(settings)
+        with Stages(quiet=False) as stage:
+            index.rebuild(settings, stage=stage)
         segments = index.info()["segments"]
     if as_json:
         click.echo(json.dumps({"index_type": settings.index_type, "segments": segments}))
@@ -65,7 +70,3 @@ def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: b
         click.echo(f"{folder}: {counted(segment['passages'], 'passage')}, {segment['structure']}")
         for measured in segment["recall"]:
             click.echo(f"  effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")
-        for behind in segment["filtered"]:
-            click.echo(f"  behind a filter that leaves {100 * behind['share']:.3g}%")
-            for measured in behind["recall"]:
-                click.echo(f"    effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")

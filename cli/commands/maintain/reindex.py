@@ -76,7 +76,9 @@ def command(
         try:
             done = reindexed(
                 folder,
-                choice,
+                choice.encoder,
+                device=choice.device,
+                download=choice.download,
                 analyzer=analyzer_settings,
                 passages=passages,
                 structures=structures,

@@ -68,7 +68,9 @@ def command(
         report = import_documents(
             folder,
             source,
-            choice,
+            choice.encoder,
+            device=choice.device,
+            download=choice.download,
             vectors=vectors,
             fields=names.fields(),
             vector_field=vector_field,

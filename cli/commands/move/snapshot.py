@@ -27,7 +27,7 @@ def command(target: Path, folder: Path, quiet: bool, as_json: bool) -> None:
     all files are copied.
     """
     from cli.output.progress import Stages
-    from indexes.backup import snapshot_index
+    from retriever import snapshot_index
 
     with Stages(quiet=quiet) as stage:
         made = snapshot_index(folder, target, stage)

@@ -197,7 +197,7 @@ def _source(data: SearchData, units: int) -> dict[str, Any]:
 
 def _check_settings(settings: EncoderSettings) -> None:
     """Refuse what the search itself decides, and what is not a mean of layers."""
-    from indexes.errors import ConfigError
+    from retriever.errors import ConfigError
 
     why = {
         "layers": (None, "the search is what chooses layers: leave it out"),
@@ -212,7 +212,7 @@ def _check_settings(settings: EncoderSettings) -> None:
 
 def _check_loaded(model: Encoder) -> None:
     """Refuse what only a model's own files tell."""
-    from indexes.errors import ConfigError
+    from retriever.errors import ConfigError
 
     if model.spec.meaning("head"):
         raise ConfigError(

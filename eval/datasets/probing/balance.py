@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 TRAIN, HELD = 100_000, 10_000
 """Instances for training, and in each of the other two splits (Conneau et al., 2018)."""

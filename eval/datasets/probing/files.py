@@ -8,8 +8,8 @@ from pathlib import Path
 
 from eval.datasets.probing.forms import FILES
 from eval.datasets.probing.maker import MadeSet
-from indexes.errors import ConfigError
-from indexes.files.atomic import fsync_path, storage_errors
+from indexes import fsync_path, storage_errors
+from retriever.errors import ConfigError
 
 
 def check_folder(folder: Path, tasks: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from eval.datasets.records import SHOWN
 from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.tasks import ClassificationTask
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 from retriever.corpus.sources import base_name
 
 FILES = {

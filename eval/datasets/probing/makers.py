@@ -21,7 +21,7 @@ from eval.datasets.probing.maker import MadeSet, Maker
 from eval.datasets.probing.sentences import LONGEST, SHORTEST, sentence_of
 from eval.datasets.probing.shift import ShiftMaker
 from eval.datasets.probing.words import WordMaker
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 MAKERS: Mapping[str, Callable[[], Maker]] = {
     "sentlen": LengthMaker,

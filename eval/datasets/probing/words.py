@@ -7,7 +7,7 @@ from collections import Counter
 from eval.datasets.probing.balance import LEAST_HELD, balanced_splits, published_sizes
 from eval.datasets.probing.maker import MadeSet, Maker, instances
 from eval.datasets.probing.sentences import Sample, Sentence
-from indexes.errors import ConfigError, SourceError
+from retriever.errors import ConfigError, SourceError
 
 WORDS = 1_000
 """How many words there are by default."""

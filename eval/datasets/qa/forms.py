@@ -19,7 +19,7 @@ from eval.datasets.qa import (
     wikiqa,
 )
 from eval.datasets.qa.question_set import QuestionSet
-from indexes.errors import ConfigError, SourceError
+from retriever.errors import ConfigError, SourceError
 
 Reader = Callable[[Path, str, str | None], QuestionSet]
 

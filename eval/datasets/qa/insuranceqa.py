@@ -14,7 +14,7 @@ from pathlib import Path
 from eval.datasets.files import existing, matching, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import pool_of, put_new, rows
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 VOCABULARY = "vocabulary"
 ANSWERS_1 = "answers.label.token_idx"

@@ -9,7 +9,7 @@ from eval.datasets.files import between, existing, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import check_answered, check_judged, pool_of, put_new, rows
 from eval.metrics.trec import read_qrels
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 COLLECTION = "collection.tsv"
 _POOLED = ("query id", "passage id", "query", "passage")

@@ -20,7 +20,7 @@ from typing import Any
 from eval.datasets.files import between, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import json_lines, pool_of, unexpected
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 _QUESTION = '{"question": "...", "answers": ["...", ...]}'
 _PARAGRAPHS = '[{"question": [...], "document": ["...", ...]}, ...]'

@@ -18,8 +18,8 @@ from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import check_answered, check_judged, json_lines, pool_of, unexpected
 from eval.lines import numbered_lines
 from eval.metrics.trec import read_qrels
-from indexes.errors import SourceError
 from retriever.corpus import CorpusReader, Fields
+from retriever.errors import SourceError
 
 _FORM = '{"qid": "...", "candidates": ["...", ...]}'
 

@@ -17,7 +17,7 @@ from eval.datasets.files import matching
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import SHOWN, check_answered, check_judged, put_new, text_of
 from eval.metrics.trec import read_qrels
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 _OPEN = re.compile(r"<(top|topic)\b([^>]*)>", re.IGNORECASE)
 _NUMBER = re.compile(r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)", re.IGNORECASE)

@@ -16,7 +16,7 @@ from eval.datasets.files import existing, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import SHOWN, pool_of, put_new
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 FILES = {
     "train": ("train-less-than-40.manual-edit.xml", "TRAIN.xml"),

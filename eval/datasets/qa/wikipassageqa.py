@@ -8,7 +8,7 @@ from typing import Any
 from eval.datasets.files import existing, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import json_of, pool_of, put_new, table
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 PASSAGES = "document_passages.json"
 _HEADER = ("QID", "Question", "DocumentID", "DocumentName", "RelevantPassages")

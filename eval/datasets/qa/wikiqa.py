@@ -7,7 +7,7 @@ from pathlib import Path
 from eval.datasets.files import existing, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import pool_of, table
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 _HEADER = (
     "QuestionID",

@@ -23,7 +23,7 @@ from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
 from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 from retriever.corpus.sources import base_name
 
 _ALL = ("all",)

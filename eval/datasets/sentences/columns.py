@@ -8,7 +8,7 @@ from pathlib import Path
 from eval.datasets.records import SHOWN
 from eval.datasets.sentences.tasks import LabelledTexts
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 Row = tuple[str, str, str, str | None]
 """`file:line`, label, text, and the second text of a pair."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 from retriever.corpus.sources import base_name
 
 _FIELDS = ("score", "sentence1", "sentence2")

@@ -10,7 +10,7 @@ from eval.datasets.sentences.columns import cells_of
 from eval.datasets.sentences.pairs import ScoredPairs, finite_score, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset
 from eval.lines import numbered_lines
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 INPUT = re.compile(r"STS(?:20\d\d)?\.input\.(?P<part>.+?)\.txt(?:\.gz)?")
 """The name of a file of sentences."""

@@ -25,7 +25,7 @@ from eval.datasets.sentences import semeval
 from eval.datasets.sentences.columns import first_cells
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 SICK_HEADER = (
     "pair_ID",

@@ -19,12 +19,13 @@ from typing import Any, get_args
 
 import numpy as np
 
+from indexes import whole_folder
 from retriever.encoders.model_settings import read_json
 from retriever.encoders.settings import Static
 from retriever.encoders.static.methods import Fitted, Floats
 from retriever.encoders.static.words import FileTokenizer, Lexicon, PieceTokenizer, words_digest
 from retriever.errors import ModelError, StorageError
-from retriever.output_folder import check_output, output_folder
+from retriever.output_folder import check_output
 
 FORMAT = 1
 FITTED = ("sif", "usif")
@@ -103,7 +104,7 @@ def write_folder(folder: Path, parts: StaticParts) -> None:
         StorageError: the disk is full or cannot be written.
     """
     check_target(folder)
-    with output_folder(folder) as new:
+    with whole_folder(folder) as new:
         _write_files(new, parts)
 
 

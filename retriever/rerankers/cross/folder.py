@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from indexes import whole_folder
 from retriever.encoders.models import find_model
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ModelError
-from retriever.output_folder import output_folder
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.manifest import (
     MANIFEST,
@@ -42,7 +42,7 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
     from safetensors.torch import save_file
 
     check_target(folder)
-    with output_folder(folder) as new:
+    with whole_folder(folder) as new:
         model.backbone.save(new)
         state = {name: value.detach().cpu() for name, value in model.head.state_dict().items()}
         save_file(state, new / _HEAD)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import whole_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.output_folder import output_folder
 from retriever.rerankers.head.training import TrainedHead
 from retriever.rerankers.manifest import (
     MANIFEST,
@@ -132,7 +132,7 @@ class HeadReranker:
             "head": asdict(self.settings),
             "training": dict(self.training),
         }
-        with output_folder(folder) as new:
+        with whole_folder(folder) as new:
             (new / _WEIGHTS).write_bytes(content)
             write_manifest(new, KIND, hashlib.sha256(content).hexdigest(), values)
 

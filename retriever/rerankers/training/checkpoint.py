@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from indexes import whole_folder
 from retriever.errors import ConfigError, ModelError
-from retriever.output_folder import output_folder
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,7 @@ class Checkpoint:
         """
         from safetensors.torch import save_file
 
-        with output_folder(self.folder) as new:
+        with whole_folder(self.folder) as new:
             # A frozen tensor may be shared or lie on another device.
             tensors = {name: one.cpu().contiguous().clone() for name, one in state.tensors.items()}
             save_file(tensors, new / _TENSORS)

@@ -1,0 +1,473 @@
+/* What a query does for every posting or passage: BM25 looks up terms, weighs and finds the best
+ * passages; a filter looks up its bits; equal vectors are scored exactly.
+ *
+ * The modules that call these functions hold the same in Python and NumPy, for where there was no
+ * compiler. Both do the same operations on the same numbers in the same order, so that scores are
+ * equal to the last bit; that is why products and sums must not be contracted (see setup.py).
+ */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define WINDOW 16384
+
+typedef struct {
+    double score;
+    uint32_t position;
+} Found;
+
+typedef struct {
+    Py_ssize_t next; /* the first posting that is not in a window yet, of those of all terms */
+    Py_ssize_t stop;
+    Py_ssize_t begin; /* the first posting in the window */
+    Py_ssize_t rarer; /* the number of the term that is offered in this one's place */
+} Term;
+
+/* (WINDOW,) zeros that the last search has left behind, or NULL. Changed with the GIL held. */
+static double *spare_window = NULL;
+
+/* The order among equal scores: the rank of each passage, or NULL for that of the positions. */
+typedef struct {
+    const uint32_t *ranks;
+    int decided; /* whether it was asked for */
+} Order;
+
+/* Among equal scores the passage that comes later in the order is the worse one. */
+static int
+is_worse(Found one, Found other, Order *order)
+{
+    if (one.score != other.score)
+        return one.score < other.score;
+    if (order->ranks == NULL)
+        return one.position > other.position;
+    order->decided = 1;
+    return order->ranks[one.position] > order->ranks[other.position];
+}
+
+/* Restore a heap with the worst on top, but for the one at `place`, below it. */
+static void
+sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place, Order *order)
+{
+    Found moved = heap[place];
+    for (;;) {
+        Py_ssize_t child = 2 * place + 1;
+        if (child >= size)
+            break;
+        if (child + 1 < size && is_worse(heap[child + 1], heap[child], order))
+            child++;
+        if (!is_worse(heap[child], moved, order))
+            break;
+        heap[place] = heap[child];
+        place = child;
+    }
+    heap[place] = moved;
+}
+
+static void
+make_heap(Found *heap, Py_ssize_t size, Order *order)
+{
+    for (Py_ssize_t place = size / 2; place-- > 0;)
+        sift_down(heap, size, place, order);
+}
+
+/* Add what the terms give to the passages of a window. Returns whether positions ascend and exist. */
+static int
+sum_window(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positions,
+           const double *values, uint32_t first, uint64_t passages)
+{
+    for (Py_ssize_t t = 0; t < count; t++) {
+        Py_ssize_t next = terms[t].next, stop = terms[t].stop;
+        int64_t last = -1;
+        terms[t].begin = next;
+        for (; next < stop; next++) {
+            int64_t place = (int64_t)positions[next] - first;
+            if (place >= WINDOW)
+                break;
+            if (place <= last || positions[next] >= passages)
+                return 0;
+            scores[place] += values[next];
+            last = place;
+        }
+        terms[t].next = next;
+    }
+    return 1;
+}
+
+/* Offer each passage of the window that holds a term, once: those of rare terms, which score most,
+ * first. Returns the size of the heap. */
+static Py_ssize_t
+offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t *positions,
+             uint32_t first, Found *heap, Py_ssize_t size, Py_ssize_t k, Order *order)
+{
+    for (Py_ssize_t rank = 0; rank < count; rank++) {
+        Py_ssize_t t = terms[rank].rarer;
+        for (Py_ssize_t next = terms[t].begin; next < terms[t].next; next++) {
+            Found found = {scores[positions[next] - first], positions[next]};
+            if (size == k) {
+                if (!is_worse(heap[0], found, order))
+                    continue;
+                heap[0] = found;
+                sift_down(heap, size, 0, order);
+            }
+            else if (found.score == -INFINITY) {
+                continue;
+            }
+            else {
+                heap[size++] = found;
+                if (size == k)
+                    make_heap(heap, size, order);
+            }
+            /* Not again, by another term. */
+            scores[found.position - first] = -INFINITY;
+        }
+    }
+    for (Py_ssize_t t = 0; t < count; t++)
+        for (Py_ssize_t next = terms[t].begin; next < terms[t].next; next++)
+            scores[positions[next] - first] = 0;
+    return size;
+}
+
+/* One window of passages after the other is summed, term after term, in an array that stays in the
+ * cache; then each posting offers its passage. Returns how many were found, best first, or -1 where
+ * positions do not ascend or exist. */
+static Py_ssize_t
+find_best(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positions,
+          const double *values, uint64_t passages, Found *heap, Py_ssize_t k, Order *order)
+{
+    Py_ssize_t size = 0;
+    for (;;) {
+        uint32_t lowest = UINT32_MAX;
+        int left = 0;
+        for (Py_ssize_t t = 0; t < count; t++) {
+            if (terms[t].next < terms[t].stop) {
+                left = 1;
+                if (positions[terms[t].next] < lowest)
+                    lowest = positions[terms[t].next];
+            }
+        }
+        if (!left)
+            break;
+        uint32_t first = lowest - lowest % WINDOW;
+        if (!sum_window(scores, terms, count, positions, values, first, passages))
+            return -1;
+        size = offer_window(scores, terms, count, positions, first, heap, size, k, order);
+    }
+    if (size < k)
+        make_heap(heap, size, order);
+    for (Py_ssize_t last = size - 1; last > 0; last--) {
+        Found worst = heap[0];
+        heap[0] = heap[last];
+        heap[last] = worst;
+        sift_down(heap, last, 0, order);
+    }
+    return size;
+}
+
+/* Divide the postings into terms, and rank these by their number of postings. Returns whether the
+ * counts add up. */
+static int
+divide(Term *terms, Py_ssize_t count, const int64_t *counts, Py_ssize_t postings)
+{
+    Py_ssize_t next = 0;
+    for (Py_ssize_t t = 0; t < count; t++) {
+        if (counts[t] < 0 || counts[t] > postings - next)
+            return 0;
+        terms[t].next = next;
+        terms[t].stop = next += (Py_ssize_t)counts[t];
+        Py_ssize_t rank = t;
+        for (; rank > 0 && counts[terms[rank - 1].rarer] > counts[t]; rank--)
+            terms[rank].rarer = terms[rank - 1].rarer;
+        terms[rank].rarer = t;
+    }
+    return next == postings;
+}
+
+/* Release what was given. Returns whether its sizes fit; sets an error where they do not. */
+static int
+release(Py_buffer *given, int number, int fits)
+{
+    for (int i = 0; i < number; i++)
+        PyBuffer_Release(&given[i]);
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
+    return fits;
+}
+
+static PyObject *
+best(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[6];
+    Py_buffer *positions = &given[0], *values = &given[1], *counts = &given[2];
+    Py_buffer *ranks = &given[3], *best_positions = &given[4], *best_scores = &given[5];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*w*:best", positions, values, counts, ranks,
+                          best_positions, best_scores))
+        return NULL;
+    Order order = {ranks->len ? ranks->buf : NULL, 0};
+    uint64_t passages = ranks->len ? (uint64_t)ranks->len / sizeof(uint32_t) : UINT32_MAX;
+    Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
+    Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t k = best_scores->len / (Py_ssize_t)sizeof(double);
+    Py_ssize_t size = -1;
+    int fits = values->len / (Py_ssize_t)sizeof(double) == postings
+               && best_positions->len / (Py_ssize_t)sizeof(int64_t) == k && k >= 1;
+    double *scores = spare_window;
+    spare_window = NULL;
+    if (scores == NULL)
+        scores = PyMem_Calloc(WINDOW, sizeof(double));
+    Term *terms = PyMem_Calloc((size_t)count + 1, sizeof(Term));
+    Found *heap = PyMem_Calloc((size_t)k + 1, sizeof(Found));
+    if (scores == NULL || terms == NULL || heap == NULL) {
+        PyErr_NoMemory();
+    }
+    else if (fits && (fits = divide(terms, count, counts->buf, postings))) {
+        Py_BEGIN_ALLOW_THREADS
+        size = find_best(scores, terms, count, positions->buf, values->buf, passages, heap, k,
+                         &order);
+        int64_t *found_positions = best_positions->buf;
+        double *found_scores = best_scores->buf;
+        for (Py_ssize_t rank = 0; rank < size; rank++) {
+            found_positions[rank] = heap[rank].position;
+            found_scores[rank] = heap[rank].score;
+        }
+        Py_END_ALLOW_THREADS
+        if (size < 0)
+            PyErr_SetString(PyExc_ValueError, "positions of a term that do not ascend or exist");
+    }
+    /* What was not finished may have left something behind. */
+    if (size >= 0 && spare_window == NULL)
+        spare_window = scores;
+    else
+        PyMem_Free(scores);
+    PyMem_Free(terms);
+    PyMem_Free(heap);
+    release(given, 6, fits);
+    return size < 0 ? NULL : Py_BuildValue("nN", size, PyBool_FromLong(order.decided));
+}
+
+/* How often posting `i` holds its term; frequencies have `width` bytes each. */
+static uint32_t
+frequency_at(const void *frequencies, Py_ssize_t width, Py_ssize_t i)
+{
+    switch (width) {
+    case 1:
+        return ((const uint8_t *)frequencies)[i];
+    case 2:
+        return ((const uint16_t *)frequencies)[i];
+    default:
+        return ((const uint32_t *)frequencies)[i];
+    }
+}
+
+/* Returns whether passages exist, ascend, and are as long as the term is frequent there. */
+static int
+weigh_term(const uint32_t *positions, const void *frequencies, Py_ssize_t width, Py_ssize_t start,
+           Py_ssize_t stop, const uint32_t *lengths, Py_ssize_t passages, double factor,
+           double slope, double constant, double k1, double *values)
+{
+    int64_t last = -1;
+    for (Py_ssize_t i = start; i < stop; i++) {
+        uint32_t frequency = frequency_at(frequencies, width, i);
+        if (positions[i] <= last || positions[i] >= passages || frequency == 0
+            || lengths[positions[i]] < frequency)
+            return 0;
+        last = positions[i];
+        double norm = lengths[positions[i]] * slope;
+        norm += constant;
+        norm *= k1;
+        norm += frequency;
+        values[i] = factor * (frequency / norm);
+    }
+    return 1;
+}
+
+static PyObject *
+weigh(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[6];
+    Py_buffer *positions = &given[0], *frequencies = &given[1], *counts = &given[2];
+    Py_buffer *factors = &given[3], *lengths = &given[4], *values = &given[5];
+    double slope, constant, k1;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*dddw*:weigh", positions, frequencies, counts,
+                          factors, lengths, &slope, &constant, &k1, values))
+        return NULL;
+    Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
+    Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t passages = lengths->len / (Py_ssize_t)sizeof(uint32_t);
+    Py_ssize_t width = postings ? frequencies->len / postings : 1;
+    int fits = values->len / (Py_ssize_t)sizeof(double) == postings
+               && factors->len / (Py_ssize_t)sizeof(double) == count
+               && (width == 1 || width == 2 || width == 4);
+    int sound = 1;
+    Py_ssize_t start = 0;
+    for (Py_ssize_t t = 0; fits && sound && t < count; t++) {
+        int64_t own = ((const int64_t *)counts->buf)[t];
+        fits = own >= 0 && own <= postings - start;
+        if (fits)
+            sound = weigh_term(positions->buf, frequencies->buf, width, start, start + own,
+                               lengths->buf, passages, ((const double *)factors->buf)[t], slope,
+                               constant, k1, values->buf);
+        start += (Py_ssize_t)own;
+    }
+    fits = fits && (!sound || start == postings);
+    if (!release(given, 6, fits))
+        return NULL;
+    return PyBool_FromLong(sound);
+}
+
+/* The place of a term between two others, -1 if it is not there, or -2 - place where the bytes of
+ * the term with that place are impossible. */
+static Py_ssize_t
+search_terms(const char *terms, const int64_t *offsets, Py_ssize_t low, Py_ssize_t high,
+             const char *wanted, Py_ssize_t size)
+{
+    int64_t begin = offsets[2 * low], end = offsets[2 * high];
+    while (low < high) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        int64_t start = offsets[2 * middle], stop = offsets[2 * middle + 2];
+        if (start < begin || stop < start || end < stop)
+            return -2 - middle;
+        Py_ssize_t own = (Py_ssize_t)(stop - start);
+        int order = memcmp(terms + start, wanted, (size_t)(own < size ? own : size));
+        if (order == 0)
+            order = (own > size) - (own < size);
+        if (order == 0)
+            return middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
+}
+
+static PyObject *
+find(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[3];
+    Py_buffer *terms = &given[0], *offsets = &given[1], *wanted = &given[2];
+    Py_ssize_t low, high, place = -1;
+    if (!PyArg_ParseTuple(arguments, "y*y*nny*:find", terms, offsets, &low, &high, wanted))
+        return NULL;
+    Py_ssize_t rows = offsets->len / (Py_ssize_t)(2 * sizeof(int64_t));
+    const int64_t *first = offsets->buf;
+    int fits = 0 <= low && low <= high && high < rows && 0 <= first[2 * low]
+               && first[2 * low] <= first[2 * high] && first[2 * high] <= terms->len;
+    if (fits)
+        place = search_terms(terms->buf, first, low, high, wanted->buf, wanted->len);
+    if (!release(given, 3, fits))
+        return NULL;
+    return PyLong_FromSsize_t(place);
+}
+
+/* Position `i` of a list of positions of `width` bytes each, or UINT64_MAX for a negative one. */
+static uint64_t
+position_at(const void *positions, Py_ssize_t width, Py_ssize_t i)
+{
+    if (width == 4)
+        return ((const uint32_t *)positions)[i];
+    return ((const uint64_t *)positions)[i];
+}
+
+static PyObject *
+bits_at(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[3];
+    Py_buffer *bits = &given[0], *positions = &given[1], *mask = &given[2];
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(arguments, "y*y*nw*:bits_at", bits, positions, &width, mask))
+        return NULL;
+    int fits = (width == 4 || width == 8) && positions->len / width == mask->len;
+    uint64_t size = 8 * (uint64_t)bits->len;
+    const uint8_t *bit = bits->buf;
+    uint8_t *found = mask->buf;
+    for (Py_ssize_t i = 0; fits && i < mask->len; i++) {
+        /* What is negative is too large as well. */
+        uint64_t position = position_at(positions->buf, width, i);
+        fits = position < size;
+        if (fits)
+            found[i] = bit[position >> 3] >> (position & 7) & 1;
+    }
+    if (!release(given, 3, fits))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Eight sums side by side, so that the order of additions is the same wherever it is compiled. */
+static double
+dot(const float *vector, const double *query, Py_ssize_t dimensions)
+{
+    double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    Py_ssize_t i = 0;
+    for (; i + 8 <= dimensions; i += 8)
+        for (int lane = 0; lane < 8; lane++)
+            sums[lane] += (double)vector[i + lane] * query[i + lane];
+    for (int lane = 0; i < dimensions; i++, lane++)
+        sums[lane] += (double)vector[i] * query[i];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+static PyObject *
+dots(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[4];
+    Py_buffer *vectors = &given[0], *positions = &given[1], *query = &given[2], *scores = &given[3];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*w*:dots", vectors, positions, query, scores))
+        return NULL;
+    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(double);
+    Py_ssize_t number = scores->len / (Py_ssize_t)sizeof(double);
+    const int64_t *position = positions->buf;
+    double *score = scores->buf;
+    int fits = dimensions > 0 && positions->len / (Py_ssize_t)sizeof(int64_t) == number;
+    uint64_t rows = fits ? (uint64_t)vectors->len / (sizeof(float) * (uint64_t)dimensions) : 0;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; fits && i < number; i++) {
+        fits = (uint64_t)position[i] < rows;
+        if (fits)
+            score[i] = dot((const float *)vectors->buf + position[i] * dimensions, query->buf,
+                           dimensions);
+    }
+    Py_END_ALLOW_THREADS
+    if (!release(given, 4, fits))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"best", best, METH_VARARGS,
+     "best(positions, values, counts, order, best_positions, best_scores): how many were found, "
+     "and whether the order decided between equal scores."},
+    {"bits_at", bits_at, METH_VARARGS,
+     "bits_at(bits, positions, width, mask): set the mask to the bits at the positions."},
+    {"dots", dots, METH_VARARGS,
+     "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
+     "at the positions with the query."},
+    {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
+    {"weigh", weigh, METH_VARARGS,
+     "weigh(positions, frequencies, counts, factors, lengths, slope, constant, k1, values): "
+     "whether the postings are possible."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_inner_loops",
+    .m_doc = "See indexes.compiled.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__inner_loops(void)
+{
+    return PyModuleDef_Init(&definition);
+}

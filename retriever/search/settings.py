@@ -1,0 +1,107 @@
+"""How to rank: settings of a search, as one value or as keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict
+
+from indexes import BM25Settings
+from retriever.errors import ConfigError
+from retriever.search.fusion import FusionSettings
+
+Mode = Literal["dense", "bm25", "hybrid"]
+MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How to rank.
+
+    Attributes:
+        mode: ``dense`` by cosine, ``bm25``, or ``hybrid``, which fuses the two.
+        k: number of hits, at least 1.
+        depth: passages taken from each component as candidates in the mode ``hybrid``, at least
+            1; raised to 2 * k, and further where they belong to fewer than `k` documents. The
+            other modes give the same for any depth. With a reranker also the number of hits that
+            it ranks.
+        fusion: how ``hybrid`` combines.
+        bm25: variant and parameters of BM25.
+        recall: recall@10 of the dense component against an exact search, above 0, at most 1: each
+            segment that has a search structure is searched with the least effort that reached it
+            when the structure was built. None for 0.95. Segments without one are searched exactly.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    mode: Mode = "hybrid"
+    k: int = 10
+    depth: int = 100
+    fusion: FusionSettings = field(default_factory=FusionSettings)
+    bm25: BM25Settings = field(default_factory=BM25Settings)
+    recall: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(f"mode: expected one of {', '.join(MODES)}, found {self.mode!r}")
+        for name, value in (("k", self.k), ("depth", self.depth)):
+            if value < 1:
+                raise ConfigError(f"{name}: expected 1 or more, found {value}")
+        if self.recall is not None and not 0 < self.recall <= 1:
+            raise ConfigError(f"recall: expected above 0 and at most 1, found {self.recall:g}")
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Every field of `SearchSettings`, `FusionSettings` and `BM25Settings` as a keyword.
+
+    `fusion` also takes the name of a method.
+    """
+
+    mode: Mode
+    k: int
+    depth: int
+    recall: float | None
+    fusion: FusionSettings | Literal["convex", "rrf"]
+    method: Literal["convex", "rrf"]
+    alpha: float
+    normalization: Literal["min-max", "z-score"]
+    rrf_k: float
+    bm25: BM25Settings
+    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+    k1: float
+    b: float
+    delta: float | None
+    epsilon: float
+
+
+def search_settings(settings: SearchSettings | None, keywords: Mapping[str, Any]) -> SearchSettings:
+    """Settings with single fields replaced.
+
+    Args:
+        settings: None for the defaults.
+        keywords: see `SearchKeywords`.
+
+    Raises:
+        TypeError: an unknown keyword.
+        ConfigError: a value that is out of range.
+    """
+    settings = settings or SearchSettings()
+    given = dict(keywords)
+    method = given.get("fusion")
+    if isinstance(method, str):
+        given["method"] = given.pop("fusion")
+    fusion = given.pop("fusion", settings.fusion)
+    bm25 = given.pop("bm25", settings.bm25)
+    own = _taken(given, SearchSettings)
+    return_fusion = replace(fusion, **_taken(given, FusionSettings))
+    return_bm25 = replace(bm25, **_taken(given, BM25Settings))
+    if given:
+        known = ", ".join(sorted(SearchKeywords.__annotations__))
+        raise TypeError(f"unexpected keyword {min(given)!r}; known: {known}")
+    return replace(settings, **own, fusion=return_fusion, bm25=return_bm25)
+
+
+def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """The keywords that are fields of a dataclass, removed from `given`."""
+    return {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}

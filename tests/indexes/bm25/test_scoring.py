@@ -1,0 +1,353 @@
+"""BM25 against rank-bm25, bm25s and the formulas written out for one passage at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from itertools import islice, pairwise
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
+
+from indexes.bm25.postings import Postings
+from indexes.bm25.scoring import BM25, BM25Settings, CorpusStatistics, SearchableSegment
+from indexes.errors import ConfigError, DamagedIndexError
+from indexes.filters.allowed import Allowed
+
+VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+WORDS = list("abcdefgh")
+PASSAGES = st.lists(st.lists(st.sampled_from(WORDS), max_size=8), min_size=1, max_size=24)
+QUERY = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6)
+
+
+def random_corpus(seed, n=300, vocabulary=60):
+    chance = random.Random(seed)
+    words = [f"w{i}" for i in range(vocabulary)]
+    weights = [1 / (i + 1) for i in range(vocabulary)]
+    return [chance.choices(words, weights, k=chance.randint(1, 30)) for _ in range(n)]
+
+
+def segments_of(passages, cuts=(), alive=None):
+    edges = [0, *sorted(cuts), len(passages)]
+    return [
+        SearchableSegment(
+            Postings.build(passages[low:high]), None if alive is None else alive[low:high]
+        )
+        for low, high in pairwise(edges)
+    ]
+
+
+def flat_scores(passages, settings, query, cuts=(), alive=None):
+    scores, matches = BM25(segments_of(passages, cuts, alive), settings).scores(query)
+    return np.concatenate(scores), np.concatenate(matches)
+
+
+def formula(variant, *, f, df, n, relative_length, k1, b, delta):
+    """One term's score in one passage, as the papers print it; okapi is left to rank-bm25."""
+    length = 1 - b + b * relative_length
+    if variant == "lucene":
+        return math.log(1 + (n - df + 0.5) / (df + 0.5)) * f / (f + k1 * length)
+    if variant == "robertson":
+        return max(0, math.log((n - df + 0.5) / (df + 0.5))) * f / (f + k1 * length)
+    if variant == "atire":
+        return math.log(n / df) * (k1 + 1) * f / (f + k1 * length)
+    if variant == "bm25+":
+        return math.log((n + 1) / df) * ((k1 + 1) * f / (f + k1 * length) + delta)
+    c = f / length
+    return math.log((n + 1) / (df + 0.5)) * (k1 + 1) * (c + delta) / (k1 + c + delta)
+
+
+def written_out(passages, settings, query):
+    if settings.variant == "okapi":
+        if not any(passages):
+            return np.zeros(len(passages))
+        reference = BM25Okapi(passages, k1=settings.k1, b=settings.b, epsilon=settings.epsilon)
+        return reference.get_scores(query)
+    n, mean = len(passages), sum(map(len, passages)) / len(passages)
+    delta = settings.delta
+    if delta is None:
+        delta = {"bm25+": 1.0, "bm25l": 0.5}.get(settings.variant)
+    scores = np.zeros(n)
+    for term in query:
+        df = sum(term in passage for passage in passages)
+        for i, passage in enumerate(passages):
+            if f := passage.count(term):
+                scores[i] += formula(
+                    settings.variant,
+                    f=f,
+                    df=df,
+                    n=n,
+                    relative_length=len(passage) / mean,
+                    k1=settings.k1,
+                    b=settings.b,
+                    delta=delta,
+                )
+    return scores
+
+
+def ranked(found, edges, k):
+    """The k best of all segments, ties by place in the corpus: places and scores."""
+    if len(found.scores) > k:
+        # More only where they equal the k-th best.
+        assert len(set(np.sort(found.scores)[: len(found.scores) - k + 1].tolist())) == 1
+    places = [edges[s] + p for s, p in zip(found.segments, found.positions, strict=True)]
+    best = sorted(zip((-found.scores).tolist(), places, strict=True))[:k]
+    return [place for _, place in best], [-score for score, _ in best]
+
+
+@st.composite
+def any_settings(draw):
+    return BM25Settings(
+        variant=draw(st.sampled_from(VARIANTS)),
+        # rank-bm25 divides by zero where k1 is 0 and a term is absent.
+        k1=draw(st.floats(0.01, 3)),
+        b=draw(st.floats(0, 0.99)),
+        delta=draw(st.none() | st.floats(0, 2)),
+        epsilon=draw(st.floats(0, 1)),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(PASSAGES, QUERY, any_settings())
+def test_every_variant_scores_as_its_formula_written_out(passages, query, chosen):
+    scores, matches = flat_scores(passages, chosen, query)
+    np.testing.assert_allclose(scores, written_out(passages, chosen, query), rtol=1e-9, atol=1e-9)
+    assert matches.tolist() == [bool(set(query) & set(passage)) for passage in passages]
+
+
+@settings(max_examples=300, deadline=None)
+@given(PASSAGES, QUERY, any_settings(), st.data())
+def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
+    passages, query, chosen, data
+):
+    n = len(passages)
+    flags = st.lists(st.booleans(), min_size=n, max_size=n)
+    alive = np.array(data.draw(flags), np.bool_)
+    allowed = np.array(data.draw(flags), np.bool_)
+    cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=3)))
+    k = data.draw(st.integers(1, n + 2))
+    living = np.flatnonzero(alive)
+    fresh = np.zeros(n)
+    if len(living):
+        fresh[living] = flat_scores([passages[i] for i in living], chosen, query)[0]
+    wanted = [i for i in living if allowed[i] and set(query) & set(passages[i])]
+    wanted = sorted(wanted, key=lambda i: (-fresh[i], i))[:k]
+
+    edges = [0, *cuts, n]
+    masks = [allowed[low:high] for low, high in pairwise(edges)]
+    engine = BM25(segments_of(passages, cuts, alive), chosen)
+    found = engine.search(query, k, [Allowed.of(mask) for mask in masks])
+    flat, best = ranked(found, edges, k)
+    np.testing.assert_allclose(best, fresh[wanted], rtol=1e-9, atol=1e-12)
+    if chosen.variant == "okapi":
+        # The mean idf is summed in another order, so equal scores may differ in the last bit.
+        assert set(flat) <= set(np.flatnonzero(alive & allowed))
+    else:
+        assert flat == wanted
+    scores, matches = engine.scores(query)
+    np.testing.assert_allclose(np.concatenate(scores), fresh, rtol=1e-9, atol=1e-12)
+    assert not np.concatenate(matches)[~alive].any()
+    for index, n in enumerate(map(len, scores)):
+        chosen_positions = np.array(data.draw(st.permutations(range(n))), np.int64)[: n // 2 + 1]
+        at, match = engine.query(query).at(index, chosen_positions)
+        assert at.tolist() == scores[index][chosen_positions].tolist()
+        assert match.tolist() == matches[index][chosen_positions].tolist()
+
+
+@pytest.mark.parametrize(
+    ("k1", "b", "epsilon"), [(1.5, 0.75, 0.25), (0.9, 0.4, 0.1), (2.0, 1.0, 0.0)]
+)
+def test_okapi_equals_rank_bm25_on_random_corpora(k1, b, epsilon):
+    corpus = random_corpus(1)
+    reference = BM25Okapi(corpus, k1=k1, b=b, epsilon=epsilon)
+    chosen = BM25Settings("okapi", k1=k1, b=b, epsilon=epsilon)
+    for cuts in ((), (100, 200)):
+        for query in random_corpus(2, n=20):
+            scores, _ = flat_scores(corpus, chosen, query, cuts)
+            np.testing.assert_allclose(scores, reference.get_scores(query), rtol=0, atol=1e-9)
+
+
+def test_okapi_equals_rank_bm25_on_real_sentences():
+    if "RETRIEVER_DATA" not in os.environ:
+        pytest.skip("RETRIEVER_DATA is not set: no real sentences to compare on")
+    path = Path(os.environ["RETRIEVER_DATA"]) / "wikiqa" / "corpus.jsonl"
+    with path.open(encoding="utf-8") as lines:
+        corpus = [json.loads(line)["text"].split() for line in islice(lines, 3000)]
+    reference = BM25Okapi(corpus)
+    chosen = BM25Settings("okapi", k1=1.5)
+    engine = BM25(segments_of(corpus, (700, 2500)), chosen)
+    for query in corpus[::300]:
+        expected = reference.get_scores(query)
+        scores, _ = engine.scores(query)
+        np.testing.assert_allclose(np.concatenate(scores), expected, rtol=0, atol=1e-9)
+        best = engine.search(query, 10)
+        np.testing.assert_allclose(best.scores, np.sort(expected)[::-1][:10], rtol=0, atol=1e-9)
+
+
+def bm25s_scores(corpus, query, chosen):
+    reference = bm25s.BM25(
+        method=chosen.variant, k1=chosen.k1, b=chosen.b, delta=chosen.delta or 0.5
+    )
+    reference.index(corpus, show_progress=False)
+    return reference.get_scores(query)
+
+
+@pytest.mark.parametrize("variant", ["lucene", "robertson", "atire"])
+def test_scores_equal_bm25s_to_its_precision(variant):
+    corpus = random_corpus(3)
+    chosen = BM25Settings(variant, k1=1.3, b=0.6)
+    for query in random_corpus(4, n=10):
+        scores, _ = flat_scores(corpus, chosen, query)
+        expected = bm25s_scores(corpus, query, chosen)
+        np.testing.assert_allclose(scores, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("variant", "delta"), [("bm25+", 1.0), ("bm25+", 0.3), ("bm25l", 0.5)])
+def test_lower_bounded_variants_equal_bm25s_on_passages_that_hold_the_term(variant, delta):
+    """Elsewhere bm25s adds the weight at frequency zero, which the papers do not."""
+    corpus = random_corpus(5)
+    chosen = BM25Settings(variant, delta=delta)
+    for term in ("w0", "w7", "w40"):
+        scores, matches = flat_scores(corpus, chosen, [term])
+        expected = bm25s_scores(corpus, [term], chosen)
+        np.testing.assert_allclose(scores[matches], expected[matches], rtol=2e-5)
+        assert not scores[~matches].any()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_do_not_depend_on_how_passages_are_spread_over_segments(variant):
+    corpus = random_corpus(6, n=2000)
+    chosen = BM25Settings(variant)
+    query = ["w0", "w3", "w0", "w50", "w59"]
+    whole, _ = flat_scores(corpus, chosen, query)
+    parts, _ = flat_scores(corpus, chosen, query, (1, 1, 900, 2000))
+    np.testing.assert_allclose(parts, whole, rtol=1e-12 if variant == "okapi" else 0)
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 100, 5000])
+@pytest.mark.parametrize("terms", [["w0"], ["w0", "w1", "w2"], ["w58", "w59"]])
+def test_the_best_k_are_exact_with_many_ties_at_the_boundary(k, terms):
+    chance = random.Random(7)
+    # Few distinct passages make hundreds of equal scores.
+    kinds = random_corpus(8, n=12)
+    corpus = [chance.choice(kinds) for _ in range(4000)]
+    cuts = (300, 3500)
+    scores, matches = flat_scores(corpus, BM25Settings(), terms)
+    order = sorted(np.flatnonzero(matches), key=lambda i: (-scores[i], i))[:k]
+    found = BM25(segments_of(corpus, cuts)).search(terms, k)
+    assert ranked(found, [0, *cuts], k) == (order, scores[order].tolist())
+
+
+def test_rare_terms_take_the_same_scores_by_the_sparse_way():
+    common = [["x"]] * 2000
+    corpus = [*common, ["r", "s"], ["s", "x", "x"], ["r"], *common]
+    found = BM25(segments_of(corpus)).search(["r", "s"], 10)
+    scores, _ = flat_scores(corpus, BM25Settings(), ["r", "s"])
+    assert found.positions.tolist() == [2000, 2002, 2001]
+    assert found.scores.tolist() == scores[[2000, 2002, 2001]].tolist()
+
+
+def test_matches_that_score_zero_or_less_are_found():
+    corpus = [["a"], ["a", "b"], ["a"]]
+    for variant in ("robertson", "okapi"):
+        found = BM25(segments_of(corpus), BM25Settings(variant)).search(["a"], 5)
+        assert len(found.positions) == 3
+        assert max(found.scores) <= 0
+
+
+def test_a_filter_does_not_change_scores():
+    corpus = random_corpus(9)
+    engine = BM25(segments_of(corpus))
+    everything = engine.search(["w0", "w5"], 300)
+    mask = np.arange(300) % 2 == 0
+    some = engine.search(["w0", "w5"], 300, [Allowed.of(mask)])
+    keep = mask[everything.positions]
+    assert some.positions.tolist() == everything.positions[keep].tolist()
+    assert some.scores.tolist() == everything.scores[keep].tolist()
+    assert engine.search(["w0", "w5"], 300, [None]).scores.tolist() == everything.scores.tolist()
+
+
+def test_repeated_query_terms_count_as_often_as_they_occur():
+    corpus = random_corpus(10)
+    once, _ = flat_scores(corpus, BM25Settings(), ["w1"])
+    thrice, _ = flat_scores(corpus, BM25Settings(), ["w1"] * 3)
+    np.testing.assert_allclose(thrice, 3 * once)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("passages", [[], [[]], [[], []]])
+def test_nothing_is_found_where_there_are_no_words(variant, passages):
+    for segments in ([], segments_of(passages)):
+        engine = BM25(segments, BM25Settings(variant))
+        assert len(engine.search(["a"], 3).scores) == 0
+        assert [s.tolist() for s in engine.scores(["a"])[0]] == [[0.0] * len(passages)] * len(
+            segments
+        )
+
+
+def test_statistics_count_the_living():
+    alive = np.array([True, False, True, True])
+    segments = segments_of([["a"], ["a", "b"], [], ["c"] * 5], (1,), alive)
+    statistics = CorpusStatistics.of(segments)
+    assert statistics == CorpusStatistics(passages=3, total_length=6)
+    assert statistics.mean_length == 2.0
+
+
+def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():
+    corpus = random_corpus(11)
+    larger = CorpusStatistics(passages=10_000, total_length=100_000)
+    part = BM25(segments_of(corpus), statistics=larger).scores(["w0"])[0][0]
+    df = sum("w0" in passage for passage in corpus)
+    i = next(i for i, passage in enumerate(corpus) if "w0" in passage)
+    expected = formula(
+        "lucene",
+        f=corpus[i].count("w0"),
+        df=df,
+        n=10_000,
+        relative_length=len(corpus[i]) / 10,
+        k1=1.2,
+        b=0.75,
+        delta=None,
+    )
+    assert part[i] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"variant": "bm42"}, "unknown BM25 variant 'bm42'; known: lucene, robertson, atire"),
+        ({"k1": -0.1}, "k1: expected a number 0 or more, found -0.1"),
+        ({"k1": math.nan}, "k1"),
+        ({"b": 1.01}, "b: expected a number 0 to 1, found 1.01"),
+        ({"b": "0.5"}, "b: expected"),
+        ({"delta": -1.0}, "delta"),
+        ({"epsilon": math.inf}, "epsilon"),
+    ],
+)
+def test_impossible_settings_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        BM25Settings(**change)
+
+
+def test_k_below_one_is_refused():
+    with pytest.raises(ConfigError, match="k: expected 1 or more, found 0"):
+        BM25([]).search(["a"], 0)
+
+
+@pytest.mark.parametrize("allowed", [[], [Allowed.of(np.ones(2, np.bool_))], [None, None]])
+def test_what_is_allowed_of_other_segments_is_refused(allowed):
+    with pytest.raises(ConfigError, match=r"allowed: expected some of \[3\] passages, found of "):
+        BM25(segments_of([["a"], ["b"], ["c"]])).search(["a"], 1, allowed)
+
+
+@pytest.mark.parametrize("alive", [np.ones(3, np.bool_), np.ones(2, np.int64)])
+def test_tombstones_of_another_segment_are_refused(alive):
+    with pytest.raises(DamagedIndexError, match="expected 2 booleans"):
+        SearchableSegment(Postings.build([["a"], ["b"]]), alive)

@@ -1,0 +1,1 @@
+"""Puts the samples in this folder on the path of the tests below it."""

@@ -1,0 +1,62 @@
+"""The forms in which searches take the passages that they may return."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from indexes.compiled import compiled
+from indexes.filters.allowed import Allowed, bits_at, packed_bits
+
+# Runs, arrays and bitmaps over several containers of 65,536 positions, and gaps between them.
+STRETCHES = st.lists(
+    st.tuples(
+        st.integers(0, 400_000), st.sampled_from([1, 3, 5_000, 70_000]), st.sampled_from([1, 2, 7])
+    ),
+    max_size=5,
+)
+
+
+def test_all_forms_say_the_same() -> None:
+    some = Allowed.of(np.array([True, False, True]))
+    assert (len(some), some.count) == (3, 2)
+    assert some.positions.tolist() == [0, 2]
+    assert np.unpackbits(some.bits, bitorder="little")[:3].tolist() == [1, 0, 1]
+    for kind in (np.int64, np.int32, np.uint32):
+        assert some.at(np.array([2, 1, 2], kind)).tolist() == [True, False, True]
+
+
+@given(STRETCHES, st.booleans())
+def test_bits_are_those_of_the_bitmap(
+    stretches: list[tuple[int, int, int]], optimized: bool
+) -> None:
+    bitmap = BitMap()
+    for start, length, step in stretches:
+        bitmap |= BitMap(range(start, min(start + length * step, 500_000), step))
+    if optimized:
+        bitmap.run_optimize()
+    bits = np.unpackbits(packed_bits(bitmap, 500_000), bitorder="little")
+    expected = np.zeros(len(bits), np.uint8)
+    expected[list(bitmap)] = 1
+    np.testing.assert_array_equal(bits, expected)
+
+
+def test_compiled_and_numpy_look_up_the_same_bits() -> None:
+    if compiled is None:
+        pytest.skip("nothing is compiled")
+    chance = np.random.default_rng(0)
+    bits = chance.integers(0, 256, 1000, np.uint8)
+    for kind in (np.int64, np.int32, np.uint32):
+        positions = chance.integers(0, 8000, 500).astype(kind)
+        mask = np.empty(500, np.bool_)
+        compiled.bits_at(bits, positions, positions.itemsize, mask)
+        np.testing.assert_array_equal(mask, bits_at(bits, positions))
+
+
+@pytest.mark.parametrize("position", [-1, 8, 2**40])
+def test_a_position_beyond_the_bits_is_refused(position: int) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        Allowed.of(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))

@@ -1,0 +1,177 @@
+"""The values of metadata as the database keeps them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from index_samples import commit, document, make_index
+from pyroaring import BitMap
+from where_reference import NAMES, VALUES
+
+from indexes.filters.columns import (
+    UNKEPT,
+    MetadataChange,
+    Value,
+    change_values,
+    merge_values,
+    unpacked,
+    values_of,
+    write_values,
+)
+from indexes.segments.maintenance import compact
+from indexes.store.documents import metadata_json
+from indexes.store.migrations import create_database
+from indexes.verify import verify
+from indexes.writer import Writer
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Any:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    create_database(folder, {})
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        yield connection
+
+
+def stored(connection: sqlite3.Connection, segment: int) -> dict[str, dict[Value, list[int]]]:
+    found: dict[str, dict[Value, list[int]]] = {}
+    for field, name in connection.execute("SELECT field, name FROM fields").fetchall():
+        rows = connection.execute(
+            "SELECT type, value, passages, checksum FROM metadata_values "
+            "WHERE segment = ? AND field = ?",
+            (segment, field),
+        )
+        for row in rows.fetchall():
+            positions = unpacked(segment, field, *row)
+            found.setdefault(name, {})[Value(*row[:2])] = list(positions)
+    return found
+
+
+def nonempty(fields: dict[str, dict[Value, list[int]]]) -> dict[str, dict[Value, list[int]]]:
+    return {
+        name: {key: sorted(held) for key, held in by_value.items()}
+        for name, by_value in fields.items()
+        if by_value
+    }
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES))
+def test_types_and_values_are_those_of_json_each(metadata: dict[str, Any]) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        rows = connection.execute(
+            "SELECT key, type, value FROM json_each(?)", (metadata_json(metadata),)
+        ).fetchall()
+    expected = {key: (kind, value) for key, kind, value in rows if kind != "null"}
+    found = {name: by_value for name, by_value in values_of([([0], metadata)]).items() if by_value}
+    assert {name: tuple(key) for name, by_value in found.items() for key in by_value} == expected
+
+
+def test_values_that_are_equal_in_python_are_different_ones() -> None:
+    values = [1, 1.0, True, "1", [1], [1.0], 0, False, 2**53, 2.0**53, {}, {"a": 1}]
+    found = values_of(([i], {"f": value}) for i, value in enumerate(values))
+    assert sorted(found["f"].values()) == [[i] for i in range(len(values))]
+
+
+@pytest.mark.parametrize("value", ["x" * 1025, "a\0b", ["a\0b"], {"k": "y" * 1025}])
+def test_what_is_not_kept_is_marked(value: Any) -> None:
+    assert list(values_of([([3], {"f": value})])["f"].items()) == [(Value(UNKEPT, ""), [3])]
+
+
+def test_a_name_ends_at_a_nul_and_is_not_kept() -> None:
+    found = values_of([([0], {"a\0b": 1}), ([1], {"a": 2})])
+    assert found == {"a": {Value(UNKEPT, ""): [0], Value("integer", 2): [1]}}
+
+
+def test_what_is_written_is_read(connection: sqlite3.Connection) -> None:
+    documents = [([i], {"n": i % 3, "s": "é", "all": True, "u": i}) for i in range(70_000)]
+    fields = values_of(documents)
+    write_values(connection, 5, fields)
+    assert stored(connection, 5) == nonempty(fields)
+
+
+def test_a_change_touches_the_fields_that_change(connection: sqlite3.Connection) -> None:
+    before = [([2 * i, 2 * i + 1], {"n": i % 2, "same": i}) for i in range(50)]
+    write_values(connection, 1, values_of(before))
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    changed = {"n": "new", "same": 3, "more": None}
+    change_values(connection, 1, [MetadataChange([6, 7], before[3][1], changed)])
+    connection.set_trace_callback(None)
+    written = [one for one in statements if one.startswith(("INSERT INTO meta", "DELETE"))]
+    # Of n the old value and the new one.
+    assert len(written) == 4
+    after = list(before)
+    after[3] = ([6, 7], changed)
+    assert stored(connection, 1) == nonempty(values_of(after))
+
+
+def test_merging_moves_positions_and_drops_deleted_ones(connection: sqlite3.Connection) -> None:
+    first = [([i], {"n": i % 2, "one": i}) for i in range(6)]
+    second = [([i], {"n": i % 3}) for i in range(4)]
+    write_values(connection, 1, values_of(first))
+    write_values(connection, 2, values_of(second))
+    sources = {1: np.array([0, -1, 1, -1, 2, 3]), 2: np.array([4, 5, -1, 6])}
+    merge_values(connection, 3, sources)
+    kept = [
+        ([int(sources[number][old])], metadata)
+        for number, documents in ((1, first), (2, second))
+        for (old,), metadata in documents
+        if sources[number][old] >= 0
+    ]
+    assert stored(connection, 3) == nonempty(values_of(kept))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"segment": 2},
+        {"field": 2},
+        {"kind": "real"},
+        {"value": 8},
+        {"stored": 4},
+        {"stored": BitMap([3, 4]).serialize()},
+        {"checksum": 0},
+    ],
+)
+def test_an_altered_row_is_refused(connection: sqlite3.Connection, change: dict[str, Any]) -> None:
+    write_values(connection, 1, {"n": {Value("integer", 7): [3]}})
+    names = ("segment", "field", "kind", "value", "stored", "checksum")
+    (row,) = connection.execute("SELECT * FROM metadata_values").fetchall()
+    whole = dict(zip(names, row, strict=True))
+    assert list(unpacked(**whole)) == [3]
+    with pytest.raises(ValueError, match="were altered"):
+        unpacked(**{**whole, **change})
+
+
+def test_every_flipped_byte_of_a_bitmap_is_refused(connection: sqlite3.Connection) -> None:
+    write_values(connection, 1, values_of(([i], {"n": 1}) for i in range(0, 300, 3)))
+    (row,) = connection.execute("SELECT * FROM metadata_values").fetchall()
+    blob = row[4]
+    for place in range(len(blob)):
+        altered = bytearray(blob)
+        altered[place] ^= 0x80
+        with pytest.raises(ValueError, match="were altered"):
+            unpacked(*row[:4], bytes(altered), row[5])
+
+
+def test_compacting_mends_what_was_altered(tmp_path: Path) -> None:
+    folder = make_index(
+        tmp_path / "index", [document("a", "one", {"n": 1})], [document("b", "two", {"n": 2})]
+    )
+    with Writer(folder) as writer:
+        commit(writer, document("c", "three", {"n": 3}))
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        connection.execute("UPDATE metadata_values SET passages = passages + 1")
+        connection.commit()
+    assert len(verify(folder)) == 2
+    with Writer(folder) as writer:
+        compact(writer)
+    assert verify(folder) == []

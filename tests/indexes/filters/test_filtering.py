@@ -1,0 +1,298 @@
+"""Filters answered from columns allow exactly the passages that their SQL does."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from column_samples import (
+    allowed,
+    allowed_by_documents,
+    allowed_to,
+    documents_refused,
+    numbered,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_samples import SETTINGS, commit, document, make_index
+from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
+
+from indexes.errors import DamagedIndexError
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
+from indexes.segments.maintenance import compact, merge
+from indexes.store.documents import NewDocument
+from indexes.store.settings import write_setting
+from indexes.verify import verify
+from indexes.writer import Writer
+
+IDS = st.sampled_from([f"i{letter}" for letter in "abcdef"])
+METADATA = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
+COMMITS = st.dictionaries(
+    IDS, st.tuples(st.none() | st.sampled_from(["t", "É"]), METADATA, st.integers(1, 3)), max_size=4
+)
+STEPS = st.one_of(
+    st.tuples(st.just("commit"), COMMITS, st.dictionaries(IDS, METADATA, max_size=3)),
+    st.tuples(st.just("delete"), st.lists(IDS, max_size=2)),
+    st.sampled_from([("merge",), ("replace",), ("compact",), ("reopen",)]),
+)
+
+
+def perform(writer: Writer, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("commit", given_, changed):
+            new = []
+            for id_, (title, metadata, passages) in given_.items():
+                plain = document(id_, "one two three", metadata, passages=passages)
+                new.append(NewDocument(id_, title, plain.text, metadata, plain.hash, plain.spans))
+            commit(writer, *new, metadata=changed)
+        case ("delete", ids):
+            writer.delete(ids)
+        case ("merge",):
+            merge(writer)
+        case ("replace",):
+            if live := writer.segments()[:2]:
+                writer.replace(live)
+        case ("compact",):
+            compact(writer)
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(STEPS, min_size=2, max_size=6),
+    filters=st.lists(FILTERS, min_size=12, max_size=12),
+    rng=st.randoms(use_true_random=False),
+    pending=st.sampled_from([0, 3, 512]),
+)
+def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[Any, ...]],
+    filters: list[Any],
+    rng: random.Random,
+    pending: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("life") / "index"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexes.filters.columns._LONGEST", 14)
+        writer = Writer(folder, SETTINGS, pending_limit=pending).__enter__()
+        for step in steps:
+            perform(writer, step)
+            if step == ("reopen",):
+                writer.__exit__(None, None, None)
+                writer = Writer(folder, pending_limit=pending).__enter__()
+        writer.__exit__(None, None, None)
+        for node in filters:
+            text = render(node, rng)
+            assert allowed(folder, text) == allowed_by_documents(folder, text), text
+        assert verify(folder) == []
+
+
+@settings(max_examples=15)
+@given(DOCUMENTS, st.lists(FILTERS, min_size=10, max_size=10), st.randoms(use_true_random=False))
+def test_filters_agree_with_an_independent_evaluator(
+    tmp_path_factory: pytest.TempPathFactory,
+    documents: list[dict[str, Any]],
+    filters: list[Any],
+    rng: random.Random,
+) -> None:
+    folder = tmp_path_factory.mktemp("one") / "index"
+    new = [
+        NewDocument(f"{each['id']}-{i}", each["title"], "text", each["metadata"], b"", [(0, 4)])
+        for i, each in enumerate(documents)
+    ]
+    make_index(folder, new)
+    for node in filters:
+        expected = [
+            passage
+            for passage, each in enumerate(new, 1)
+            if evaluate(node, {"id": each.id, "title": each.title, "metadata": each.metadata})
+        ]
+        assert allowed(folder, render(node, rng)) == expected
+
+
+def test_a_filter_on_metadata_reads_no_document(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(5), numbered(3, first=5))
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        connection.execute("UPDATE documents SET metadata = 'not read'")
+        connection.commit()
+    with documents_refused():
+        assert allowed(folder, "n >= 2 and n < 6") == [3, 4, 5, 6]
+        assert allowed(folder, "not (n < 7 or other = 1)") == [8]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("never = null", [1, 2]),
+        ("not never = 1", [1, 2]),
+        ("never exists", []),
+        ("never = 1 or n = 0", [1]),
+        ("never.below = null and n = 1", [2]),
+    ],
+)
+def test_a_field_that_no_document_has_is_absent_in_all(
+    tmp_path: Path, text: str, expected: list[int]
+) -> None:
+    folder = make_index(tmp_path / "index", numbered(2))
+    with documents_refused():
+        assert allowed(folder, text) == expected
+
+
+@pytest.mark.parametrize("text", ["id = 'd1'", "title = null and n = 1", "n = 1 or id = 'none'"])
+def test_a_filter_on_id_or_title_is_evaluated_for_every_document(tmp_path: Path, text: str) -> None:
+    folder = make_index(tmp_path / "index", numbered(3))
+    assert allowed(folder, text) == [2]
+    with documents_refused(), pytest.raises(AssertionError, match="every document"):
+        allowed(folder, text)
+
+
+def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_path: Path) -> None:
+    long, nul = "x" * 2000, "a\0b"
+    folder = make_index(
+        tmp_path / "index",
+        [document(f"d{i}", f"t{i}", {"f": value}) for i, value in enumerate([long, nul, "x", 1])],
+        [document("none", "t")],
+    )
+    for text in (
+        "f like 'x%'",
+        "not f = 'x'",
+        "f != 'x'",
+        "f exists",
+        "f = null",
+        "f > 'x'",
+        "f = 1 or f like '%xx'",
+    ):
+        assert allowed(folder, text) == allowed_by_documents(folder, text), text
+
+
+def test_a_field_named_id_in_the_metadata_is_another_than_the_documents_id(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", [document("a", "one", {"id": 7}), document("b", "two")])
+    with documents_refused():
+        assert allowed(folder, "`id` = 7") == [1]
+
+
+def test_deleted_passages_are_never_allowed(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(4))
+    with Writer(folder, pending_limit=0) as writer:
+        writer.delete(["d1"])
+        commit(writer, document("d2", "again", {"n": 2}))
+    with documents_refused():
+        assert allowed(folder, "n >= 0") == [1, 4, 5]
+        assert allowed(folder, "other = null") == [1, 4, 5]
+    with Writer(folder) as writer:
+        compact(writer)
+    with documents_refused():
+        assert allowed(folder, "n >= 0") == [1, 4, 5]
+
+
+def test_passages_lie_in_several_segments_and_wait(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(9), numbered(2, first=9), numbered(6, 11))
+    with Writer(folder) as writer:
+        commit(writer, *numbered(3, first=17))
+    assert allowed(folder, "n in (0, 2, 3, 4, 10, 11, 16, 18)") == [1, 3, 4, 5, 11, 12, 17, 19]
+    assert allowed(folder, "n < 3") == [1, 2, 3]
+    assert allowed(folder, "n > 14") == [16, 17, 18, 19, 20]
+
+
+def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(1))
+    for next_passage in (4 * 64, 10**12):
+        with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+            write_setting(connection, "next_passage", next_passage)
+            connection.commit()
+        with Writer(folder, pending_limit=0) as writer:
+            commit(writer, *numbered(1, first=next_passage))
+    with documents_refused():
+        assert allowed(folder, "n >= 200") == [256, 10**12]
+    with Writer(folder) as writer:
+        compact(writer)
+    with documents_refused():
+        assert allowed(folder, "n >= 200") == [256, 10**12]
+
+
+def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: Path) -> None:
+    folder = make_index(
+        tmp_path / "index",
+        [document("a", "one", {"f\0x": 1}), document("b", "two", {"f": 2, "f\0x": 1})],
+    )
+    for text in ("f = 1", "f = 2", "f exists", "not f = 2"):
+        assert allowed(folder, text) == allowed_by_documents(folder, text), text
+    assert verify(folder) == []
+
+
+def test_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
+    fields = [f"f{i}" for i in range(20)]
+    folder = make_index(
+        tmp_path / "index",
+        [document(f"d{i}", f"t{i}", {f: (i + int(f[1:])) % 3 for f in fields}) for i in range(5)],
+    )
+    with closing(Reader(folder)) as reader, documents_refused():
+        for text in [f"{f} = {n} and f7 < 2" for n in range(3) for f in fields]:
+            assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
+
+
+def alter(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        assert connection.execute(statement).rowcount > 0
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE metadata_values SET passages = 'text'",
+        "UPDATE metadata_values SET passages = x'01000200ff00'",
+        "UPDATE metadata_values SET passages = passages + 1",
+        "UPDATE metadata_values SET checksum = checksum + 1",
+        "UPDATE metadata_values SET value = 9 - value",
+        "UPDATE metadata_values SET segment = 1, value = value + 0.0",
+    ],
+)
+def test_a_filter_names_the_database_where_a_value_was_altered(
+    tmp_path: Path, statement: str
+) -> None:
+    folder = make_index(
+        tmp_path / "index", [document(f"d{i}", f"t{i}", {"n": i, "m": -i}) for i in range(3)]
+    )
+    alter(folder, statement)
+    for text in ("n < 90 or m > 9", "m > -90 and n exists"):
+        with pytest.raises(DamagedIndexError, match=r"index\.sqlite: ") as caught:
+            allowed(folder, text)
+        assert "\n" not in str(caught.value)
+    assert verify(folder) != []
+
+
+def test_a_value_that_is_missing_is_found_by_verify(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(3))
+    alter(folder, "DELETE FROM metadata_values WHERE value = 1")
+    (problem,) = verify(folder)
+    assert "metadata field 'n', segment 1: a value that documents have is missing" in problem
+
+
+def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(3))
+    alter(folder, "UPDATE metadata_values SET passages = passages + 1")
+    with Writer(folder) as writer, pytest.raises(DamagedIndexError, match="value 1 of a field"):
+        commit(writer, metadata={"d1": {}})
+
+
+def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", numbered(3))
+    reader = Reader(folder)
+    with reader.view() as view, documents_refused():
+        assert len(view.segments) == 1
+        with Writer(folder) as writer:
+            commit(writer, metadata={"d0": {"n": 99}})
+            compact(writer)
+        (some,) = view.allowed(compile_where("n = 0 or n = 99"))
+        assert some.positions.tolist() == [0]
+        (some,) = view.allowed(compile_where("n = 99"))
+        assert some.positions.tolist() == []
+    with reader.view() as view, documents_refused():
+        (some,) = view.allowed(compile_where("n = 99"))
+        assert some.positions.tolist() == [0]
+    reader.close()

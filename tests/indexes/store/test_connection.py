@@ -1,0 +1,355 @@
+"""Creating and opening the database: what is an index, what is not, and what is said then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from index_samples import (
+    SETTINGS,
+    DyingConnection,
+    commit,
+    document,
+    in_child,
+    in_fork,
+    make_index,
+    texts,
+)
+
+import indexes.store.connection
+from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
+from indexes.reader import Reader
+from indexes.store.connection import (
+    DATABASE_FILE,
+    FORMAT_VERSION,
+    is_index,
+    open_reader,
+    open_writer,
+    transaction,
+)
+from indexes.store.migrations import create_database
+from indexes.store.settings import read_setting, write_setting
+from indexes.verify import verify
+from indexes.writer import Writer
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return make_index(tmp_path / "index", [document("a", "apple")], [document("b", "banana")])
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that a user other than root can reach, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_settings_are_json_values_that_come_back(tmp_path: Path) -> None:
+    settings = {"text": "ü", "number": 1.5, "list": [1, None, True], "nested": {"b": {"a": 1}}}
+    create_database(tmp_path, settings)
+    connection = open_reader(tmp_path)
+    assert {key: read_setting(connection, key) for key in settings} == settings
+    with pytest.raises(KeyError):
+        read_setting(connection, "none")
+    connection.close()
+
+
+def test_a_setting_written_again_replaces_the_earlier_value(tmp_path: Path) -> None:
+    create_database(tmp_path, {"key": 1})
+    connection = open_writer(tmp_path)
+    write_setting(connection, "key", [2])
+    assert read_setting(connection, "key") == [2]
+    connection.close()
+
+
+def test_a_transaction_that_raises_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    create_database(tmp_path, {"key": "before"})
+    connection = open_writer(tmp_path)
+
+    def interrupted() -> None:
+        with transaction(connection):
+            write_setting(connection, "key", "after")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert read_setting(connection, "key") == "before"
+    with transaction(connection):
+        write_setting(connection, "key", "later")
+    assert read_setting(connection, "key") == "later"
+    connection.close()
+
+
+def test_a_reader_cannot_write(index: Path) -> None:
+    connection = open_reader(index)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        write_setting(connection, "key", 1)
+    connection.close()
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(NotAnIndexError, match=r"thesis\.txt") as caught:
+        create_database(tmp_path, {})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(NotAnIndexError), Writer(tmp_path, create=SETTINGS):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+    assert not (tmp_path / DATABASE_FILE).exists()
+    assert not is_index(tmp_path)
+
+
+def test_a_database_of_another_program_is_no_index(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / DATABASE_FILE) as other:
+        other.execute("CREATE TABLE photos (name TEXT)")
+    other.close()
+    assert not is_index(tmp_path)
+    for opening in (open_reader, open_writer):
+        with pytest.raises(NotAnIndexError):
+            opening(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"no database at all" * 100])
+def test_a_file_that_only_bears_the_name_is_no_index(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / DATABASE_FILE).write_bytes(content)
+    with pytest.raises(NotAnIndexError, match=str(tmp_path)):
+        open_reader(tmp_path)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_without_an_index_the_message_says_how_to_make_one(tmp_path: Path, exists: bool) -> None:
+    folder = tmp_path / "index"
+    if exists:
+        folder.mkdir()
+    for opening in (open_reader, open_writer, Reader, verify):
+        with pytest.raises(NotAnIndexError, match="retriever index"):
+            opening(folder)
+    with pytest.raises(NotAnIndexError), Writer(folder):
+        pass
+    # Asking leaves nothing behind.
+    assert folder.exists() == exists
+    assert not exists or list(folder.iterdir()) == []
+
+
+def test_a_file_in_place_of_the_folder_is_no_index(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("")
+    with pytest.raises(NotAnIndexError):
+        open_reader(tmp_path / "index")
+
+
+def test_a_newer_format_is_refused_with_both_versions(index: Path) -> None:
+    connection = sqlite3.connect(index / DATABASE_FILE)
+    connection.execute(f"PRAGMA user_version={FORMAT_VERSION + 6}")
+    connection.close()
+    for opening in (open_reader, open_writer, verify, Reader):
+        with pytest.raises(FormatVersionError) as caught:
+            opening(index)
+        message = str(caught.value)
+        assert f"version {FORMAT_VERSION + 6}" in message
+        assert f"up to {FORMAT_VERSION}" in message
+        assert "pip install -U" in message
+    with pytest.raises(FormatVersionError), Writer(index, create=SETTINGS):
+        pass
+
+
+def test_a_creation_cut_short_at_any_statement_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def dying(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        return connect(*arguments, **options, factory=DyingConnection)
+
+    complete = []
+    for statement in range(200):
+        folder = tmp_path / str(statement)
+        folder.mkdir()
+
+        def create(at: int = statement, place: Path = folder) -> None:
+            DyingConnection.dies_at = at
+            monkeypatch.setattr(indexes.store.connection.sqlite3, "connect", dying)
+            create_database(place, SETTINGS)
+
+        status = in_fork(create)
+        complete.append(is_index(folder))
+        if not complete[-1]:
+            with pytest.raises(NotAnIndexError):
+                open_reader(folder)
+        with Writer(folder, create=SETTINGS) as writer:
+            commit(writer, document("a", "apple"))
+        assert texts(folder) == {"a": "apple"}
+        assert verify(folder) == []
+        if status == 0:
+            break
+    assert status == 0
+    assert len(complete) > 15
+    # Created in one transaction: whole at the end and not before.
+    assert complete == [False] * (len(complete) - 1) + [True]
+
+
+def test_an_index_whose_header_is_in_the_log_alone_is_found(tmp_path: Path) -> None:
+    outcome = in_child(
+        """
+import os, sqlite3, sys
+from pathlib import Path
+import indexes.store.connection
+import indexes.store.migrations
+
+class Dying(sqlite3.Connection):
+    def close(self):
+        os._exit(9)
+
+connect = sqlite3.connect
+indexes.store.connection.sqlite3.connect = lambda *a, **o: connect(*a, **o, factory=Dying)
+indexes.store.migrations.create_database(Path(sys.argv[1]), {"key": 5})
+""",
+        tmp_path,
+    )
+    assert outcome.returncode == 9, outcome.stderr
+    assert b"RTRV" not in (tmp_path / DATABASE_FILE).read_bytes()[:100]
+    assert is_index(tmp_path)
+    connection = open_reader(tmp_path)
+    assert read_setting(connection, "key") == 5
+    connection.close()
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from index_samples import texts, commit, document
+from indexes.errors import RetrieverError
+from indexes.store.lock import WriterLock
+from indexes.verify import verify
+from indexes.writer import Writer
+import filelock, indexes.bm25.scoring, indexes.reader, json
+
+folder = Path(sys.argv[1])
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+print(json.dumps([texts(folder), verify(folder)]))
+for create in (None, {"encoder": {}}):
+    try:
+        with Writer(folder, create=create) as writer:
+            commit(writer, document("new", "word"))
+        print("written")
+    except RetrieverError as error:
+        print(type(error).__name__, error)
+print(sorted(p.name for p in folder.iterdir()))
+"""
+
+
+def read_only(folder: Path) -> list[str]:
+    """What another process reads in a folder that it cannot write, and how writing fails."""
+    before = sorted(path.name for path in folder.iterdir())
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    outcome = in_child(READ_ONLY, folder)
+    if "Operation not permitted" in outcome.stderr:
+        pytest.skip("root cannot become another user here")
+    assert outcome.returncode == 0, outcome.stderr
+    *lines, names = outcome.stdout.splitlines()
+    assert names == str(before)
+    return lines
+
+
+def test_a_folder_that_cannot_be_written_can_be_read(open_to_all: Path) -> None:
+    folder = make_index(open_to_all / "index", [document("a", "apple")])
+    found, *refusals = read_only(folder)
+    assert found == '[{"a": "apple"}, []]'
+    assert len(refusals) == 2
+    for refusal in refusals:
+        assert refusal.startswith("StorageError")
+        assert "permission denied" in refusal
+        assert "-i" in refusal
+
+
+def test_a_folder_that_cannot_be_written_shows_what_is_in_the_log(open_to_all: Path) -> None:
+    """A writer that was killed leaves its last commits in the write-ahead log."""
+    folder = make_index(open_to_all / "index", [document("a", "apple")])
+
+    def killed() -> None:
+        with Writer(folder) as writer:
+            commit(writer, document("b", "banana"))
+            os._exit(9)
+
+    assert in_fork(killed) == 9
+    assert (folder / f"{DATABASE_FILE}-wal").stat().st_size > 0
+    found, *_ = read_only(folder)
+    assert found == '[{"a": "apple", "b": "banana"}, []]'
+
+
+def test_an_index_can_be_copied_while_nobody_writes(index: Path, tmp_path: Path) -> None:
+    shutil.copytree(index, tmp_path / "copy")
+    assert texts(tmp_path / "copy") == {"a": "apple", "b": "banana"}
+    assert verify(tmp_path / "copy") == []
+
+
+def test_a_truncated_database_is_damaged(index: Path) -> None:
+    with (index / DATABASE_FILE).open("r+b") as file:
+        file.truncate(4096)
+    with pytest.raises(DamagedIndexError, match=r"index\.sqlite"):
+        texts(index)
+    with pytest.raises(DamagedIndexError, match=r"index\.sqlite"), Writer(index) as writer:
+        commit(writer, document("c", "cherry"))
+
+
+@pytest.mark.parametrize("below", ["", "index"])
+def test_a_file_where_the_index_is_to_be_made_is_in_the_way(tmp_path: Path, below: str) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    folder = tmp_path / "notes.txt" / below
+    with pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way"), Writer(folder, {}):
+        pass
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from index_samples import commit, document
+from indexes.writer import Writer
+
+with Writer(Path(sys.argv[1])) as writer:
+    commit(writer, document("a", "avocado"), document("c", "cherry"))
+    writer.delete(["b"])
+"""
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        is_index,
+        verify,
+        texts,
+        lambda index: Writer(index).__enter__().__exit__(None, None, None),
+    ],
+    ids=["is_index", "verify", "texts", "writer"],
+)
+def test_looking_at_an_index_leaves_the_locks_of_its_readers(
+    index: Path, look: Callable[[Path], object]
+) -> None:
+    """A process that opens and closes the file itself drops its own connections' locks."""
+    reader = Reader(index)
+    with reader.view():
+        pass
+    look(index)
+    outcome = in_child(WRITE, index)
+    assert outcome.returncode == 0, outcome.stderr
+    # The other process was not the last to close the database, so the log is still there.
+    assert (index / f"{DATABASE_FILE}-wal").exists()
+    with reader.view() as view:
+        assert view.count_documents() == 2
+    reader.close()

@@ -1,0 +1,362 @@
+"""Readers: one consistent view, whatever a writer does, and damage that is named."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from index_samples import (
+    SEGMENT_FILES,
+    commit,
+    document,
+    found_by,
+    live_passages,
+    make_index,
+    mask_of,
+    texts,
+    texts_in,
+)
+
+import indexes.reader
+import indexes.segments.live
+from indexes.errors import DamagedIndexError, NotAnIndexError
+from indexes.files.atomic import replace_folder
+from indexes.filters.grammar import compile_where
+from indexes.reader import Reader
+from indexes.segments.segment import Segment, open_segment
+from indexes.writer import Writer
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return make_index(
+        tmp_path / "index",
+        [document("a", "apple", {"n": 1}), document("b", "bread crumbs", {"n": 2}, passages=2)],
+        [document("c", "cherry", {"n": 3})],
+    )
+
+
+@pytest.fixture
+def reader(index: Path) -> Iterator[Reader]:
+    reader = Reader(index)
+    yield reader
+    reader.close()
+
+
+def other_index(tmp_path: Path) -> Path:
+    return make_index(tmp_path / "new", [document("z", "zest")])
+
+
+def test_a_view_stays_as_it_is_while_a_writer_commits(index: Path, reader: Reader) -> None:
+    with reader.view() as view:
+        before = (texts_in(view), view.generation, view.statistics)
+        allowed = view.allowed(compile_where("n = 2"))
+        with Writer(index) as writer:
+            commit(writer, document("a", "avocado"), document("d", "dates"))
+            writer.delete(["b", "c"])
+        assert (texts_in(view), view.generation, view.statistics) == before
+        assert found_by(view, "cherry") == {"c"}
+        assert found_by(view, "avocado") == set()
+        assert view.count_documents() == 3
+        assert view.count_tombstones() == 0
+        # Of the same commit, whether it was judged before the writer's or is now.
+        for some in (allowed, view.allowed(compile_where("n = 2.0"))):
+            assert [mask_of(one) for one in some] == [[False, True, True], [False]]
+    with reader.view() as view:
+        assert texts_in(view) == {"a": "avocado", "d": "dates"}
+        assert view.generation == before[1] + 2
+
+
+def test_every_reader_sees_the_latest_commit(index: Path) -> None:
+    readers = [Reader(index) for _ in range(3)]
+    with Writer(index) as writer:
+        for round_ in range(4):
+            commit(writer, document("a", f"round{round_}"))
+            for reader in readers:
+                with reader.view() as view:
+                    assert texts_in(view)["a"] == f"round{round_}"
+    for reader in readers:
+        reader.close()
+
+
+def test_only_live_passages_count(index: Path, reader: Reader) -> None:
+    with Writer(index) as writer:
+        writer.delete(["b"])
+    with reader.view() as view:
+        first, second = view.segments
+        assert first.live is not None
+        assert first.live.tolist() == [True, False, False]
+        assert second.live is None
+        assert (view.statistics.passages, view.statistics.total_length) == (2, 2)
+
+
+def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Writer(index) as writer:
+        writer.delete(["b"])
+
+    def refuse(_: Segment) -> None:
+        raise AssertionError("ids are read")
+
+    monkeypatch.setattr(Segment, "all_ids", refuse)
+    fresh = Reader(index)
+    with fresh.view() as view:
+        live = view.segments[0].live
+        assert live is not None
+        assert live.tolist() == [True, False, False]
+    fresh.close()
+
+
+def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> None:
+    with reader.view() as view:
+        found = view.allowed(compile_where("n = 2"))
+        assert [mask_of(some) for some in found] == [[False, True, True], [False]]
+        found = view.allowed(compile_where("n > 99"))
+        assert [mask_of(some) for some in found] == [[False, False, False], [False]]
+
+
+def test_what_a_filter_allows_is_found_out_once_for_each_commit(
+    index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes.reader, "_FILTERS", 2)
+    with reader.view() as view:
+        first = view.allowed(compile_where("n = 2"))
+        assert view.allowed(compile_where("n = 2")) is first
+        # Equal in Python, and another filter.
+        assert not any(some.count for some in view.allowed(compile_where("n = true")))
+        assert mask_of(view.allowed(compile_where("n = 1"))[0]) == [True, False, False]
+        # Two were asked for since.
+        assert view.allowed(compile_where("n = 2")) is not first
+    with Writer(index) as writer:
+        writer.delete(["b"])
+    with reader.view() as view:
+        assert not any(some.count for some in view.allowed(compile_where("n = 2")))
+
+
+def test_passages_know_their_document(reader: Reader) -> None:
+    with reader.view() as view:
+        ids = live_passages(view)
+        stored = view.passages(ids)
+        assert [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids] == [
+            "apple",
+            "bread",
+            "crumbs",
+            "cherry",
+        ]
+        owners = view.documents_of(ids)
+        assert [owners[id_][1] for id_ in ids] == ["a", "b", "b", "c"]
+        assert owners[ids[1]] == owners[ids[2]]
+        assert view.passages([]) == {}
+        assert view.documents_of([]) == {}
+
+
+def test_a_passage_without_a_document_is_damage(reader: Reader) -> None:
+    with reader.view() as view:
+        for ask in (view.passages, view.documents_of):
+            with pytest.raises(DamagedIndexError, match=r"index\.sqlite: passage 1000000"):
+                ask([1, 10**6])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET metadata = '{' WHERE id = 'a'",
+        "UPDATE documents SET metadata = NULL WHERE id = 'a'",
+        "UPDATE documents SET text = CAST(x'ff' AS TEXT) WHERE id = 'a'",
+        "UPDATE settings SET key = 'x' WHERE key = 'generation'",
+        "UPDATE settings SET value = 'x' WHERE key = 'generation'",
+        "UPDATE segments SET manifest = NULL WHERE segment = 1",
+        "ALTER TABLE passages RENAME COLUMN start TO other",
+        "ALTER TABLE segments RENAME TO other",
+    ],
+)
+def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statement: str) -> None:
+    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
+        # What damage can do no statement can, unless the schema allows it.
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
+        connection.commit()
+    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
+        connection.execute(statement)
+        connection.commit()
+    reader = Reader(index)
+    with pytest.raises(DamagedIndexError) as caught, reader.view() as view:
+        texts_in(view)
+    assert str(index) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET text = 'ample' WHERE id = 'a'",
+        "UPDATE documents SET title = 'a title' WHERE id = 'a'",
+        "UPDATE documents SET metadata = '{\"n\": 9}' WHERE id = 'a'",
+        "UPDATE documents SET id = 'aa' WHERE id = 'a'",
+        "UPDATE passages SET start = 1 WHERE passage = 1",
+        "UPDATE passages SET doc = 2 WHERE passage = 1",
+    ],
+)
+def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None:
+    with closing(sqlite3.connect(index / "index.sqlite")) as connection:
+        (first,) = connection.execute("SELECT min(passage) FROM passages").fetchone()
+        statement = statement.replace("passage = 1", f"passage = {first}")
+        assert connection.execute(statement).rowcount == 1
+        connection.commit()
+    reader = Reader(index)
+    with reader.view() as view:
+        others = [passage for passage in live_passages(view) if passage > first + 2]
+        assert len(view.passages(others)) == len(others) > 0
+        for _ in range(2):
+            with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*(altered|another)"):
+                view.passages([first])
+    reader.close()
+
+
+def test_a_document_is_checked_once(index: Path, reader: Reader) -> None:
+    with reader.view() as view, pytest.MonkeyPatch.context() as patch:
+        everything = live_passages(view)
+        shown = view.passages(everything)
+        patch.setattr(indexes.reader, "document_checksum", lambda *_: b"another")
+        assert view.passages(everything) == shown
+
+
+def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: Reader) -> None:
+    with reader.view() as view:
+        before = [live.segment for live in view.segments]
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    with reader.view() as view:
+        after = [live.segment for live in view.segments]
+    assert len(after) == 3
+    assert all(one is other for one, other in zip(before, after[:2], strict=True))
+
+
+def test_an_unchanged_index_is_opened_once(reader: Reader) -> None:
+    with reader.view() as first, reader.view() as second:
+        assert first.segments is second.segments
+    with reader.view() as third:
+        assert third.segments is first.segments
+
+
+def test_an_empty_index_has_an_empty_view(tmp_path: Path) -> None:
+    reader = Reader(make_index(tmp_path / "index"))
+    with reader.view() as view:
+        assert view.segments == ()
+        assert view.count_documents() == 0
+        assert view.allowed(compile_where("n = 1")) == []
+    reader.close()
+
+
+def test_a_block_that_raises_releases_the_view(index: Path, reader: Reader) -> None:
+    with pytest.raises(ZeroDivisionError), reader.view():
+        raise ZeroDivisionError
+    with Writer(index) as writer:
+        commit(writer, document("d", "dates"))
+    with reader.view() as view:
+        assert "d" in texts_in(view)
+
+
+def test_a_reader_follows_a_replaced_folder(index: Path, tmp_path: Path, reader: Reader) -> None:
+    with reader.view() as view:
+        assert set(texts_in(view)) == {"a", "b", "c"}
+    replace_folder(other_index(tmp_path), index)
+    with reader.view() as view:
+        assert texts_in(view) == {"z": "zest"}
+        assert found_by(view, "apple") == set()
+    with Writer(index) as writer:
+        commit(writer, document("y", "yam"))
+    with reader.view() as view:
+        assert texts_in(view) == {"y": "yam", "z": "zest"}
+
+
+def test_a_view_outlives_the_replacement_of_its_folder(
+    index: Path, tmp_path: Path, reader: Reader
+) -> None:
+    with reader.view() as view:
+        before = texts_in(view)
+        replace_folder(other_index(tmp_path), index)
+        assert texts_in(view) == before
+        assert found_by(view, "cherry") == {"c"}
+
+
+@pytest.mark.parametrize("generations", [0, 1, 2])
+def test_a_new_folder_is_recognised_whatever_its_generation(
+    index: Path, tmp_path: Path, reader: Reader, generations: int
+) -> None:
+    with reader.view() as view:
+        assert view.generation == 2
+    new = make_index(tmp_path / "new", *([document("z", f"zest{g}")] for g in range(generations)))
+    replace_folder(new, index)
+    with reader.view() as view:
+        assert set(texts_in(view)) == ({"z"} if generations else set())
+
+
+def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, opened = other_index(tmp_path), []
+
+    def replace_then_open(folder: Path, *key: Any) -> Any:
+        if not opened:
+            opened.append(key)
+            replace_folder(new, index)
+        return open_segment(folder, *key)
+
+    monkeypatch.setattr(indexes.segments.live, "open_segment", replace_then_open)
+    assert texts(index) == {"z": "zest"}
+
+
+def test_a_removed_folder_is_no_index_and_comes_back(
+    index: Path, tmp_path: Path, reader: Reader
+) -> None:
+    index.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(NotAnIndexError), reader.view():
+            pass
+    (tmp_path / "away").rename(index)
+    with reader.view() as view:
+        assert set(texts_in(view)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage: str) -> None:
+    path = index / "segments" / "000002" / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1])
+    reader = Reader(index)
+    for _ in range(2):
+        with (
+            pytest.raises(DamagedIndexError, match=f"segments/000002/{name}") as caught,
+            reader.view(),
+        ):
+            pass
+        assert "\n" not in str(caught.value)
+    reader.close()
+
+
+def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
+    index: Path, reader: Reader
+) -> None:
+    with reader.view():
+        pass
+    with Writer(index, pending_limit=0) as writer:
+        commit(writer, document("d", "dates"))
+    (index / "segments" / "000003" / "vectors.npy").unlink()
+    with pytest.raises(DamagedIndexError, match=r"000003/vectors\.npy"), reader.view():
+        pass
+
+
+def test_closing_twice_is_harmless(index: Path) -> None:
+    reader = Reader(index)
+    reader.close()
+    reader.close()

@@ -1,0 +1,143 @@
+"""Filtered recall@10 against brute force: every type, every share of allowed vectors, every place.
+
+Filters are drawn evenly, lean away from the queries, or leave the clusters that lie farthest;
+passages may be deleted as well. Where k allowed vectors exist, k come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from structure_samples import best, clustered
+
+from indexes.filters.allowed import Allowed
+from indexes.vectors.choice import StructureSettings
+from indexes.vectors.segment_structure import SegmentStructure, build_structure, search_vectors
+
+N, D, K = 12_000, 16, 10
+VECTORS, CLUSTER, QUERIES = clustered(N, D)
+# What takes long to train or to link is built of fewer.
+FEWER = {"OPQ4,IVF16,PQ4": 2000, "NSG16": 4000}
+TYPES = [
+    "flat",
+    "hnsw",
+    "ivf",
+    "ivf-sq8",
+    "ivf-pq",
+    "HNSW16,SQ8",
+    "IVF16_HNSW8,Flat",
+    "PCA12,IVF32,SQ8",
+    "SQ8",
+    "PQ8x4",
+    *FEWER,
+]
+SHARES = [0.5, 0.05, 0.001]
+
+Mask = NDArray[np.bool_]
+_ORDER = np.random.default_rng(3).permutation(N)
+_DEAD = np.random.default_rng(4).random(N) < 0.2
+
+
+def drawn_evenly(n: int, count: int) -> Mask:
+    chosen = _ORDER[n > _ORDER][:count]
+    return np.isin(np.arange(n), chosen)
+
+
+def nearness_of_clusters(n: int) -> NDArray[np.float32]:
+    """For each vector how near the best of its cluster is to any query."""
+    scores = (VECTORS[:n] @ QUERIES.T).max(axis=1)
+    nearness = np.array([scores[CLUSTER[:n] == cluster].max() for cluster in range(100)])
+    return np.asarray(nearness[CLUSTER[:n]])
+
+
+def farthest_clusters(n: int, count: int) -> Mask:
+    """The vectors of whole clusters, from the one whose best vector is farthest from any query."""
+    order = np.argsort(nearness_of_clusters(n), kind="stable")
+    return np.isin(np.arange(n), order[:count])
+
+
+def leaning(n: int, count: int) -> Mask:
+    """Drawn from all clusters, from the farthest twice as often as from the nearest."""
+    ranks = np.argsort(np.argsort(nearness_of_clusters(n), kind="stable")) / n
+    waiting = np.random.default_rng(6).exponential(1 / (1 - ranks / 2))
+    return np.isin(np.arange(n), np.argsort(waiting)[:count])
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def structure(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> SegmentStructure:
+    vectors = VECTORS[: FEWER.get(request.param, N)]
+    made = build_structure(
+        tmp_path_factory.mktemp("segment"), vectors, StructureSettings(request.param)
+    )
+    assert made.name == request.param
+    return made
+
+
+def recall(structure: SegmentStructure, k: int, allowed: Mask) -> float:
+    """The recall of results that are allowed, as many as there are, and scored right."""
+    vectors = VECTORS[: len(allowed)]
+    wanted = min(k, int(allowed.sum()))
+    hits = 0
+    found = search_vectors(structure, vectors, QUERIES, k, Allowed.of(allowed))
+    for query, (positions, scores) in zip(QUERIES, found, strict=True):
+        assert len(set(positions.tolist())) == len(positions) == wanted
+        assert allowed[positions].all()
+        np.testing.assert_allclose(scores, vectors[positions] @ query, rtol=1e-5, atol=1e-5)
+        hits += len(np.intersect1d(positions, best(vectors, query, k, allowed)))
+    return hits / (wanted * len(QUERIES)) if wanted else 1.0
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["all-live", "some-deleted"])
+@pytest.mark.parametrize("where", [drawn_evenly, leaning, farthest_clusters])
+@pytest.mark.parametrize("share", SHARES)
+def test_recall_holds_whatever_a_filter_leaves(
+    structure: SegmentStructure, share: float, where: Callable[[int, int], Mask], deleted: bool
+) -> None:
+    n = FEWER.get(structure.name, N)
+    allowed = where(n, round(share * n))
+    assert int(allowed.sum()) == round(share * n)
+    if deleted:
+        allowed &= ~_DEAD[:n]
+    assert recall(structure, K, allowed) >= 0.95
+
+
+@pytest.mark.parametrize("where", [drawn_evenly, farthest_clusters])
+@pytest.mark.parametrize("count", [0, 1, 7, 400])
+def test_a_k_above_what_is_allowed_gives_all_of_it(
+    structure: SegmentStructure, count: int, where: Callable[[int, int], Mask]
+) -> None:
+    n = FEWER.get(structure.name, N)
+    assert recall(structure, 500, where(n, count)) == 1
+
+
+def test_the_far_clusters_are_far() -> None:
+    """The nearest hundredth of all vectors holds none of them, for nearly all queries."""
+    far = farthest_clusters(N, N // 20)
+    assert np.mean([far[best(VECTORS, query, N // 100)].any() for query in QUERIES]) < 0.05
+
+
+@pytest.mark.parametrize("name", ["ivf", "ivf-sq8"])
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(
+    tmp_path: Path, name: str, share: float
+) -> None:
+    # In more dimensions, the centroids of far clusters tell their vectors apart less well.
+    vectors, cluster, queries = clustered(N, 64)
+    made = build_structure(tmp_path, vectors, StructureSettings(name))
+    allowed = cluster >= 100 - round(50 * 2 * share)
+    found = search_vectors(made, vectors, queries, K, Allowed.of(allowed))
+    hits = [
+        len(np.intersect1d(positions, best(vectors, query, K, allowed)))
+        for query, (positions, _) in zip(queries, found, strict=True)
+    ]
+    assert np.mean(hits) >= 9.5
+
+
+def test_every_type_but_flat_has_a_file_of_its_own(structure: SegmentStructure) -> None:
+    assert (structure.structure is None) == (structure.name == "flat")

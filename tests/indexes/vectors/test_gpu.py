@@ -1,0 +1,157 @@
+"""What is given to a GPU where FAISS finds one; a stand-in for FAISS on a GPU computes it here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from structure_samples import best, build, clustered
+
+import indexes.vectors.build
+import indexes.vectors.flat
+import indexes.vectors.library
+from indexes.filters.allowed import Allowed
+from indexes.vectors.flat import search_flat
+from indexes.vectors.library import count_gpus, gpu_resources, load_faiss
+
+N, D = 3000, 16
+VECTORS, _, QUERIES = clustered(N, D)
+
+
+class GpuFaiss(SimpleNamespace):
+    """FAISS with GPUs, which are the CPU."""
+
+    def __init__(self, *, gpus: int = 2, refusal: bool = False) -> None:
+        super().__init__(steps=[], gpus=gpus, refusal=refusal, arguments={})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load_faiss(), name)
+
+    def get_num_gpus(self) -> int:
+        return int(self.gpus)
+
+    def index_cpu_to_all_gpus(self, index: Any) -> Any:
+        self.steps.append(("there", index.is_trained))
+        self._refuse()
+        return load_faiss().clone_index(index)
+
+    def index_gpu_to_cpu(self, index: Any) -> Any:
+        self.steps.append(("back", index.ntotal))
+        return index
+
+    def StandardGpuResources(self) -> str:
+        self.steps.append("resources")
+        return "resources"
+
+    def knn_gpu(self, resources: str, queries: Any, vectors: Any, k: int, **rest: Any) -> Any:
+        self.steps.append("scan")
+        self.arguments = {"resources": resources, **rest}
+        self._refuse()
+        scores = queries @ vectors.T
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(scores, order, 1), order
+
+    def _refuse(self) -> None:
+        if self.refusal:
+            raise RuntimeError("this type is not implemented on a GPU")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> GpuFaiss:
+    stand_in = GpuFaiss()
+    monkeypatch.setattr(indexes.vectors.build, "load_faiss", lambda: stand_in)
+    monkeypatch.setattr(indexes.vectors.flat, "load_faiss", lambda: stand_in)
+    monkeypatch.setattr(indexes.vectors.flat, "_GPU_LEAST", 20 * VECTORS.size)
+    monkeypatch.setattr(indexes.vectors.library, "_OF_THREAD", SimpleNamespace())
+    return stand_in
+
+
+def check_scan(queries: Any, k: int, allowed: Any = None) -> None:
+    found = search_flat(VECTORS, queries, k, None if allowed is None else Allowed.of(allowed))
+    for query, (positions, scores) in zip(queries, found, strict=True):
+        assert positions.dtype == np.int64
+        assert scores.dtype == np.float32
+        expected = VECTORS[best(VECTORS, query, k, allowed)] @ query
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(VECTORS[positions] @ query, scores, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ivf", "ivf-sq8", "IVF16,PQ4x4", "Pad20,IVF16,SQ4"])
+def test_inverted_lists_are_trained_and_filled_there(
+    tmp_path: Path, gpu: GpuFaiss, name: str
+) -> None:
+    structure = build(tmp_path / "structure", VECTORS, name)
+    assert gpu.steps == [("there", False), ("back", N)]
+    # The file is as the CPU makes it.
+    gpu.gpus = 0
+    alone = build(tmp_path / "alone", VECTORS, name)
+    assert structure.facts == alone.facts
+    ours = structure.searcher.search(VECTORS, QUERIES, 10, effort=structure.searcher.efforts[-1])
+    theirs = alone.searcher.search(VECTORS, QUERIES, 10, effort=alone.searcher.efforts[-1])
+    shared = [len(np.intersect1d(a, b)) for (a, _), (b, _) in zip(ours, theirs, strict=True)]
+    assert np.mean(shared) > 9.5
+
+
+@pytest.mark.parametrize("name", ["HNSW16", "SQ8", "PQ4x4fs", "NSG16"])
+def test_what_gpus_do_not_have_is_not_sent_there(tmp_path: Path, gpu: GpuFaiss, name: str) -> None:
+    build(tmp_path / "structure", VECTORS, name)
+    assert gpu.steps == []
+
+
+def test_what_a_gpu_refuses_is_built_here(tmp_path: Path, gpu: GpuFaiss) -> None:
+    gpu.refusal = True
+    with pytest.warns(UserWarning, match="cannot build ivf on the GPU .*not implemented"):
+        structure = build(tmp_path / "structure", VECTORS, "ivf")
+    assert gpu.steps == [("there", False)]
+    gpu.gpus = 0
+    found = structure.searcher.search(VECTORS, QUERIES, 10, effort=structure.searcher.efforts[-1])
+    for query, (positions, _) in zip(QUERIES, found, strict=True):
+        np.testing.assert_array_equal(positions, best(VECTORS, query, 10))
+
+
+def test_a_large_batch_is_scanned_there_and_resources_are_made_once(gpu: GpuFaiss) -> None:
+    check_scan(QUERIES, 10)
+    check_scan(QUERIES[:20], 10)
+    assert gpu.steps == ["resources", "scan", "scan"]
+    assert gpu.arguments["resources"] == "resources"
+    assert gpu.arguments["metric"] == load_faiss().METRIC_INNER_PRODUCT
+    assert gpu.arguments["vectorsMemoryLimit"] == 2**30
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "allowed"),
+    [(19, 10, None), (60, 2049, None), (60, 10, np.arange(N) % 2 == 0)],
+    ids=["few-queries", "large-k", "filter"],
+)
+def test_other_scans_stay_here(gpu: GpuFaiss, queries: int, k: int, allowed: Any) -> None:
+    check_scan(QUERIES[:queries], k, allowed)
+    assert gpu.steps == []
+
+
+def test_a_scan_that_a_gpu_has_no_memory_for_is_made_here(gpu: GpuFaiss) -> None:
+    gpu.refusal = True
+    with pytest.warns(UserWarning, match="cannot scan on the GPU"):
+        check_scan(QUERIES, 10)
+    assert gpu.steps == ["resources", "scan"]
+
+
+def test_without_a_gpu_nothing_is_asked_of_one(gpu: GpuFaiss, tmp_path: Path) -> None:
+    gpu.gpus = 0
+    check_scan(QUERIES, 10)
+    build(tmp_path / "structure", VECTORS, "ivf")
+    assert gpu.steps == []
+    assert count_gpus(SimpleNamespace()) == 0
+
+
+def test_each_thread_has_resources_of_its_own() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    made = SimpleNamespace(StandardGpuResources=object)
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(gpu_resources, made).result()
+        assert other.submit(gpu_resources, made).result() is theirs
+    assert gpu_resources(made) is gpu_resources(made)
+    assert gpu_resources(made) is not theirs

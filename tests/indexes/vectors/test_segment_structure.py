@@ -1,0 +1,191 @@
+"""Structures of merged segments: built, measured, stored, searched and given up again."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from index_samples import document, flip, make_index, manifest_of
+
+from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
+from indexes.filters.allowed import Allowed
+from indexes.reader import Reader
+from indexes.segments.live import LiveSegment
+from indexes.segments.maintenance import compact, rebuild
+from indexes.vectors.choice import StructureSettings
+from indexes.vectors.flat import search_flat
+from indexes.vectors.recall import Measured
+from indexes.vectors.segment_structure import (
+    STRUCTURE_FILE,
+    SegmentStructure,
+    search_vectors,
+)
+from indexes.verify import verify
+from indexes.writer import Writer
+
+DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_index(tmp_path / "index", DOCUMENTS[:200], DOCUMENTS[200:])
+
+
+def only_segment(folder: Path) -> LiveSegment:
+    reader = Reader(folder)
+    try:
+        with reader.view() as view:
+            (live,) = view.segments
+            return live
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivf-sq8", "IVF8,SQ6"])
+def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> None:
+    with Writer(folder) as writer:
+        assert rebuild(writer, StructureSettings(index_type)) == 2
+    assert verify(folder) == []
+    segment = only_segment(folder).segment
+    assert (segment.folder / STRUCTURE_FILE).is_file()
+    assert segment.structure.name == index_type
+    assert segment.structure.reasons == (f"{index_type} was asked for",) or index_type == "IVF8,SQ6"
+    efforts = [one.effort for one in segment.structure.recall]
+    assert efforts == sorted(set(efforts))
+    assert segment.structure.recall[-1].recall > 0.95
+    queries = np.asarray(segment.vectors[::60])
+    allowed = np.arange(len(segment.ids)) % 3 == 0
+    for mask in (None, allowed):
+        some = None if mask is None else Allowed.of(mask)
+        exact = search_flat(segment.vectors, queries, 10, some)
+        found = search_vectors(segment.structure, segment.vectors, queries, 10, some, 0.99)
+        shared = [
+            len(set(a.tolist()) & set(b.tolist()))
+            for (a, _), (b, _) in zip(exact, found, strict=True)
+        ]
+        assert np.mean(shared) >= 9.5
+        for (_, a), (_, b) in zip(exact, found, strict=True):
+            assert len(a) == len(b) == 10
+
+
+def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("ivf"))
+        writer.delete(["d1"])
+        compact(writer)
+        assert writer.segments()[0].segment.structure.name == "ivf"
+        rebuild(writer, StructureSettings("flat"))
+    segment = only_segment(folder).segment
+    assert segment.structure.structure is None
+    assert not (segment.folder / STRUCTURE_FILE).exists()
+    assert verify(folder) == []
+
+
+def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
+    with Writer(folder) as writer:
+        assert writer.structures == StructureSettings()
+        compact(writer)
+    segment = only_segment(folder).segment
+    assert segment.structure.name == "flat"
+    assert manifest_of(segment.folder)["reasons"] == [
+        "600 passages, at most 50,000: scanning them all is quick and exact"
+    ]
+
+
+def test_what_faiss_does_not_know_changes_nothing(folder: Path) -> None:
+    before = sorted(path.name for path in (folder / "segments").iterdir())
+    with Writer(folder) as writer:
+        with pytest.raises(ConfigError, match="IVFx,Nonsense"):
+            rebuild(writer, StructureSettings("IVFx,Nonsense"))
+        assert writer.structures == StructureSettings()
+    assert sorted(path.name for path in (folder / "segments").iterdir()) == before
+    assert verify(folder) == []
+
+
+def test_without_faiss_what_auto_wants_is_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingExtraError("no FAISS")
+
+    monkeypatch.setattr("indexes.vectors.segment_structure.load_faiss", missing)
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
+    with Writer(folder) as writer:
+        compact(writer)
+        structure = writer.segments()[0].segment.structure
+        assert structure.name == "flat"
+        assert structure.reasons[-1] == "FAISS is not installed: flat"
+        with pytest.raises(MissingExtraError):
+            rebuild(writer, StructureSettings("ivf"))
+        assert writer.structures == StructureSettings()
+
+
+def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
+    with Writer(folder) as writer:
+        compact(writer)
+    assert only_segment(folder).segment.structure.name == "ivf"
+
+
+def search_first(folder: Path) -> None:
+    segment = only_segment(folder).segment
+    search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:2]), 5)
+
+
+def test_a_damaged_structure_is_found_and_never_searched(folder: Path) -> None:
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("ivf"))
+    path = only_segment(folder).segment.folder / STRUCTURE_FILE
+    flip(path, 200)
+    assert any(STRUCTURE_FILE in problem for problem in verify(folder))
+    with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
+        search_first(folder)
+    path.unlink()
+    with pytest.raises(DamagedIndexError, match=STRUCTURE_FILE):
+        only_segment(folder)
+
+
+def test_the_least_effort_that_reaches_a_recall_is_taken() -> None:
+    measured = (Measured(1, 0.5), Measured(2, 0.93), Measured(4, 0.96), Measured(8, 0.99))
+    structure = SegmentStructure("ivf", (), measured)
+    assert structure.effort(None) == 4
+    assert structure.effort(0.9) == 2
+    assert structure.effort(0.99) == 8
+    assert SegmentStructure("ivf", (), measured[:2]).effort(None) == 2
+    assert SegmentStructure("flat").effort(0.9) is None
+    with pytest.raises(ConfigError, match=r"0\.9900, at effort 8"):
+        structure.effort(0.995)
+
+
+@pytest.mark.parametrize("memory", [0, -5])
+def test_no_memory_is_refused(memory: int) -> None:
+    with pytest.raises(ConfigError, match="memory: expected 1 byte or more"):
+        StructureSettings("auto", memory)
+
+
+def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder: Path) -> None:
+    """A merge removes the files of segments that a reader is about to search."""
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("ivf"))
+    segment = only_segment(folder).segment
+    queries = np.asarray(segment.vectors[:3])
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("flat"))
+    assert not segment.folder.exists()
+    found = search_vectors(segment.structure, segment.vectors, queries, 5)
+    assert [positions[0] for positions, _ in found] == [0, 1, 2]
+
+
+def test_structures_leave_no_file_open(folder: Path) -> None:
+    with Writer(folder) as writer:
+        rebuild(writer, StructureSettings("IVF4,Flat"))
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        segment = only_segment(folder).segment
+        search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:1]), 5)
+        del segment
+    gc.collect()
+    assert len(os.listdir("/dev/fd")) <= before + 1

@@ -1,0 +1,214 @@
+"""Structure files: what is written is what is searched, repeatably; damage is named."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from structure_samples import build, clustered
+
+import indexes.vectors.build
+import indexes.vectors.structure
+from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError, StorageError
+from indexes.filters.allowed import Allowed
+from indexes.vectors.choice import StructureSpec, resolve
+from indexes.vectors.library import load_faiss
+from indexes.vectors.structure import open_structure, write_structure
+
+N, D = 3000, 16
+VECTORS, _, QUERIES = clustered(N, D)
+TYPES = [
+    "hnsw",
+    "ivf",
+    "ivf-sq8",
+    "IVF16,PQ4x4",
+    "Pad20,IVF16,SQ4",
+    "HNSW8_SQ8",
+    "IVF16,Flat,RFlat",
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    """Several threads may add to a graph in any order."""
+    faiss = load_faiss()
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+def write(path: Path, name: str, seed: int = 0) -> bytes:
+    write_structure(path, VECTORS, resolve(name, N, D, None).spec, seed)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_equal_vectors_and_seed_give_equal_files(tmp_path: Path, name: str) -> None:
+    assert write(tmp_path / "first", name) == write(tmp_path / "second", name)
+
+
+def test_another_seed_gives_another_file(tmp_path: Path) -> None:
+    assert write(tmp_path / "first", "ivf") != write(tmp_path / "second", "ivf", seed=1)
+
+
+def test_opening_loads_no_faiss_and_reads_no_vectors(tmp_path: Path) -> None:
+    write(tmp_path / "structure", "ivf")
+    code = (
+        "import pathlib, sys; from indexes.vectors.structure import open_structure; "
+        f"open_structure(pathlib.Path({str(tmp_path / 'structure')!r}), {N}, {D}); "
+        "sys.exit('faiss' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("name", ["hnsw", "ivf", "ivf-sq8"])
+def test_the_file_is_mapped_while_it_is_searched(tmp_path: Path, name: str) -> None:
+    structure = build(tmp_path / "structure", VECTORS, name)
+    structure.searcher.search(VECTORS, QUERIES, 5)
+    assert str(tmp_path / "structure") in Path("/proc/self/maps").read_text()
+
+
+def test_flat_has_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="flat has no file"):
+        write_structure(tmp_path / "structure", VECTORS, StructureSpec("flat", "Flat"))
+    assert not (tmp_path / "structure").exists()
+
+
+def test_a_structure_that_faiss_cannot_train_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'IVF5000,Flat': FAISS cannot build .*3,000 vectors"):
+        write_structure(tmp_path / "x", VECTORS, StructureSpec("IVF5000,Flat", "IVF5000,Flat"))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "structure"
+    content = write(path, name)
+    chance = np.random.default_rng(1)
+    # Every byte of the head, where sizes are declared, and of the end, and others between.
+    places = {*range(0, 400, 7), *range(len(content) - 1024, len(content) - 700, 7)}
+    places |= set(chance.integers(0, len(content), 60).tolist())
+    refused = 0
+    for place in sorted(places):
+        altered = bytearray(content)
+        altered[place] ^= 0x80
+        path.write_bytes(altered)
+        try:
+            found = open_structure(path, N, D).searcher.search(VECTORS, QUERIES[:3], 10)
+        except DamagedIndexError as error:
+            assert str(path) in str(error)  # noqa: PT017
+            refused += 1
+            continue
+        for query, (positions, scores) in zip(QUERIES, found, strict=False):
+            assert len(set(positions.tolist())) == 10
+            np.testing.assert_allclose(scores, VECTORS[positions] @ query, rtol=1e-5, atol=1e-5)
+    assert refused >= 90
+
+
+def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "structure"
+    content = bytearray(write(path, "hnsw"))
+    middle = (len(content) - N * D * 4) // 2
+    content[middle : middle + 4] = b"\xff\xff\xff\x7f"
+    path.write_bytes(content)
+    with pytest.raises(DamagedIndexError, match=r"structure: .*CRC-32"):
+        open_structure(path, N, D).searcher.search(VECTORS, QUERIES, 10)
+
+
+@pytest.mark.parametrize("allowed", [None, Allowed.of(np.arange(N) != 5)])
+def test_a_passage_that_does_not_exist_is_not_returned(tmp_path: Path, allowed: Any) -> None:
+    path = tmp_path / "structure"
+    content = bytearray(write(path, "ivf"))
+    last = slice(len(content) - 1024 - 8, len(content) - 1024)
+    lost = int.from_bytes(content[last], "little")
+    content[last] = (10**9).to_bytes(8, "little")
+    path.write_bytes(content)
+    structure = open_structure(path, N, D)
+    with pytest.raises(DamagedIndexError, match="structure: it holds a passage"):
+        structure.searcher.search(VECTORS, VECTORS[lost : lost + 1], 10, allowed)
+
+
+@pytest.mark.parametrize("name", ["hnsw", "ivf"])
+def test_a_truncated_file_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "structure"
+    content = write(path, name)
+    for size in (0, 100, 1024, 1025, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(DamagedIndexError, match="structure"):
+            open_structure(path, N, D).searcher.search(VECTORS, QUERIES, 10)
+
+
+def test_bytes_lost_in_the_middle_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "structure"
+    content = write(path, "ivf")
+    path.write_bytes(content[: len(content) // 2] + content[-1024:])
+    with pytest.raises(DamagedIndexError, match=rf"expected {len(content)} bytes, found"):
+        open_structure(path, N, D)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DamagedIndexError, match="structure: the file is missing"):
+        open_structure(tmp_path / "structure", N, D)
+
+
+def test_a_structure_of_other_vectors_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "structure", "ivf")
+    with pytest.raises(DamagedIndexError, match="expected 2999 vectors of 16 dimensions, found 30"):
+        open_structure(tmp_path / "structure", N - 1, D)
+    with pytest.raises(DamagedIndexError, match="of 15 dimensions, found 3000 of 16"):
+        open_structure(tmp_path / "structure", N, D - 1)
+
+
+def test_a_file_of_another_release_of_faiss_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    structure = build(tmp_path / "structure", VECTORS, "ivf")
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("Index type 0x12345678 not recognized")
+
+    monkeypatch.setattr(load_faiss(), "read_index", refuse)
+    with pytest.raises(FormatVersionError, match=r"structure: FAISS .* wrote it"):
+        structure.searcher.search(VECTORS, QUERIES, 5)
+
+
+def test_a_full_disk_is_named_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "structure"
+    opened = Path.open
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def write(self, _: bytes) -> None:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Path, "open", lambda self, mode="r": Full(opened(self, mode)))
+    with pytest.raises(StorageError, match="structure: the disk is full"):
+        write_structure(path, VECTORS, resolve("ivf", N, D, None).spec)
+    assert not path.exists()
+
+
+def test_training_on_a_sample_is_repeatable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = write(tmp_path / "everything", "ivf")
+    monkeypatch.setattr(indexes.vectors.build, "training_size", lambda n, lists: n // 2)
+    sampled = write(tmp_path / "first", "ivf")
+    assert sampled == write(tmp_path / "second", "ivf")
+    assert sampled != everything
+    assert open_structure(tmp_path / "first", N, D).facts.passages == N
