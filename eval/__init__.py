@@ -1,1 +1,48 @@
-"""What is good: metrics and run files."""
+"""Evaluation: which encoder, ranking or reranker is better, by how much, and how sure that is.
+
+Each experiment is one function that takes data and settings and returns a result with `text()`,
+`to_json()` and `write(folder)`:
+
+>>> from eval import QASettings, rank_systems
+>>> result = rank_systems("wikiqa", ["bm25", "cosine", "hybrid:tuned"])   # doctest: +SKIP
+>>> print(result.text())                                                  # doctest: +SKIP
+
+Importing this package imports neither torch, scikit-learn, scipy nor matplotlib.
+"""
+
+from eval.datasets.qa.forms import read_question_set as read_question_set
+from eval.datasets.qa.question_set import Question as Question
+from eval.datasets.qa.question_set import QuestionSet as QuestionSet
+from eval.metrics.comparison import Comparison as Comparison
+from eval.metrics.comparison import Difference as Difference
+from eval.metrics.comparison import Score as Score
+from eval.metrics.comparison import compare as compare
+from eval.metrics.measures import canonical_measures as canonical_measures
+from eval.metrics.ranking import Evaluation as Evaluation
+from eval.metrics.ranking import evaluate as evaluate
+from eval.metrics.significance import Resampling as Resampling
+from eval.metrics.trec import read_qrels as read_qrels
+from eval.metrics.trec import read_run as read_run
+from eval.metrics.trec import write_run as write_run
+from eval.progress import Progress as Progress
+from eval.qa.evaluation import rank_systems as rank_systems
+from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
+from eval.qa.rerankers import FittedCrossEncoder as FittedCrossEncoder
+from eval.qa.rerankers import FittedReranker as FittedReranker
+from eval.qa.rerankers import RerankerSettings as RerankerSettings
+from eval.qa.rerankers import fit_cross_encoder as fit_cross_encoder
+from eval.qa.rerankers import fit_reranker as fit_reranker
+from eval.qa.result import QAResult as QAResult
+from eval.qa.result import SystemResult as SystemResult
+from eval.qa.settings import CrossPlan as CrossPlan
+from eval.qa.settings import HeadPlan as HeadPlan
+from eval.qa.settings import QASettings as QASettings
+from eval.qa.settings import QuestionSettings as QuestionSettings
+from eval.reports.figure_files import check_figure as check_figure
+from eval.reports.figure_files import save_figure as save_figure
+from eval.reports.files import check_report_folder as check_report_folder
+from eval.reports.model import Report as Report
+from eval.reports.model import Section as Section
+from eval.reports.model import Table as Table
+from eval.vectors.cache import default_cache as default_cache
+from eval.vectors.encoders import Loading as Loading

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.lines import numbered_lines
-from retriever.errors import SourceError
 from retriever.corpus.sources import Meter, bytes_of
+from retriever.errors import SourceError
 
 SHOWN = 60
 
@@ -35,6 +35,34 @@ def rows(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
             f"{path}: expected lines of {', '.join(names)}, found an empty file; copy or download "
             "it again"
         )
+
+
+def first_cells(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """`file:line` and as many cells of each line as there are `names`, without space around them.
+
+    Tabs separate cells; quotes mean nothing. Cells after these, such as the sources of sentences,
+    are left out.
+
+    Raises:
+        SourceError: a line has fewer; names file and line.
+    """
+    for where, line in numbered_lines(path):
+        yield where, cells_of(where, line, names)
+
+
+def cells_of(where: str, line: str, names: tuple[str, ...]) -> list[str]:
+    """The first cells of one line, as `first_cells` gives them.
+
+    Raises:
+        SourceError: it has fewer.
+    """
+    cells = line.split("\t")
+    if len(cells) < len(names):
+        raise SourceError(
+            f"{where}: expected {len(names)} cells separated by tabs ({', '.join(names)}), found "
+            f"{len(cells)} in {line[:SHOWN]!r}; correct the line"
+        )
+    return [cell.strip() for cell in cells[: len(names)]]
 
 
 def table(path: Path, header: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -123,6 +124,15 @@ def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
             f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
             "remove the file, set RETRIEVER_CACHE to a writable folder, or give --no-cache"
         ) from error
+
+
+def default_cache() -> Path:
+    """The folder where commands keep vectors: $RETRIEVER_CACHE or ~/.cache/retriever."""
+    named = os.environ.get("RETRIEVER_CACHE")
+    if named:
+        return Path(named)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "retriever"
 
 
 def embed(

@@ -1,4 +1,4 @@
-"""Many encoders by their text forms, and their vectors of one set of texts after another."""
+"""Many encoders by their text forms, and their vectors of sets of texts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
-from retriever.errors import ConfigError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import DEFAULT_MODEL
 from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
 from retriever.encoders.static.folder import FITTED, is_static_folder
 from retriever.encoders.static.model import fit_static
+from retriever.errors import ConfigError
 
 Done = Callable[[int], object]
 
@@ -36,17 +37,17 @@ LISTS: Mapping[str, tuple[str, ...]] = {
         "static=average",
     )
 }
-"""Name of a list to the settings of its encoders, all over one model."""
+"""Name of a list of encoders to their settings, all over one model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentenceVectors:
-    """What one encoder made of texts.
+    """The vectors of texts under one encoder.
 
     Attributes:
-        name: the encoder's text form, as it was asked for.
+        name: the encoder's text form, as it was given.
         vectors: by text.
-        cut: how many of the texts were longer than the window and lost their end.
+        cut: number of texts that are longer than the window and lost their ends.
     """
 
     name: str
@@ -56,31 +57,35 @@ class SentenceVectors:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Where encoders come from and where their vectors are kept.
+    """Where models come from, and where vectors are cached.
 
     Attributes:
-        device: a torch device; None takes a GPU where there is one.
-        download: allow the network for models that are not in the local hub cache.
-        cache: a folder that keeps vectors; None keeps none.
+        device: a torch device; None takes a GPU if there is one.
+        download: download models that are not in the local hub cache.
+        cache: a folder that keeps vectors, see `default_cache`; None keeps none.
     """
 
     device: str | None = None
     download: bool = False
     cache: Path | None = None
 
+    def load(self, encoder: str | EncoderSettings) -> Encoder:
+        """Load an encoder by its text form or settings; raises what `Encoder.load` raises."""
+        return Encoder.load(encoder, device=self.device, download=self.download)
+
 
 def named_encoders(
     encoders: Sequence[str], lists: Sequence[str] = (), model: str | None = None
 ) -> tuple[str, ...]:
-    """The text forms that are asked for, those of lists first.
+    """The text forms of encoders, those of lists first.
 
     Args:
-        encoders: text forms; one without a model (``::lc:0,6``) is of `model`.
+        encoders: text forms; one without a model (``::lc:0,6``) gets `model`.
         lists: names in `LISTS`.
         model: of the lists, and of forms without one; None is the bundled model.
 
     Raises:
-        ConfigError: a list or setting is unknown, an encoder is given twice, or there is none.
+        ConfigError: a list or setting is unknown, an encoder is named twice, or there is none.
     """
     model = model or DEFAULT_MODEL
     forms = [f"{model}::{setting}" for name in lists for setting in _listed(name)]
@@ -101,13 +106,13 @@ def named_encoders(
 class SentenceEncoders:
     """Encoders, loaded once for all sets of texts.
 
-    One with ``static=sif`` or ``static=usif`` over a model or a file of word vectors is fitted anew
-    on each set, on its texts alone, as in the papers of both. A folder that `retriever fit static`
-    wrote is taken as it is.
+    An encoder with ``static=sif`` or ``static=usif`` over a model or a file of word vectors is
+    fitted on the texts of each set, as in the papers of both. A folder that `retriever fit static`
+    wrote is used as it is.
 
     Args:
         forms: the text forms, see `named_encoders`.
-        loading: how.
+        loading: where they come from.
 
     Raises:
         What `Encoder.load` raises.
@@ -126,10 +131,9 @@ class SentenceEncoders:
         """The vectors of texts under one encoder after the other.
 
         Args:
-            texts: different ones.
+            texts: distinct texts.
             fit_on: the texts that encoders are fitted on.
-            done: called with the number of vectors that are there more; as many as `names` times
-                `texts` in all.
+            done: called with the number of new vectors; `names` times `texts` in all.
 
         Raises:
             SourceError: no text has a word that an encoder to be fitted knows.
@@ -160,20 +164,25 @@ class SentenceEncoders:
 
 
 class LayerEncoders:
-    """Every hidden state of models, under several poolings.
+    """Every hidden state of models, with several poolings.
 
     Args:
-        forms: the text forms of models: what they say of prompts, window, number type and special
-            tokens counts; layers, fusion, pooling, head and normalisation are refused.
+        forms: text forms of models, with prompts, window, number format and special tokens; layers,
+            fusion, pooling, head and normalization are refused.
         poolings: over the word pieces of a layer.
-        loading: how.
+        loading: where they come from.
 
     Raises:
-        ConfigError: a form says what the layers decide.
-        What `Encoder.load` raises otherwise.
+        ConfigError: a form has a setting that is refused, or a pooling is unknown or named twice.
+        What `Encoder.load` raises.
     """
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
+        if len(set(poolings)) < len(poolings) or not set(poolings) <= set(get_args(Pooling)):
+            raise ConfigError(
+                f"poolings: expected some of {', '.join(get_args(Pooling))}, each once, found "
+                f"{', '.join(poolings)}"
+            )
         self.names = tuple(forms)
         self.poolings = tuple(poolings)
         self._loading = loading
@@ -181,14 +190,15 @@ class LayerEncoders:
         self._encoders = load_encoders(layered, device=loading.device, download=loading.download)
 
     def depth(self, name: str) -> int:
-        """Transformer layers of a model; it has one hidden state more."""
+        """Transformer layers of a model; it has one more hidden state."""
         return self._encoders[self.names.index(name) * len(self.poolings)].depth
 
     def vectors(
         self, texts: Sequence[str], done: Done = lambda vectors: None
     ) -> Iterator[tuple[Pooling, SentenceVectors]]:
-        """(hidden states, width) for each text, of one model after the other and pooling by
-        pooling; `texts` and `done` as in `SentenceEncoders.vectors`, each pooling an encoder.
+        """Pooling and vectors, (hidden states, width) for each text, model by model.
+
+        `texts` and `done` are as in `SentenceEncoders.vectors`, with each pooling as an encoder.
         """
         found = embed_all(self._encoders, texts, self._loading.cache, done)
         for number, (encoder, one) in enumerate(zip(self._encoders, found, strict=True)):
@@ -205,6 +215,12 @@ def _listed(name: str) -> tuple[str, ...]:
 
 
 def is_fitted(form: str) -> bool:
-    """Whether an encoder is fitted anew on each set of texts."""
+    """Whether an encoder is fitted on each set of texts."""
     asked = parse_encoder(form)
     return asked.static in FITTED and not is_static_folder(asked.model or DEFAULT_MODEL)
+
+
+def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
+    """A remark on the encoders that are fitted on `texts` of each set; none if there are none."""
+    fitted = [form for form in forms if is_fitted(form)]
+    return [f"fitted on each set, on {texts}: {', '.join(fitted)}"] if fitted else []

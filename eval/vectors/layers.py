@@ -1,8 +1,8 @@
-"""The pooled vector of every hidden state of texts, kept on disk like any other vector.
+"""The pooled vector of every hidden state of texts, cached like any other vector.
 
-Layers are an encoder of their own: all of them concatenated, as long as they are, without a head.
-So `eval.vectors.embedding.embed_all` gives them beside other encoders of the same model, for each
-pooling, out of the same forward pass, and its cache keeps them.
+All layers are an encoder of their own: concatenated, without a head and without normalization. So
+`eval.vectors.embedding.embed_all` computes them beside other encoders of the same model, for each
+pooling, from the same forward pass, and its cache keeps them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
+from retriever.encoders.settings import Pooling, parse_encoder
 from retriever.errors import ConfigError
 
-# What decides how layers become a vector: not asked of a sweep over layers.
+# The settings that turn layers into a vector: a sweep over layers decides them itself.
 _DECIDED = ("layers", "fusion", "pooling", "normalize")
 
 
@@ -23,13 +23,13 @@ def layer_form(form: str, pooling: Pooling) -> str:
     """The text form of the encoder that gives every layer of a model, pooled.
 
     Args:
-        form: the text form of an encoder: its model, prompt, window, number type and special
-            tokens count.
+        form: text form of an encoder; its model, prompts, window, number format and special tokens
+            are kept.
         pooling: over the word pieces of each layer.
 
     Raises:
-        ConfigError: it names layers, a fusion, a pooling, a head or a normalisation, which the
-            sweep decides itself, or a static method.
+        ConfigError: the form has layers, a fusion, a pooling, a head or a normalization, or a
+            static method.
     """
     asked = parse_encoder(form)
     if asked.static is not None:
@@ -38,16 +38,13 @@ def layer_form(form: str, pooling: Pooling) -> str:
         value = getattr(asked, name)
         if value is not None:
             raise ConfigError(
-                f"{form}: {name}={value}, but every layer is looked at, as it is; leave {name} out"
+                f"{form}: found {name}={value}, but every layer is scored as it is; leave {name} "
+                "out"
             )
     if asked.head:
-        raise ConfigError(f"{form}: what follows a head is no layer; leave head out")
-    return str(_all_layers(asked, pooling))
-
-
-def _all_layers(asked: EncoderSettings, pooling: Pooling) -> EncoderSettings:
-    return replace(
-        asked, layers="all", fusion="concat", pooling=pooling, head=False, normalize=False
+        raise ConfigError(f"{form}: layers are scored without a head; leave head out")
+    return str(
+        replace(asked, layers="all", fusion="concat", pooling=pooling, head=False, normalize=False)
     )
 
 

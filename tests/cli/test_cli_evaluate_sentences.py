@@ -7,8 +7,10 @@ import json
 
 import numpy as np
 import pytest
+from eval.transfer.layer_transfer import LayerTransferSettings, search_transfer
+from eval.transfer.logistic_regression import LogisticRegressions
 
-from eval.datasets.probing.forms import read_probing
+from eval.datasets.probing.files import read_probing
 from eval.datasets.sentences.classification import read_classification
 from eval.datasets.sentences.sts import read_sts
 from eval.metrics.significance import randomisation_test
@@ -17,8 +19,6 @@ from eval.sentences.supervised import RelatednessSettings, score_relatedness
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import LayerData, classification_data, task_texts
 from eval.transfer.evaluation import score_classification
-from eval.transfer.layer_transfer import LayerTransferSettings, search_transfer
-from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Protocol
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import LISTS

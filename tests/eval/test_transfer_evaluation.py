@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from eval.transfer.logistic_regression import LogisticRegressions
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
-from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import classification_data, layer_data, task_texts
 from eval.transfer.evaluation import score_classification
-from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Protocol, outer_divisions, run_protocol, trainings
 from eval.vectors.embedding import TextVectors
 from indexes.errors import BadInputError, ConfigError
@@ -138,7 +138,7 @@ def test_f1_of_pairs_is_that_of_scikit_learn():
 
 def texts(labels, pairs=False):
     left = tuple(f"{label} {row}" for row, label in enumerate(labels))
-    return LabelledTexts(tuple(labels), left, tuple(reversed(left)) if pairs else None)
+    return LabeledTexts(tuple(labels), left, tuple(reversed(left)) if pairs else None)
 
 
 def vectors(task, *shape, seed=0):

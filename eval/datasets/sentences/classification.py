@@ -19,12 +19,11 @@ from pathlib import Path
 
 from eval.datasets.files import existing, matching, required
 from eval.datasets.records import SHOWN, table, unexpected
-from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
-from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts, Row, labeled_texts
 from eval.lines import numbered_lines
-from retriever.errors import SourceError
 from retriever.corpus.sources import base_name
+from retriever.errors import SourceError
 
 _ALL = ("all",)
 _TWO = ("train", "test")
@@ -109,21 +108,18 @@ def _by_split(form: _Form, folder: Path) -> ClassificationTask:
     files = {split: required(folder / file, split, there) for split, file in form.files.items()}
     return ClassificationTask(
         form.name,
-        {
-            split: labelled_texts(file, form.rows(file), form.labels)
-            for split, file in files.items()
-        },
+        {split: labeled_texts(file, form.rows(file), form.labels) for split, file in files.items()},
     )
 
 
-def _classes(folder: Path, files: tuple[str, str]) -> LabelledTexts:
+def _classes(folder: Path, files: tuple[str, str]) -> LabeledTexts:
     first, second = (required(folder / file, "all") for file in files)
     rows = [
         (where, label, line, None)
         for label, path in (("1", first), ("0", second))
         for where, line in numbered_lines(path, latin1=True)
     ]
-    return labelled_texts(first, rows)
+    return labeled_texts(first, rows)
 
 
 def _sst_form(folder: Path) -> _Form:
@@ -186,7 +182,7 @@ def _own(folder: Path) -> ClassificationTask:
         if found:
             task = ClassificationTask(
                 f"{name}-e" if prefix else name,
-                {split: labelled_texts(file, _own_pairs(file)) for split, file in found.items()},
+                {split: labeled_texts(file, _own_pairs(file)) for split, file in found.items()},
             )
             _check_splits(folder, task)
             return task
@@ -217,7 +213,7 @@ def _own_file(path: Path, name: str) -> ClassificationTask:
             )
         rows[split].append((where, label, text, None))
     task = ClassificationTask(
-        name, {split: labelled_texts(path, some) for split, some in rows.items() if some}
+        name, {split: labeled_texts(path, some) for split, some in rows.items() if some}
     )
     _check_splits(path, task)
     return task

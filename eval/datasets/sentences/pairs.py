@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.lines import numbered_lines
-from retriever.errors import SourceError
 from retriever.corpus.sources import base_name
+from retriever.errors import SourceError
 
 _FIELDS = ("score", "sentence1", "sentence2")
 _SHOWN = 60

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from eval.datasets.files import existing, matching
-from eval.datasets.sentences.columns import cells_of
+from eval.datasets.records import cells_of
 from eval.datasets.sentences.pairs import ScoredPairs, finite_score, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset
 from eval.lines import numbered_lines

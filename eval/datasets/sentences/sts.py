@@ -20,9 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval.datasets.files import existing, matching
-from eval.datasets.records import table
+from eval.datasets.records import first_cells, table
 from eval.datasets.sentences import semeval
-from eval.datasets.sentences.columns import first_cells
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
 from retriever.errors import SourceError

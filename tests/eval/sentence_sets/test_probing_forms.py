@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from eval.datasets.probing.forms import FILES, read_probing
+from eval.datasets.probing.files import FILES, read_probing
 from indexes.errors import SourceError
 
 LINES = 'tr\t0\ta " b\ntr\t1\tc d\nva\t1\te f\nte\t0\tg h\n'

@@ -9,11 +9,9 @@ import pytest
 
 from eval.datasets.probing import files as probing_files
 from eval.datasets.probing.balance import published_sizes, sizes_for
-from eval.datasets.probing.files import write_sets
-from eval.datasets.probing.forms import read_probing
-from eval.datasets.probing.makers import MAKERS, make_probing
+from eval.datasets.probing.files import read_probing, write_sets
+from eval.datasets.probing.makers import MAKERS, WordMaker, make_probing
 from eval.datasets.probing.sentences import Sample, sentence_of, tokens_of
-from eval.datasets.probing.words import WordMaker
 from indexes.errors import ConfigError, SourceError, StorageError
 
 BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}

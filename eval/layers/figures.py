@@ -1,37 +1,31 @@
-"""Figures of a layer search: the effect of the number of layers, and of leaving each one out."""
+"""The figure of a layer search: the effects of the number of layers and of leaving each one out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eval.layers.effects import LayerEffect, SizeEffect
-from eval.reports.figure_files import new_figure, save_figure
+from eval.reports.figure_files import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def draw_effects(
-    sizes: Sequence[SizeEffect],
-    layers: Sequence[LayerEffect],
-    baseline: float,
-    objective: str,
-    path: Path,
-) -> None:
-    """Draw both effects side by side, as in Figs. 2 to 4 of Hosseini et al. 2023.
+def effects_figure(
+    sizes: Sequence[SizeEffect], layers: Sequence[LayerEffect], baseline: float, objective: str
+) -> Figure:
+    """Both effects side by side, as in Figs. 2 to 4 of Hosseini et al. 2023.
 
     Args:
         sizes: the effect of the number of layers.
         layers: the effect of each layer.
-        baseline: the objective of the last layer alone on the search data.
+        baseline: objective of the last layer on the search data.
         objective: its name.
-        path: the .png or .svg file.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        StorageError: the file cannot be written.
     """
     figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
@@ -39,7 +33,7 @@ def draw_effects(
     left.plot(numbers, [effect.best for effect in sizes], "o-", label="best set")
     left.plot(numbers, [effect.mean for effect in sizes], "s--", label="mean of the sets")
     _held_out(left, numbers, [effect.held_out for effect in sizes])
-    left.axhline(baseline, color="grey", linewidth=1, label="last layer alone")
+    left.axhline(baseline, color="grey", linewidth=1, label="last layer only")
     left.set_xlabel("number of layers")
     states = [effect.layer for effect in layers]
     _points(right, states, [effect.without for effect in layers], "o-", "best set without it")
@@ -51,7 +45,7 @@ def draw_effects(
         axes.set_xticks(places)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    save_figure(figure, path)
+    return figure
 
 
 def _held_out(axes: Axes, places: Sequence[int], values: Sequence[float | None]) -> None:
@@ -62,6 +56,6 @@ def _held_out(axes: Axes, places: Sequence[int], values: Sequence[float | None])
 def _points(
     axes: Axes, places: Sequence[int], values: Sequence[float | None], style: str, label: str
 ) -> None:
-    # matplotlib leaves a gap where a value is not a number.
+    # matplotlib leaves a gap where a value is NaN.
     known = [float("nan") if value is None else value for value in values]
     axes.plot(places, known, style, label=label)

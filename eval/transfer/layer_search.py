@@ -1,16 +1,16 @@
-"""BERT-LC on tasks of classification: which layers to average, chosen on inner divisions alone.
+"""BERT-LC on classification tasks: the layers to average are chosen on inner divisions only.
 
 Hosseini et al. (2023), Sec. 4: all splits are merged; ten random divisions give 85% of the examples
 to learn and choose on and 15% to test on. For each of them every set of up to four layers is tried
-on ten random inner divisions of the 85%, into 82% to train on and 18% to look at; the set with the
-highest mean accuracy is trained on all of the 85% and tested. No tested example has a part in the
+on ten random inner divisions of the 85%, with 82% to train on and 18% to validate; the set with the
+highest mean accuracy is trained on all of the 85% and tested. No tested example influences the
 choice of the set that it is tested with.
 
-What is not as in the paper: it trains the logistic regression for every set and inner division,
-100 times the number of sets, which takes days. Here the inner accuracies are those of a ridge
-classifier, exact for every set (`subset_ridge`); with `finalists` above 1, so many best sets
-are tried again with the logistic regression, which then decides. The test is the logistic
-regression's in any case.
+One thing differs from the paper, which trains its logistic regression for every set and inner
+division, 100 times the number of sets; this takes days. Here the inner accuracies are those of a
+ridge classifier, exact for every set (`subset_ridge`); with more than one finalist, that many of
+the best sets are tried with the logistic regression, which then decides. The test is always that of
+the logistic regression.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, layer_subsets
-from eval.transfer.classifiers import Classifier, Job
+from eval.transfer.classifiers import Classifier, Job, LogisticRegressions
 from eval.transfer.data import LayerData, Rows
-from eval.transfer.evaluation import correctness, mean_and_spread
-from eval.transfer.logistic_regression import LogisticRegressions
 from eval.transfer.protocols import Outcome, checked_jobs, outer_divisions
+from eval.transfer.scores import correctness, mean_and_spread
 from eval.transfer.subset_ridge import inner_accuracies
 from retriever.errors import BadInputError, ConfigError
 
@@ -40,16 +39,16 @@ class LayerTransferSettings:
     """How sets of layers are tried.
 
     Attributes:
-        max_layers: of a set; None for as many as there are.
-        outer: divisions to test on.
-        inner: divisions of each of them to choose on.
+        max_layers: maximum size of a set; None for all layers.
+        outer: number of divisions to test on.
+        inner: number of inner divisions to choose on, for each of them.
         strength: of the ridge classifier's penalty, as a share of the mean variance of features.
-        finalists: sets that the logistic regression chooses from; 1 leaves the choice to the ridge
-            classifier.
+        finalists: number of sets that the logistic regression chooses from; 1 leaves the choice to
+            the ridge classifier.
         seed: of the divisions.
 
     Raises:
-        ConfigError: a value that is impossible.
+        ConfigError: a value is impossible.
     """
 
     max_layers: int | None = 4
@@ -72,10 +71,10 @@ class LayerDivision:
     """One outer division.
 
     Attributes:
-        layers: that were chosen, ascending.
-        inner: the mean accuracy that chose them.
+        layers: the chosen ones, ascending.
+        inner: the mean accuracy by which they were chosen.
         accuracy: of the logistic regression over them, on the tested examples.
-        baseline: the same over the last layer alone.
+        baseline: the same over the last layer.
     """
 
     layers: tuple[int, ...]
@@ -86,7 +85,7 @@ class LayerDivision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerTransferScore:
-    """What the layers came to.
+    """The result of the search on one task.
 
     Attributes:
         task: its name.
@@ -95,11 +94,11 @@ class LayerTransferScore:
         spread: their standard deviation (n - 1); None for one.
         baseline: the mean accuracy of the last layer.
         baseline_spread: as `spread`.
-        wins: the sets that were chosen and how often, most often first.
+        wins: the sets that were chosen and their numbers of divisions, most frequent first.
         subsets: the sets that were tried.
         inner: (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
         tested: (examples,) int64 rows that were tested, ascending.
-        correct: (examples,) float64, how often each was right with the chosen layers.
+        correct: (examples,) float64, the share of correct tests of each with the chosen layers.
         baseline_correct: the same with the last layer.
     """
 
@@ -127,14 +126,15 @@ def search_transfer(
 
     Args:
         data: a task, with the vectors of every layer.
-        settings: how.
-        classifier: what is tested; the logistic regression of the paper where it is None.
-        done: called with the number of sets tried on a division, outer times inner times the sets
-            in all.
+        settings: how sets are tried; None takes the defaults.
+        classifier: what is tested; None is the logistic regression of the paper.
+        done: called with the number of sets tried on a division; outer times inner times the number
+            of sets in all.
 
     Raises:
-        ConfigError: there are not so many layers, or the classifier has several strengths.
-        BadInputError: there are too few examples to divide, or a part to train on has one class.
+        ConfigError: the classifier has several strengths.
+        BadInputError: there are too few examples to divide, or a training part has only one
+            class.
         MissingExtraError: scikit-learn is not installed.
     """
     settings = settings or LayerTransferSettings()
@@ -144,7 +144,7 @@ def search_transfer(
     values = classifier.grid(folded=False)
     if len(values) != 1:
         raise ConfigError(
-            f"{classifier.name}: the layers are chosen for one strength of regularisation, found "
+            f"{classifier.name}: the layers are chosen for one strength of regularization, found "
             f"{len(values)}; use the logistic regression of bert-lc"
         )
     outer = outer_divisions(data.data, settings.outer, settings.seed)
@@ -165,7 +165,7 @@ def search_transfer(
                     for one in best
                 ]
             )
-        # Ties go to the better one of the ridge classifier.
+        # Of equal ones the one that the ridge classifier prefers.
         first = int(np.argmax(np.round(scores, 12)))
         layers = subsets.layers(best[first])
         chosen.append(_test(data, layers, classifier, [job], settings))
