@@ -23,8 +23,8 @@ from eval.transfer.protocols import Protocol
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import LISTS
 from retriever.encoders.encoder import Encoder
-from tests.encoders.architectures import save
 from tests.eval.sentence_samples import write_probe, write_sts, write_task
+from tests.retriever.encoders.architectures import save
 
 FEW = ("--resamples", "100")
 

@@ -14,7 +14,7 @@ import termios
 
 import pytest
 
-from retriever import Document, Index, ModelChoice
+from retriever import Document, Index
 
 HEAVY = [
     *("torch", "faiss", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy"),
@@ -39,7 +39,7 @@ main()
 def folder(tmp_path_factory, tiny_models):
     """A folder that holds an index made with a tiny model, which other processes can load."""
     folder = tmp_path_factory.mktemp("process")
-    with Index.create(folder / ".retriever", ModelChoice(str(tiny_models["bert"]))) as index:
+    with Index.create(folder / ".retriever", str(tiny_models["bert"])) as index:
         index.add([Document("a", "w1 w2 w3 apples"), Document("b", "w4 w5 pears", "Title")])
         index.add([Document(f"c{i}", f"w{i} stones") for i in range(100)])
     return folder
@@ -327,7 +327,7 @@ def test_standard_input_is_a_source_and_a_file_of_queries(folder):
 
 
 def test_text_of_any_script_is_printed_in_any_locale(tmp_path, tiny_models):
-    with Index.create(tmp_path / ".retriever", ModelChoice(str(tiny_models["bert"]))) as index:
+    with Index.create(tmp_path / ".retriever", str(tiny_models["bert"])) as index:
         index.add([Document("ключ", "Съешь же ещё 狐 🦊", "Füße")])
     for locale in ("C", "C.UTF-8"):
         environment = {**os.environ, "LC_ALL": locale}

@@ -12,8 +12,8 @@ from eval.inspect.sensitivity import pair_cosines, sensitivity, settings_grid
 from eval.metrics.correlation import Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
-from tests.encoders.sbert_wk_reference import reference
 from tests.eval.fake_states import FakeStates
+from tests.retriever.encoders.sbert_wk_reference import reference
 
 PRESETS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]
 

@@ -16,7 +16,7 @@ from indexes.errors import StorageError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
-from tests.encoders.architectures import TEXTS, save
+from tests.retriever.encoders.architectures import TEXTS, save
 
 SETTINGS = (
     "last",

@@ -8,8 +8,8 @@ from eval.inspect.word_weights import word_weights
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import BadInputError
-from tests.encoders.sbert_wk_reference import reference
 from tests.eval.fake_states import FakeStates
+from tests.retriever.encoders.sbert_wk_reference import reference
 
 TEXT = "Playing, it's"
 CASES = [("paper", "all", 1), ("paper", "fused", 0), ("released", "fused", 1)]

@@ -14,12 +14,12 @@ from retriever import (
     AnalyzerSettings,
     Document,
     Index,
-    ModelChoice,
     PassageSettings,
     SearchSettings,
 )
 from retriever.errors import (
     BadInputError,
+    ClosedIndexError,
     ConfigError,
     DamagedIndexError,
     EncoderMismatchError,
@@ -34,7 +34,9 @@ DOCUMENTS = [Document(str(i), f"apples and n{i}", None, {"i": i}) for i in range
 
 
 @pytest.fixture
-def folder(tmp_path, fake_encoder):
+def folder(tmp_path, fake_encoder, monkeypatch):
+    """Of one segment."""
+    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
     with Index.create(tmp_path / "my.index") as index:
         index.add(DOCUMENTS)
     return tmp_path / "my.index"
@@ -134,7 +136,7 @@ def test_an_index_of_a_newer_release_is_refused_and_left_alone(folder):
     assert (folder / "index.sqlite").read_bytes() == before
 
 
-def test_another_analyser_than_the_index_has_is_refused(folder):
+def test_another_analyzer_than_the_index_has_is_refused(folder):
     with pytest.raises(ConfigError) as caught:
         Index.create(folder, analyzer=AnalyzerSettings("german"))
     assert "german" in one_line(caught)
@@ -145,22 +147,22 @@ def test_another_analyser_than_the_index_has_is_refused(folder):
 def test_another_model_than_the_index_has_is_refused_naming_both(folder, tiny_models):
     model = str(tiny_models["bert"])
     with pytest.raises(EncoderMismatchError) as caught:
-        Index.open(folder, ModelChoice(model))
+        Index.open(folder, model)
     assert "fake" in one_line(caught)
     assert model in str(caught.value)
 
 
 def test_a_copy_of_the_index_model_under_another_name_is_accepted(tmp_path, tiny_models):
-    with Index.create(tmp_path / "i", ModelChoice(str(tiny_models["bert"]))) as index:
+    with Index.create(tmp_path / "i", str(tiny_models["bert"])) as index:
         index.add([Document("1", "w1 w2 w3"), Document("2", "w4 w5")])
     (tmp_path / "moved").symlink_to(tiny_models["bert"])
-    with Index.open(tmp_path / "i", ModelChoice(str(tmp_path / "moved"))) as index:
+    with Index.open(tmp_path / "i", str(tmp_path / "moved")) as index:
         assert index.search("w1 w2 w3", SearchSettings(mode="dense"))[0].id == "1"
 
 
 def test_a_model_that_changed_on_disk_is_refused_when_it_is_needed(tmp_path, tiny_models):
     model = shutil.copytree(tiny_models["bert"], tmp_path / "model")
-    with Index.create(tmp_path / "i", ModelChoice(str(model))) as index:
+    with Index.create(tmp_path / "i", str(model)) as index:
         index.add([Document("1", "w1 w2 w3")])
     shutil.copy(tiny_models["roberta"] / "tokenizer.json", model)
     with Index.open(tmp_path / "i") as index:
@@ -246,5 +248,12 @@ def test_a_missing_file_of_a_segment_is_named(folder):
 def test_leaving_the_block_releases_the_database(folder):
     with Index.open(folder) as index:
         pass
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        index.search("apples", BM25)
+    for use in (
+        lambda: index.search("apples", BM25),
+        index.info,
+        lambda: index.add([Document("new", "text")]),
+        lambda: len(index),
+        lambda: index.encoder,
+    ):
+        with pytest.raises(ClosedIndexError, match=r"my\.index: the index object is closed"):
+            use()

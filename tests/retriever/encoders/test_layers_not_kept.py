@@ -12,7 +12,7 @@ from torch.nn.modules import module as torch_module
 from transformers import AutoModel
 
 from retriever.encoders.encoder import Encoder
-from tests.encoders.architectures import CLOSE, DEPTHS, TEXTS
+from tests.retriever.encoders.architectures import CLOSE, DEPTHS, TEXTS
 
 # The class whose forward pass is one layer.
 LAYER = {

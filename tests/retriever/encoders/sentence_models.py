@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
-from tests.encoders.architectures import TEXTS, WIDTH
+from tests.retriever.encoders.architectures import TEXTS, WIDTH
 
 PARTS = "sentence_transformers.models."
 DENSE = {"activation_function": "torch.nn.modules.activation.Tanh", "bias": True}

@@ -9,7 +9,7 @@ import pytest
 from retriever.encoders.static.fitting import FitSettings
 from retriever.encoders.static.model import StaticModel, check_target, fit_static, is_static_folder
 from retriever.errors import ConfigError, ModelError
-from tests.encoders.static_samples import TEXTS, write_vectors
+from tests.retriever.encoders.static_samples import TEXTS, write_vectors
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_a_failed_save_leaves_what_was_there(file, folder, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("retriever.output_folder.fsync_tree", fail)
+    monkeypatch.setattr("indexes.files.atomic.fsync_tree", fail)
     with pytest.raises(Exception, match="the disk is full"):
         StaticModel.from_file(file, "average").save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

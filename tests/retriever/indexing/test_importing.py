@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 
 from indexes.verify import verify
-from retriever import AnalyzerSettings, Document, Fields, Index, ModelChoice, SearchSettings
+from retriever import (
+    AnalyzerSettings,
+    CommitSettings,
+    Document,
+    Fields,
+    Index,
+    IndexingReport,
+    SearchSettings,
+)
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, SourceError
+from retriever.indexing.add import unit_vectors
 from retriever.indexing.export import export_jsonl, export_npy
-from retriever.indexing.imports import ImportReport, import_documents, unit_vectors
-from tests.retriever.moving_samples import (
+from retriever.indexing.imports import import_documents
+from tests.retriever.indexing.moving_samples import (
     answers,
     choice_of,
     make_index,
@@ -22,6 +31,7 @@ from tests.retriever.moving_samples import (
 )
 
 DENSE = SearchSettings(mode="dense", k=10)
+SMALL = CommitSettings(passages=30)
 EAST, NORTH = [1, 0, 0, 0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0, 0, 0, 0]
 
 
@@ -59,7 +69,10 @@ def test_export_and_import_give_equal_answers_in_every_mode(tmp_path, choice, se
         vectors = tmp_path / "vectors.npy"
         export_npy(source, vectors)
     report = import_documents(
-        tmp_path / "two", tmp_path / "out.jsonl", vectors=vectors, commit_passages=30
+        tmp_path / "two",
+        tmp_path / "out.jsonl",
+        vectors=vectors,
+        commit=SMALL,
     )
     assert stored(tmp_path / "two") == stored(source)
     assert answers(tmp_path / "two") == answers(source)
@@ -77,11 +90,11 @@ def test_one_vector_a_document_is_ranked_by_its_product_with_the_query(tmp_path,
     report = import_documents(
         tmp_path / "my.index",
         write(tmp_path / "in.jsonl", *records),
-        ModelChoice(str(model)),
+        str(model),
         fields=Fields(id="key"),
         vector_field="embedding",
     )
-    assert report == ImportReport(added=30, passages=30, scaled=30)
+    assert report == IndexingReport(added=30, passages=30, scaled=30)
     with Index.open(tmp_path / "my.index") as index:
         query = index.encoder.encode(["w3 w4"], query=True)[0]
         hits = index.search("w3 w4", DENSE)
@@ -97,9 +110,7 @@ def test_a_matrix_beside_a_corpus_has_its_rows_in_order(tmp_path, model):
     corpus = tmp_path / "c.csv"
     corpus.write_text("id,text,year\nx,w1,1999\ny,w2,2000\n")
     np.save(tmp_path / "v.npy", np.asfortranarray([NORTH, EAST], np.float16))
-    import_documents(
-        tmp_path / "my.index", corpus, ModelChoice(str(model)), vectors=tmp_path / "v.npy"
-    )
+    import_documents(tmp_path / "my.index", corpus, str(model), vectors=tmp_path / "v.npy")
     found = stored(tmp_path / "my.index")
     assert found == {
         "x": (None, "w1", {"year": 1999}, [(0, 2)], [NORTH]),
@@ -111,7 +122,7 @@ def test_ids_as_encode_writes_them_are_compared(tmp_path, model):
     corpus = write(tmp_path / "c.jsonl", {"id": "x", "text": "w1"}, {"id": "y", "text": "w2"})
     np.save(tmp_path / "v.npy", np.array([NORTH, EAST], np.float32))
     (tmp_path / "v.ids.jsonl").write_text('"y"\n"x"\n')
-    folder, choice = tmp_path / "my.index", ModelChoice(str(model))
+    folder, choice = tmp_path / "my.index", str(model)
     with pytest.raises(SourceError, match=r"v\.ids\.jsonl:1: expected the document 'x', found 'y'"):
         import_documents(folder, corpus, choice, vectors=tmp_path / "v.npy")
     (tmp_path / "v.ids.jsonl").write_text('"x"\n"y"\n')
@@ -156,30 +167,36 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_record_that_cannot_be_used_is_named_and_nothing_is_imported(tmp_path, model, bad):
+def test_a_record_that_cannot_be_used_is_named_and_those_before_it_stand(tmp_path, model, bad):
     changes, *parts = BAD[bad]
     source = write(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": "b", **changes})
     with pytest.raises(SourceError) as caught:
-        import_documents(tmp_path / "my.index", source, ModelChoice(str(model)))
+        import_documents(tmp_path / "my.index", source, str(model))
     message = one_line(caught)
     assert message.startswith(f"{source}:2: ")
     for part in parts:
         assert part in message
-    assert stored(tmp_path / "my.index") == {}
+    assert set(stored(tmp_path / "my.index")) == {"a"}
     assert verify(tmp_path / "my.index") == []
 
 
-def test_batches_before_a_bad_record_stand_and_are_counted(tmp_path, model):
+def test_what_was_read_before_a_bad_record_stands_and_is_counted(tmp_path, model):
     records = [{**GOOD, "id": f"d{i:04}"} for i in range(1200)]
     source = write(tmp_path / "in.jsonl", *records, {"id": "bad", "text": "w1"})
-    report, folder = ImportReport(), tmp_path / "my.index"
+    report, folder = IndexingReport(), tmp_path / "my.index"
     with pytest.raises(SourceError, match="1201"):
-        import_documents(folder, source, ModelChoice(str(model)), commit_passages=1, report=report)
-    assert report.added == len(stored(folder)) == 1024
+        import_documents(
+            folder, source, str(model), commit=CommitSettings(passages=1), report=report
+        )
+    assert report.added == len(stored(folder)) == 1200
     assert verify(folder) == []
     write(source, *records)
-    again = import_documents(folder, source, ModelChoice(str(model)))
-    assert (again.added, again.unchanged) == (176, 1024)
+    again = import_documents(folder, source, str(model))
+    assert (again.added, again.unchanged) == (0, 1200)
+
+
+def held(folder):
+    return set(stored(folder)) if folder.exists() else set()
 
 
 def matrix(tmp_path, rows):
@@ -203,14 +220,13 @@ def test_a_matrix_that_does_not_fit_is_named(tmp_path, model, rows, parts):
     corpus = write(tmp_path / "c.jsonl", {"id": "x", "text": "w1"}, {"id": "y", "text": "w2"})
     matrix(tmp_path, rows)
     with pytest.raises(SourceError) as caught:
-        import_documents(
-            tmp_path / "my.index", corpus, ModelChoice(str(model)), vectors=tmp_path / "v.npy"
-        )
+        import_documents(tmp_path / "my.index", corpus, str(model), vectors=tmp_path / "v.npy")
     message = one_line(caught)
     assert str(tmp_path / "v.npy") in message
     for part in parts:
         assert part in message
-    assert stored(tmp_path / "my.index") == {}
+    # What is known beforehand makes no index; rows are looked at one after the other.
+    assert held(tmp_path / "my.index") == ({"x"} if "row 1" in parts[0] else set())
 
 
 @pytest.mark.parametrize(
@@ -229,15 +245,13 @@ def test_ids_that_do_not_fit_are_named(tmp_path, model, ids, part):
     matrix(tmp_path, np.array([EAST, NORTH]))
     (tmp_path / "v.ids.jsonl").write_text(ids)
     with pytest.raises(SourceError) as caught:
-        import_documents(
-            tmp_path / "my.index", corpus, ModelChoice(str(model)), vectors=tmp_path / "v.npy"
-        )
+        import_documents(tmp_path / "my.index", corpus, str(model), vectors=tmp_path / "v.npy")
     assert part in one_line(caught)
-    assert stored(tmp_path / "my.index") == {}
+    assert held(tmp_path / "my.index") == ({"x"} if "inside" in part else set())
 
 
 def test_other_sources_are_refused_before_an_index_is_made(tmp_path, model):
-    choice, folder = ModelChoice(str(model)), tmp_path / "my.index"
+    choice, folder = str(model), tmp_path / "my.index"
     corpus = write(tmp_path / "c.jsonl", {"id": "x", "text": "w1"})
     with pytest.raises(ConfigError, match="name it with --model"):
         import_documents(folder, corpus)
@@ -260,18 +274,18 @@ def test_the_encoder_beside_an_export_is_taken_and_checked(tmp_path, choice, mod
     export = tmp_path / "out.jsonl"
     export_jsonl(source, export, vectors=True)
     other = word_vectors(tmp_path / "others.txt", seed=9)
-    for wrong in (ModelChoice(str(other)), choice_of(model, "max-length=20")):
+    for wrong in (str(other), choice_of(model, "max-length=20")):
         with pytest.raises(EncoderMismatchError) as caught:
             import_documents(tmp_path / "two", export, wrong)
         assert "out.encoder.json" in one_line(caught)
     assert not (tmp_path / "two").exists()
     # An index of the same model with another window.
-    make_index(tmp_path / "three", ModelChoice(str(model)), [Document("x", "w1")])
+    make_index(tmp_path / "three", str(model), [Document("x", "w1")])
     with pytest.raises(EncoderMismatchError) as caught:
         import_documents(tmp_path / "three", export)
     assert str(tmp_path / "three") in one_line(caught)
     # What is not asked for is as the file says.
-    import_documents(tmp_path / "two", export, ModelChoice(str(model)))
+    import_documents(tmp_path / "two", export, str(model))
     with Index.open(tmp_path / "two") as index:
         assert index.encoder_spec.max_length == 12
     word_vectors(model, seed=3)
@@ -288,7 +302,7 @@ def test_vectors_of_an_encoder_that_does_not_normalise_stay_as_they_are(tmp_path
     chance = np.random.default_rng(1)
     powers = 10.0 ** chance.uniform(-44, 38, (200, 8))
     wild = (chance.choice([-1, 1], powers.shape) * powers).astype(np.float32)
-    choice = ModelChoice(f"{model}::normalize=no")
+    choice = f"{model}::normalize=no"
     records = [
         {"id": f"{i:03}", "text": "w1", "vector": row.tolist()} for i, row in enumerate(wild)
     ]
@@ -310,7 +324,7 @@ def test_vectors_get_length_one_and_others_keep_every_bit():
 
 
 def test_unchanged_documents_keep_their_vectors_and_changed_ones_are_replaced(tmp_path, model):
-    choice, folder = ModelChoice(str(model)), tmp_path / "my.index"
+    choice, folder = str(model), tmp_path / "my.index"
     make_index(folder, choice, [Document(id_, f"w{i}") for i, id_ in enumerate("abc")])
     before = stored(folder)
     source = write(
@@ -321,7 +335,7 @@ def test_unchanged_documents_keep_their_vectors_and_changed_ones_are_replaced(tm
         {"id": "d", "text": "w9", "vector": EAST},
     )
     report = import_documents(folder, source, choice)
-    assert report == ImportReport(added=1, updated=2, unchanged=1, passages=2)
+    assert report == IndexingReport(added=1, updated=2, unchanged=1, passages=2)
     found = stored(folder)
     assert found["a"] == before["a"]
     assert found["b"] == (None, "w1", {"new": 1}, *before["b"][3:])
@@ -332,7 +346,7 @@ def test_unchanged_documents_keep_their_vectors_and_changed_ones_are_replaced(tm
 def test_records_without_ids_get_those_that_indexing_makes(tmp_path, model):
     records = [{"text": "w1", "vector": EAST}, {"text": "w2", "vector": NORTH}]
     source = write(tmp_path / "in.jsonl", *records, records[0])
-    choice, folder = ModelChoice(str(model)), tmp_path / "my.index"
+    choice, folder = str(model), tmp_path / "my.index"
     assert import_documents(folder, source, choice).added == 2
     from retriever import CorpusReader
 
@@ -343,11 +357,11 @@ def test_records_without_ids_get_those_that_indexing_makes(tmp_path, model):
     assert report.unchanged == 2
 
 
-def test_an_import_takes_an_analyser_for_a_new_index(tmp_path, model):
+def test_an_import_takes_an_analyzer_for_a_new_index(tmp_path, model):
     source = write(tmp_path / "in.jsonl", {"id": "a", "text": "the end", "vector": EAST})
-    choice = ModelChoice(str(model))
+    choice = str(model)
     import_documents(tmp_path / "x", source, choice, analyzer=AnalyzerSettings("none"))
     with Index.open(tmp_path / "x") as index:
         assert index.search("the", SearchSettings(mode="bm25"))
-    with pytest.raises(BadInputError, match="analyser"):
+    with pytest.raises(BadInputError, match="analyzer"):
         import_documents(tmp_path / "x", source, choice, analyzer=AnalyzerSettings("german"))

@@ -21,8 +21,8 @@ from retriever.rerankers.cross.folder import (
     write_cross_encoder,
 )
 from retriever.rerankers.cross.model import CrossEncoder
-from tests.encoders.architectures import CLOSE
-from tests.rerankers.cross_samples import cross_encoder
+from tests.retriever.encoders.architectures import CLOSE
+from tests.retriever.rerankers.cross_samples import cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Models = Callable[[str], Path]

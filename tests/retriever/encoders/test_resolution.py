@@ -19,8 +19,8 @@ from retriever.encoders.resolution import resolve
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
-from tests.encoders.architectures import CLOSE, TEXTS, WIDTH
-from tests.encoders.sentence_models import (
+from tests.retriever.encoders.architectures import CLOSE, TEXTS, WIDTH
+from tests.retriever.encoders.sentence_models import (
     PARTS,
     dense,
     load,

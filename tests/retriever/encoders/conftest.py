@@ -11,9 +11,9 @@ import torch
 from transformers.utils import logging
 
 from retriever.encoders.encoder import Encoder
-from tests.encoders.architectures import save
-from tests.encoders.plain import Plain
-from tests.encoders.sentence_models import PARTS, weights
+from tests.retriever.encoders.architectures import save
+from tests.retriever.encoders.plain import Plain
+from tests.retriever.encoders.sentence_models import PARTS, weights
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from tests.encoders.architectures import TEXTS
+from tests.retriever.encoders.architectures import TEXTS
 
 
 class Plain:

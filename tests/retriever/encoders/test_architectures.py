@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError
-from tests.encoders.architectures import CLOSE, DEPTHS, OTHERS, TEXTS, WIDTH
+from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS, TEXTS, WIDTH
 
 POOLINGS = [
     "pooling=mean",

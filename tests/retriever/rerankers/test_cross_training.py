@@ -28,7 +28,7 @@ from retriever.rerankers.training.sampling import (
     TripleBatch,
     epoch_batches,
 )
-from tests.rerankers.cross_samples import (
+from tests.retriever.rerankers.cross_samples import (
     PASSAGES,
     POOLS,
     QUESTIONS,

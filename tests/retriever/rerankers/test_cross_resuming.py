@@ -19,8 +19,8 @@ from retriever.rerankers.cross.settings import (
     CrossEpoch,
     Step,
 )
-from tests.rerankers import cross_samples
-from tests.rerankers.cross_samples import (
+from tests.retriever.rerankers import cross_samples
+from tests.retriever.rerankers.cross_samples import (
     SETTINGS,
     STEPS,
     Training,
@@ -130,7 +130,7 @@ def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> Non
 def test_killed_it_goes_on_to_the_same_end(
     tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
 ) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     checkpoint = tmp_path / "checkpoint"
     with subprocess.Popen(
         [sys.executable, cross_samples.__file__, str(models("bert")), str(checkpoint)],

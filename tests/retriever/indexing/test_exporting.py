@@ -14,7 +14,7 @@ from indexes.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
 from retriever.errors import ConfigError, DamagedIndexError, StorageError
 from retriever.indexing.export import export_jsonl, export_npy
-from tests.retriever.moving_samples import stored
+from tests.retriever.indexing.moving_samples import stored
 
 ODD = [
     Document("b", "NUL \0, separators \u2028 \x85 and\nlines\r\n", "", {"x": {"_id": "y"}}),

@@ -160,8 +160,8 @@ def test_a_document_that_cannot_be_stored_is_refused_after_those_before_it(index
 
 def test_a_nul_in_an_id_deletes_nothing_else(index):
     index.add([Document("a", "text")])
-    assert index.delete(["a\0b"]) == []
-    assert index.delete(["a"]) == ["a"]
+    assert index.delete(["a\0b"]) == 0
+    assert index.delete(["a"]) == 1
 
 
 def long_document(sentences=40, title=None):
@@ -241,18 +241,17 @@ def test_settings_are_those_the_index_was_made_with(tmp_path, fake_encoder):
         pass
     with Index.create(tmp_path / "index") as again:
         assert again.passages == PassageSettings("truncate")
-    with pytest.raises(ConfigError, match="made with way with long texts"):
+    with pytest.raises(ConfigError, match="made with treatment of long texts"):
         Index.create(tmp_path / "index", passages=PassageSettings("split"))
 
 
 def test_another_window_than_the_index_has_is_refused_naming_both(tmp_path, fake_encoder):
-    from retriever import ModelChoice
 
     with Index.create(tmp_path / "index"):
         pass
     for make in (Index.open, Index.create):
         with pytest.raises(EncoderMismatchError, match=r"max-length=32 .*, but max-length=16"):
-            make(tmp_path / "index", ModelChoice("::max-length=16"))
+            make(tmp_path / "index", "::max-length=16")
 
 
 def test_pruning_deletes_what_the_stream_does_not_hold(index):
@@ -263,10 +262,10 @@ def test_pruning_deletes_what_the_stream_does_not_hold(index):
     assert set(stored(index)) == {document.id for document in stream}
 
 
-def test_deleting_tells_which_documents_were_there(index):
+def test_deleting_tells_how_many_documents_were_there(index):
     index.add(documents(5))
-    assert index.delete(["d3", "nobody", "d1"]) == ["d1", "d3"]
-    assert index.delete_where("i >= 2") == ["d2", "d4"]
+    assert index.delete(["d3", "nobody", "d1"]) == 2
+    assert index.delete_where("i >= 2") == 2
     assert set(stored(index)) == {"d0"}
 
 
@@ -320,5 +319,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatc
             assert index.info()["documents"] == n
         return most
 
-    small, large = peak(2_000), peak(20_000)
+    # What is made once, such as modules that are imported late, is no growth.
+    peak(6_000)
+    small, large = peak(2_000), peak(20_001)
     assert large < 1.3 * small

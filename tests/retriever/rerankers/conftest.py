@@ -10,8 +10,8 @@ import torch
 from transformers.utils import logging
 
 from retriever.rerankers.cross.settings import CrossEpoch
-from tests.encoders.architectures import save
-from tests.rerankers.cross_samples import Training
+from tests.retriever.encoders.architectures import save
+from tests.retriever.rerankers.cross_samples import Training
 
 
 @pytest.fixture(scope="module")

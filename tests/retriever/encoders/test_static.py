@@ -16,9 +16,9 @@ from retriever.encoders.static.fitting import FitSettings
 from retriever.encoders.static.model import StaticModel, fit_static
 from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
-from tests.encoders.architectures import TEXTS as TEXTS_OF_ALL
-from tests.encoders.architectures import save
-from tests.encoders.static_samples import TEXTS, VECTORS, WORDS, write_vectors
+from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL
+from tests.retriever.encoders.architectures import save
+from tests.retriever.encoders.static_samples import TEXTS, VECTORS, WORDS, write_vectors
 
 
 @pytest.fixture(scope="module")

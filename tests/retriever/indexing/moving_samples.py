@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from indexes.reader import Reader
-from retriever import CommitSettings, Document, Index, ModelChoice, SearchSettings
+from retriever import CommitSettings, Document, Index, SearchSettings
 
 WORDS = [f"w{number}" for number in range(60)]
 SMALL = CommitSettings(passages=40, window_passages=40)
@@ -26,7 +26,7 @@ def word_vectors(path, *, seed=0, dimensions=8):
 
 def choice_of(path, settings="max-length=12"):
     """Its texts are cut into passages of at most twelve words."""
-    return ModelChoice(f"{path}::{settings}" if settings else str(path))
+    return f"{path}::{settings}" if settings else str(path)
 
 
 def random_documents(count, seed=0):

@@ -20,8 +20,8 @@ from retriever.rerankers.head.model import InteractionHead
 from retriever.rerankers.head.settings import HeadSettings
 from retriever.rerankers.head.training import HeadTrainingSettings, TrainedHead
 from retriever.search.reranking import reranked
-from tests.encoders.architectures import save
-from tests.rerankers.cross_samples import cross_encoder
+from tests.retriever.encoders.architectures import save
+from tests.retriever.rerankers.cross_samples import cross_encoder
 
 QUERIES = ["w1 w2 w3", "w7", "w1 w30 w12 w12"]
 MODES = ("dense", "bm25", "hybrid")
@@ -59,7 +59,8 @@ def documents():
 
 
 @pytest.fixture
-def index(tmp_path, fake_encoder, documents):
+def index(tmp_path, fake_encoder, documents, monkeypatch):
+    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 20)
     with Index.create(tmp_path / "my.index") as index:
         index.add(made_up(30, 1))
         index.add(made_up(20, 2, 20))

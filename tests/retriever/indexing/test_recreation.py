@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from indexes.files.atomic import aside_of
 from indexes.store.lock import WriterLock
-from indexes.store.replacement import new_folder, old_folder
+from indexes.store.replacement import new_folder
 from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,
@@ -144,7 +145,7 @@ def test_a_second_writer_is_refused_meanwhile(folder):
 
 def test_what_a_finished_replacement_left_beside_is_removed(folder, tmp_path):
     shutil.copytree(folder, new_folder(folder))
-    shutil.copytree(folder, old_folder(folder))
+    shutil.copytree(folder, aside_of(folder))
     with recreated(folder) as index:
         index.add(documents(2, "new"), prune=True)
     assert held(folder) == ids(documents(2, "new"))

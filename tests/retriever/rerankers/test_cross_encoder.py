@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.rerankers.cross.model import CrossEncoder
-from tests.encoders.architectures import CLOSE, DEPTHS, OTHERS
-from tests.rerankers.cross_samples import cross_encoder
+from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS
+from tests.retriever.rerankers.cross_samples import cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Models = Callable[[str], Path]

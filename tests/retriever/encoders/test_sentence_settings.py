@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from transformers import AutoModel, AutoTokenizer
 
 from retriever.errors import ModelError
-from tests.encoders.architectures import CLOSE, TEXTS, WIDTH
-from tests.encoders.sentence_models import (
+from tests.retriever.encoders.architectures import CLOSE, TEXTS, WIDTH
+from tests.retriever.encoders.sentence_models import (
     dense,
     load,
     pooling,

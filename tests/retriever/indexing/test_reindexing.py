@@ -21,13 +21,13 @@ from retriever import (
     Document,
     Index,
     IndexingReport,
-    ModelChoice,
     PassageSettings,
     SearchSettings,
+    parse_encoder,
 )
 from retriever.errors import DamagedIndexError, IndexLockedError, NotAnIndexError
 from retriever.indexing.reindex import reindexed
-from tests.retriever.moving_samples import (
+from tests.retriever.indexing.moving_samples import (
     SMALL,
     answers,
     choice_of,
@@ -37,12 +37,12 @@ from tests.retriever.moving_samples import (
     word_vectors,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Reindexes in small commits, and dies by SIGKILL once three of them are made.
 DYING = """
 import os, signal, sys
 from indexes.writer import Writer
-from retriever import CommitSettings, ModelChoice
+from retriever import CommitSettings
 from retriever.indexing.reindex import reindexed
 import retriever.indexing.add
 retriever.indexing.add._CHUNK = 20
@@ -54,7 +54,7 @@ def dying(*arguments, **options):
         os.kill(os.getpid(), signal.SIGKILL)
 Writer.commit = dying
 small = CommitSettings(passages=20, window_passages=20)
-reindexed(sys.argv[1], ModelChoice(sys.argv[2]), commit=small)
+reindexed(sys.argv[1], sys.argv[2], commit=small)
 """
 
 
@@ -136,12 +136,12 @@ def test_an_open_index_tells_of_the_new_one(folder, other, ask):
 
 def test_the_same_encoder_changes_nothing(folder, choice):
     files = {path: path.stat().st_mtime_ns for path in (folder / "segments").rglob("*")}
-    own = choice.settings.model
+    own = parse_encoder(choice).model
     for same in (
-        None,
+        "",
         choice,
-        ModelChoice("::max-length=12"),
-        ModelChoice(f"{own}::max-length=12::static=average"),
+        "::max-length=12",
+        f"{own}::max-length=12::static=average",
     ):
         assert reindexed(folder, same) is None
     assert reindexed(folder, analyzer=AnalyzerSettings("german")) is None
@@ -149,12 +149,12 @@ def test_the_same_encoder_changes_nothing(folder, choice):
 
 
 def test_without_a_model_the_rest_is_as_in_the_index(folder, choice):
-    assert reindexed(folder, ModelChoice("::max-length=20")) is not None
+    assert reindexed(folder, "::max-length=20") is not None
     encoder, analyzer, *_ = settings_of(folder)
-    assert encoder == f"{choice.settings.model}::static=average::max-length=20"
+    assert encoder == f"{parse_encoder(choice).model}::static=average::max-length=20"
     assert analyzer == AnalyzerSettings("german")
     # With a model, that model's own settings.
-    assert reindexed(folder, ModelChoice(choice.settings.model)) is not None
+    assert reindexed(folder, parse_encoder(choice).model) is not None
     assert "max-length=20" not in settings_of(folder)[0]
 
 
@@ -225,7 +225,7 @@ def test_a_folder_that_is_no_index_is_not_made_one(tmp_path, other):
 def test_a_killed_reindexing_leaves_the_old_index_serving_and_goes_on(folder, choice, other):
     before = answers(folder)
     died = subprocess.run(
-        [sys.executable, "-c", DYING, str(folder), other.encoder],
+        [sys.executable, "-c", DYING, str(folder), other],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -240,5 +240,5 @@ def test_a_killed_reindexing_leaves_the_old_index_serving_and_goes_on(folder, ch
     report = IndexingReport()
     reindexed(folder, other, commit=SMALL, report=report)
     assert (report.unchanged, report.added) == (done, 120 - done)
-    assert settings_of(folder)[0].startswith(other.settings.model)
+    assert settings_of(folder)[0].startswith(parse_encoder(other).model)
     assert len(stored(folder)) == 120
