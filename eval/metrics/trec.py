@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from eval.atomic import write_lines
 from eval.lines import numbered_lines
 from retriever.errors import BadInputError, SourceError
+from retriever.output_files import write_lines
 
 Number = TypeVar("Number", int, float)
 

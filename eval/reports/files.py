@@ -21,12 +21,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from eval.atomic import write_lines
 from eval.reports.figure_files import FORMATS, new_figure, save_figure
 from eval.reports.latex import latex_lines
 from eval.reports.markdown import markdown_lines
 from eval.reports.model import Report
 from retriever.errors import MissingExtraError, StorageError
+from retriever.output_files import write_lines
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100

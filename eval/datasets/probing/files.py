@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from eval.datasets.sentences.tasks import ClassificationTask, Row, labeled_texts
 from eval.lines import numbered_lines
 from retriever.corpus.sources import base_name
 from retriever.errors import ConfigError, SourceError, StorageError
+from retriever.output_files import whole_files
 
 FILES = {
     "sentlen": "sentence_length.txt",
@@ -108,27 +107,20 @@ def write_sets(folder: Path, sets: Sequence[ProbingSet]) -> list[Path]:
         StorageError: the disk is full or cannot be written.
     """
     files = [folder / FILES[made.task] for made in sets]
-    new = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in files]
     try:
         folder.mkdir(exist_ok=True)
-        for path, made in zip(new, sets, strict=True):
-            with path.open("w", encoding="utf-8", newline="") as file:
-                file.writelines(
-                    f"{split}\t{one.label}\t{one.text}\n"
-                    for split, instances in made.splits.items()
-                    for one in instances
-                )
-        for path, target in zip(new, files, strict=True):
-            os.replace(path, target)
+        with whole_files(*files) as new:
+            for path, made in zip(new, sets, strict=True):
+                with path.open("w", encoding="utf-8", newline="") as file:
+                    file.writelines(
+                        f"{split}\t{one.label}\t{one.text}\n"
+                        for split, instances in made.splits.items()
+                        for one in instances
+                    )
     except OSError as error:
         raise StorageError(
-            f"{folder}: cannot write the probing sets ({error.strerror}); free some space or "
-            "choose a writable folder"
+            f"{folder}: cannot write the probing sets ({error.strerror}); choose a writable folder"
         ) from error
-    finally:
-        for path in new:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
     return files
 
 

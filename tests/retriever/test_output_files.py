@@ -10,7 +10,7 @@ import pytest
 
 from indexes import whole_folder
 from retriever.errors import ConfigError, StorageError
-from retriever.output_folder import check_output
+from retriever.output_files import check_output
 
 
 def held(folder: Path) -> dict[str, str]:

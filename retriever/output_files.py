@@ -1,10 +1,12 @@
-"""Where a command may write a model."""
+"""What commands write: files that appear whole or not at all, and folders that they may replace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from indexes import whole_files as whole_files
+from indexes import write_lines as write_lines
 from retriever.errors import ConfigError
 
 
