@@ -126,20 +126,17 @@ class CorpusSearch:
 
         The corpus is searched once for all fusions of the same questions.
         """
-        key = tuple(question.id for question in questions.questions)
-        if key not in self._candidates:
-            self._candidates[key] = [
-                _Candidates(one)
-                for start in range(0, len(questions), _QUERIES_AT_ONCE)
-                for one in self.index.candidates(
-                    [one.text for one in questions.questions[start : start + _QUERIES_AT_ONCE]],
-                    self._settings,
+        texts = tuple(one.text for one in questions.questions)
+        if texts not in self._candidates:
+            self._candidates[texts] = [
+                _Candidates(found)
+                for start in range(0, len(texts), _QUERIES_AT_ONCE)
+                for found in self.index.candidates(
+                    texts[start : start + _QUERIES_AT_ONCE], self._settings
                 )
             ]
-        return ranked(
-            questions.questions,
-            [one.hits(fusion, self.depth) for one in self._candidates[key]],
-        )
+        found = [one.hits(fusion, self.depth) for one in self._candidates[texts]]
+        return ranked(questions.questions, found)
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
         """The same questions with the hits of a hybrid search as pools.

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from indexes.errors import ConfigError
 from retriever.encoders.settings import parse_encoder
+from retriever.errors import ConfigError
 
 Kind = Literal[
     "bm25",
