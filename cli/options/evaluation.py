@@ -28,6 +28,17 @@ plot_option = option(
     help="Draw a figure into this .png or .svg file.",
     section="Output",
 )
+runs_argument = click.argument(
+    "runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path)
+)
+qrels_option = option(
+    "--qrels",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Relevance judgments in TREC format.",
+    section="Input",
+)
 without_positive_option = option(
     "--without-positive",
     type=click.Choice(["exclude", "count"]),

@@ -6,9 +6,12 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Result(Protocol):
@@ -29,6 +32,22 @@ class ReportedResult(Result, Protocol):
     def write(self, folder: Path) -> list[Path]:
         """Write the report; the files."""
         ...
+
+
+class DrawnResult(Protocol):
+    """A result with a figure."""
+
+    def figure(self) -> Figure:
+        """Draw it."""
+        ...
+
+
+def draw(result: DrawnResult, path: Path | None) -> None:
+    """Draw the figure of a result into a file, if one is given."""
+    if path is not None:
+        from eval import save_figure
+
+        save_figure(result.figure(), path)
 
 
 def show(result: Result, *, as_json: bool) -> None:

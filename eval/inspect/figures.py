@@ -1,48 +1,43 @@
-"""Figures of what is seen inside a model: layers, words, weights and SBERT-WK's settings.
+"""Figures of inspections: layers, words, weights and SBERT-WK's settings.
 
-Each is drawn to a .png or .svg file, and raises MissingExtraError where matplotlib is not
-installed and StorageError where the file cannot be written.
+Each function raises MissingExtraError if matplotlib is not installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.inspect.layer_similarity import LayerSimilarity
+from eval.inspect.layers import LayerSimilarity
 from eval.inspect.sensitivity import Sensitivity
-from eval.inspect.word_variance import VarianceGroups
-from eval.inspect.word_weights import WeightedWord
-from eval.reports.figure_files import new_figure, save_figure
+from eval.inspect.weights import WeightedWord
+from eval.inspect.words import VarianceGroups
+from eval.reports.figure_files import heat_map, new_figure, plain_text
+from eval.reports.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-# More cells than these would not hold a number that can be read.
+# With more layers, numbers in the cells could not be read.
 _NUMBERED_LAYERS = 13
 _USUAL_COLORS = 10
 _INCHES_A_WORD = 0.32
-# matplotlib refuses images of 65,536 dots.
+# In inches: matplotlib refuses images of 65,536 dots.
 _WIDEST = 400.0
 _LONGEST_LABEL = 24
 
 
-def draw_similarity(similarity: LayerSimilarity, path: Path) -> None:
-    """The cosine map as a heat map, and its offset diagonals as curves, as in Fig. 1."""
+def similarity_figure(similarity: LayerSimilarity) -> Figure:
+    """The matrix of cosines as a heat map, and its offset diagonals as curves, as in Fig. 1."""
     layers = len(similarity.mean)
     figure = new_figure(12, 5.2)
     left, right = figure.subplots(1, 2)
-    image = left.imshow(similarity.mean, cmap="viridis", origin="lower")
+    image = heat_map(left, similarity.mean, 2, numbers=layers <= _NUMBERED_LAYERS)
+    left.set_aspect("equal")
     figure.colorbar(image, ax=left, label="mean cosine")
-    if layers <= _NUMBERED_LAYERS:
-        middle = (similarity.mean.min() + similarity.mean.max()) / 2
-        for (row, column), value in np.ndenumerate(similarity.mean):
-            color = "black" if value > middle else "white"
-            text = f"{value:.2f}"
-            left.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
     left.set(xlabel="hidden state (0: embeddings)", ylabel="hidden state")
     left.set_title(f"cosine between layers, mean of {similarity.pieces:,} word pieces")
     _color_curves(right, layers - 1)
@@ -56,10 +51,10 @@ def draw_similarity(similarity: LayerSimilarity, path: Path) -> None:
     _layer_ticks(right, layers - 1)
     right.grid(alpha=0.3)
     right.legend(fontsize="x-small", ncols=2)
-    save_figure(figure, path)
+    return figure
 
 
-def draw_variances(groups: VarianceGroups, path: Path) -> None:
+def variances_figure(groups: VarianceGroups) -> Figure:
     """The words of low, middle and high variance as bars, as in Table I."""
     named = [("low", groups.low), ("middle", groups.middle), ("high", groups.high[::-1])]
     words = [word for _, group in named for word in group]
@@ -71,21 +66,20 @@ def draw_variances(groups: VarianceGroups, path: Path) -> None:
         axes.barh(places, [word.variance for word in group], label=name)
         first += len(group)
     axes.set_yticks(range(len(words)), [f"{_label(one.word)} ({one.count:,})" for one in words])
-    _plain_labels(axes)
+    plain_text(*axes.get_yticklabels())
     axes.tick_params(axis="y", labelsize=7)
     axes.margins(y=0.01)
     axes.set(xlabel="variance of the adjacent-layer cosines, mean over occurrences")
     axes.legend(title="variance", loc="lower right")
-    save_figure(figure, path)
+    return figure
 
 
-def draw_weights(words: Sequence[WeightedWord], first_layer: int, path: Path) -> None:
+def weights_figure(words: Sequence[WeightedWord], first_layer: int) -> Figure:
     """The weight of each word as a bar, and below it the weights of the layers in it.
 
     Args:
         words: at least one.
         first_layer: the number of the first of their layers.
-        path: the file.
     """
     figure = new_figure(min(max(6, 2 + _INCHES_A_WORD * len(words)), _WIDEST), 5.5)
     top, bottom = figure.subplots(2, 1, sharex=True)
@@ -98,11 +92,11 @@ def draw_weights(words: Sequence[WeightedWord], first_layer: int, path: Path) ->
     bottom.set_ylabel("hidden state")
     bottom.set_yticks(range(len(layers)), [str(first_layer + row) for row in range(len(layers))])
     bottom.set_xticks(places, [_label(word.text) for word in words], rotation=90, fontsize=8)
-    _plain_labels(bottom)
-    save_figure(figure, path)
+    plain_text(*bottom.get_xticklabels())
+    return figure
 
 
-def draw_sensitivity(found: Sensitivity, objective: str, path: Path) -> None:
+def sensitivity_figure(found: Sensitivity, objective: str) -> Figure:
     """The correlation over the window and over the start layer, as in Fig. 3."""
     figure = new_figure(11, 4.4)
     left, right = figure.subplots(1, 2, sharey=True)
@@ -120,11 +114,11 @@ def draw_sensitivity(found: Sensitivity, objective: str, path: Path) -> None:
         axes.axhline(found.baseline, color="grey", linestyle="--", label="last layer, mean")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="x-small", ncols=2)
-    save_figure(figure, path)
+    return figure
 
 
 def _color_curves(axes: Axes, curves: int) -> None:
-    """Give each of many curves a colour of its own: the usual ones repeat."""
+    """Give each of many curves its own color: matplotlib's cycle repeats."""
     from matplotlib import colormaps
 
     if curves > _USUAL_COLORS:
@@ -137,12 +131,6 @@ def _layer_ticks(axes: Axes, layers: int) -> None:
 
 
 def _label(text: str) -> str:
-    """A word as a label: SVG has no place for control characters, and a label none for an essay."""
-    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    """A word as a label: at most 24 characters, without control characters, which SVG lacks."""
+    shown = printable(text)
     return shown if len(shown) <= _LONGEST_LABEL else f"{shown[: _LONGEST_LABEL - 1]}…"
-
-
-def _plain_labels(axes: Axes) -> None:
-    """Keep matplotlib from setting what stands between dollar signs as a formula."""
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)

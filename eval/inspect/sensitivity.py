@@ -161,9 +161,7 @@ def inspect_sensitivity(
     base = sbert_wk_settings(model.spec.settings, model.depth)
     grid = settings_grid(base, model.depth, windows, start_layers)
     found = sensitivity(model, read, goal, grid, progress("scoring pairs", len(read)))
-    cut = sum(
-        len(ids) > model.spec.max_length for ids in model.tokenize([*read.left, *read.right])
-    )
+    cut = sum(len(ids) > model.spec.max_length for ids in model.tokenize([*read.left, *read.right]))
     if cut:
         notify(cut_warning(cut, model))
     return SensitivityInspection(

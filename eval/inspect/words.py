@@ -102,7 +102,10 @@ class WordInspection:
         return variances_figure(self.groups)
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.encoder}: {self.read}, {self.words:,} words with a count of at least {self.min_count}"
+        yield (
+            f"{self.encoder}: {self.read}, {self.words:,} words that occur at least "
+            f"{self.min_count} times"
+        )
         yield ""
         yield "variance of the adjacent-layer cosines, mean over occurrences"
         header: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
 """A file of scored pairs or several, a folder of questions with candidates, or either loaded."""
 
@@ -52,7 +55,7 @@ class LayerSearchSettings:
             None takes the first of these.
         protocol: ``given`` searches and tests on the data as given; ``paper`` shuffles and divides
             pairs as Hosseini et al. 2023.
-        split: of a folder, to search on.
+        split: of a folder, to search on; None takes "dev".
         test_split: of a folder, to test on; None tests nothing.
         shuffles: of ``paper``: number of divisions.
         dev_size: of ``paper``: number of pairs to search on.
@@ -69,7 +72,7 @@ class LayerSearchSettings:
     loading: Loading = field(default_factory=Loading)
     objective: str | None = None
     protocol: Literal["given", "paper"] = "given"
-    split: str = "dev"
+    split: str | None = None
     test_split: str | None = None
     shuffles: int = 5
     dev_size: int = 350
@@ -147,6 +150,13 @@ class LayerSearchResult:
     def write(self, folder: Path) -> list[Path]:
         """Write the report to a folder; see `write_report`."""
         return write_report(folder, self.report())
+
+    def figure(self) -> Figure:
+        """The effects of the number of layers and of each layer; see `effects_figure`."""
+        from eval.layers.figures import effects_figure
+
+        found = self.found
+        return effects_figure(found.sizes, found.layers, found.baseline.search, self.objective)
 
     def data(self) -> dict[str, object]:
         """The result as JSON values."""
@@ -294,12 +304,13 @@ def _read(
             )
         return searched, None
     if isinstance(searched, _Pairs):
-        if settings.test_split is not None:
+        if settings.split is not None or settings.test_split is not None:
+            name = "test-split" if settings.split is None else "split"
             raise ConfigError(
-                "test-split: it names a split of a folder; for scored pairs name the file to test "
-                "on (--test)"
+                f"{name}: it names a split of a folder; for scored pairs name the file to test on "
+                "(--test)"
             )
-        return searched, None if test is None else _loaded(test, settings.split)
+        return searched, None if test is None else _loaded(test, None)
     if test is not None and not isinstance(test, QuestionSet):
         raise ConfigError(
             "test: it names a file of scored pairs; for a folder of questions name the split to "
@@ -307,12 +318,17 @@ def _read(
         )
     if isinstance(test, QuestionSet):
         return searched, _pools(test)
-    if settings.test_split is None or isinstance(data, QuestionSet):
+    if settings.test_split is None:
         return searched, None
+    if isinstance(data, QuestionSet):
+        raise ConfigError(
+            "test-split: it names a split of a folder, but the questions are loaded; load those to "
+            "test on too (test)"
+        )
     return searched, _loaded(data, settings.test_split)
 
 
-def _loaded(data: LayerData, split: str) -> _Data:
+def _loaded(data: LayerData, split: str | None) -> _Data:
     if isinstance(data, ScoredPairs):
         return _Pairs("pairs", data)
     if isinstance(data, QuestionSet):
@@ -321,7 +337,7 @@ def _loaded(data: LayerData, split: str) -> _Data:
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise ConfigError(f"expected one folder of questions, found {len(paths)} paths")
-        return _pools(read_question_set(paths[0], split), str(paths[0]))
+        return _pools(read_question_set(paths[0], split or "dev"), str(paths[0]))
     return _Pairs(", ".join(map(str, paths)), read_pairs(paths))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from eval.layers.effects import LayerEffect, SizeEffect
 from eval.layers.evaluation import LayerSearchResult
-from eval.layers.figures import effects_figure
 from eval.layers.protocol import Gain, LayerReport, SetScore, ShuffledReport
 from eval.reports.files import csv_lines
 from eval.reports.model import Report, Section, Table, environment
@@ -40,11 +39,7 @@ def layer_report(result: LayerSearchResult) -> Report:
         command=result.command,
         environment=environment(result.settings.loading.device),
         files={"sets.csv": lambda: _csv(found.top)},
-        figures={
-            "effects": lambda: effects_figure(
-                found.sizes, found.layers, found.baseline.search, result.objective
-            )
-        },
+        figures={"effects": result.figure},
     )
 
 

@@ -115,8 +115,20 @@ class Comparison:
         ]
         return sorted(found, key=lambda one: (-abs(one[1]), one[0]))[:count]
 
-    def to_json(self) -> dict[str, object]:
-        """Everything but the values of single queries, as JSON values."""
+    def text(self, queries: Mapping[str, str] | None = None, top: int = 5) -> str:
+        """A table for each measure, and below it the queries that differ most.
+
+        Args:
+            queries: id to text.
+            top: maximum number of queries to list per system and measure.
+        """
+        from eval.reports.comparison import comparison_lines
+
+        return "\n".join(comparison_lines(self, queries or {}, top))
+
+    def to_json(self, queries: Mapping[str, str] | None = None, top: int = 5) -> dict[str, object]:
+        """Everything but the values of all queries, as JSON values; the arguments are of `text`."""
+        texts = queries or {}
         return {
             "queries": len(self.queries),
             "without_positive": self.without_positive,
@@ -125,6 +137,17 @@ class Comparison:
             "baseline": self.baseline,
             "scores": {
                 measure: {name: asdict(score) for name, score in scores.items()}
+                for measure, scores in self.scores.items()
+            },
+            "most_different": {
+                measure: {
+                    name: [
+                        {"query": query, "difference": difference, "text": texts.get(query)}
+                        for query, difference in self.most_different(measure, name, top)
+                    ]
+                    for name in scores
+                    if name != self.baseline
+                }
                 for measure, scores in self.scores.items()
             },
         }

@@ -7,17 +7,18 @@ scores that are rounded to 1e-10 first. A correlation with a constant is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.metrics.cosines import CORRELATED_DECIMALS
-from retriever.errors import BadInputError
+from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
 
 CorrelationName = Literal["spearman", "pearson"]
+CORRELATIONS: tuple[CorrelationName, ...] = get_args(CorrelationName)
 
 # Adding 1.5 · 2^52 to a number below 2^51 leaves its nearest integer in the low bits of the sum.
 _TO_INTEGER = 1.5 * 2.0**52
@@ -138,6 +139,29 @@ class Correlation:
         if tied.any():
             _average_ties(tied, gold, self._positions, products, spread)
         return _ratio(products, spread, self._spread)
+
+
+def pair_correlation(gold: Floats, name: str | None, source: str) -> Correlation:
+    """The correlation with the gold scores of pairs.
+
+    Args:
+        gold: (pairs,) finite scores.
+        name: "spearman" or "pearson"; None is Spearman's.
+        source: of the pairs, for the message.
+
+    Raises:
+        ConfigError: it is no correlation.
+        BadInputError: fewer than two pairs, or gold scores that are all equal.
+    """
+    if name not in (None, *CORRELATIONS):
+        raise ConfigError(
+            f"objective: expected {' or '.join(CORRELATIONS)} for scored pairs, found {name}; "
+            "measures of rankings need a folder of questions"
+        )
+    try:
+        return Correlation(gold, name or "spearman")
+    except BadInputError as error:
+        raise BadInputError(f"{source}: {error}") from error
 
 
 def _whole(cosines: Floats) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ from eval.vectors.encoders import (
     named_encoders,
 )
 from retriever.encoders.settings import Pooling
-from retriever.errors import BadInputError
+from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
 Aggregation = Literal["all", "mean", "wmean"]
@@ -61,6 +61,9 @@ class STSSettings:
         baseline: the encoder that the others are compared with; None takes the first.
         resampling: of intervals and p-values.
         loading: where models come from, and where vectors are cached.
+
+    Raises:
+        ConfigError: the aggregation is unknown, or settings contradict each other.
     """
 
     aggregation: Aggregation = "all"
@@ -69,6 +72,21 @@ class STSSettings:
     baseline: str | None = None
     resampling: Resampling = field(default_factory=Resampling)
     loading: Loading = field(default_factory=Loading)
+
+    def __post_init__(self) -> None:
+        if self.aggregation not in AGGREGATIONS:
+            raise ConfigError(
+                f"aggregation: expected {', '.join(AGGREGATIONS)}, found {self.aggregation!r}"
+            )
+        if self.supervised is not None and self.aggregation != "all":
+            raise ConfigError(
+                f"aggregation: found {self.aggregation}, but the supervised protocol takes all "
+                "pairs of a test as one list; leave it out"
+            )
+        if self.poolings and self.baseline is not None:
+            raise ConfigError(
+                "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
 
 
 def score_sts(

@@ -41,7 +41,7 @@ from eval.transfer.layer_search import (
     LayerTransferSettings,
     search_transfer,
 )
-from eval.transfer.protocols import Protocol, trainings
+from eval.transfer.protocols import TransferProtocol, trainings
 from eval.transfer.scores import ClassificationScore, effective_seeds, score_classification
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import (
@@ -85,7 +85,7 @@ class TransferSettings:
     """
 
     classifier: ClassifierName = "lr"
-    protocol: Protocol = field(default_factory=Protocol)
+    protocol: TransferProtocol = field(default_factory=TransferProtocol)
     seeds: int = 5
     layer_search: LayerTransferSettings | None = None
     poolings: tuple[Pooling, ...] = ()
@@ -103,6 +103,22 @@ class TransferSettings:
                 f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
                 "for which no strength of regularization is chosen; leave it out"
             )
+        if self.poolings and self.baseline is not None:
+            raise ConfigError(
+                "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
+        if self.layer_search is None:
+            return
+        for name, found in (
+            ("classifier", self.classifier != "lr"),
+            ("poolings", bool(self.poolings)),
+            ("baseline", self.baseline is not None),
+        ):
+            if found:
+                raise ConfigError(
+                    f"{name}: found {getattr(self, name)}, but a layer search compares the chosen "
+                    "layers with the last one, by BERT-LC's logistic regression; leave it out"
+                )
 
     def make(self) -> Classifier:
         """A new classifier; raises MissingExtraError if scikit-learn is not installed."""

@@ -36,7 +36,7 @@ _TEST_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class TransferProtocol:
     """How a classifier is trained and tested.
 
     Attributes:
@@ -84,7 +84,7 @@ class Outcome:
 def run_protocol(
     data: ClassificationData,
     classifier: Classifier,
-    protocol: Protocol,
+    protocol: TransferProtocol,
     seed: int,
     done: Done = lambda trained: None,
 ) -> Outcome:
@@ -132,7 +132,7 @@ def run_protocol(
     return _folded(data, classifier, protocol.folds, seed, done)
 
 
-def trainings(data: ClassificationData, classifier: Classifier, protocol: Protocol) -> int:
+def trainings(data: ClassificationData, classifier: Classifier, protocol: TransferProtocol) -> int:
     """The number of classifiers that `run_protocol` trains."""
     if protocol.name == "bert-lc":
         return protocol.outer

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from eval.transfer.classifiers import Classifier
 from eval.transfer.data import ClassificationData, Rows
-from eval.transfer.protocols import Done, Outcome, Protocol, run_protocol
+from eval.transfer.protocols import Done, Outcome, TransferProtocol, run_protocol
 from retriever.errors import ConfigError
 
 
@@ -57,7 +57,7 @@ class ClassificationScore:
 
     task: str
     classifier: str
-    protocol: Protocol
+    protocol: TransferProtocol
     classes: tuple[str, ...]
     examples: int
     majority: float
@@ -74,7 +74,7 @@ class ClassificationScore:
 def score_classification(
     data: ClassificationData,
     classifier: Classifier,
-    protocol: Protocol | None = None,
+    protocol: TransferProtocol | None = None,
     seeds: int = 5,
     done: Done = lambda trained: None,
 ) -> ClassificationScore:
@@ -93,7 +93,7 @@ def score_classification(
         ConfigError: fewer than 1 seed, or a classifier that the protocol cannot use.
         MissingExtraError: scikit-learn is not installed.
     """
-    protocol = protocol or Protocol()
+    protocol = protocol or TransferProtocol()
     count = effective_seeds(data, classifier, protocol, seeds)
     outcomes = [run_protocol(data, classifier, protocol, seed, done) for seed in range(count)]
     scores = tuple(_seed_score(data, outcome) for outcome in outcomes)
@@ -121,7 +121,7 @@ def score_classification(
 
 
 def effective_seeds(
-    data: ClassificationData, classifier: Classifier, protocol: Protocol, seeds: int
+    data: ClassificationData, classifier: Classifier, protocol: TransferProtocol, seeds: int
 ) -> int:
     """The number of seeds that are run: one if neither classifier nor examples are random.
 

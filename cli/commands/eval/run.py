@@ -7,25 +7,25 @@ from pathlib import Path
 
 import click
 
-from cli.options.shared import json_option, measure_option
+from cli.options.declaring import Command
+from cli.options.evaluation import measure_option, qrels_option, runs_argument
+from cli.options.output import json_option
 from cli.output.tables import table
 
 _DEFAULT = ("nDCG@10", "R@10", "AP", "RR")
 
 
-@click.command("run")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option("--qrels", required=True, type=click.Path(path_type=Path), help="TREC judgements.")
+@click.command("run", cls=Command)
+@runs_argument
+@qrels_option
 @measure_option(_DEFAULT)
 @json_option
 def command(runs: tuple[Path, ...], qrels: Path, measures: tuple[str, ...], as_json: bool) -> None:
     """Score each RUN (TREC format) with trec_eval's measures.
 
-    Means are over the queries with judgements; one that a run leaves out counts as zero.
+    Means are over the queries with judgments; a query that is missing from a run counts as zero.
     """
-    from eval.metrics.measures import canonical_measures
-    from eval.metrics.ranking import evaluate
-    from eval.metrics.trec import read_qrels, read_run
+    from eval import canonical_measures, evaluate, read_qrels, read_run
 
     measures = canonical_measures(measures)
     judged = read_qrels(qrels)
