@@ -1,4 +1,4 @@
-"""Reading the files of data sets: lines of cells, JSON, and what all readers check."""
+"""Reading the files of data sets: cells, JSON, and the checks that all readers share."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def table(path: Path, header: tuple[str, ...]) -> Iterator[tuple[str, list[str]]
     """`rows` below a line with the names of the columns.
 
     Raises:
-        SourceError: as `rows`, or the first line is another one.
+        SourceError: as `rows`, or the first line is not the header.
     """
     lines = rows(path, header)
     where, found = next(lines)
@@ -96,7 +96,7 @@ def json_lines(path: Path, form: str) -> Iterator[tuple[str, Any]]:
 
 
 def unexpected(where: str, form: str, line: object) -> SourceError:
-    """The error of a line that is not what it should be."""
+    """The error for a line that does not have the expected form."""
     found = line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)
     return SourceError(
         f"{where}: expected {form}, found {found.strip()[:SHOWN]!r}; correct the line"
@@ -156,7 +156,7 @@ def json_of(path: Path, form: str) -> Any:
 
 
 def put_new(seen: dict[str, str], where: str, id_: str, kind: str) -> None:
-    """Note an id's place; raises SourceError where it was noted before or is blank."""
+    """Record where an id stands; raises SourceError if it is blank or recorded already."""
     if not id_.strip() or id_ in seen:
         found = f"{id_} again, first at {seen[id_]}" if id_ in seen else "none"
         raise SourceError(
@@ -174,7 +174,7 @@ def pool_of(ids: Iterable[str]) -> tuple[str, ...]:
 def check_judged(
     qrels: Path, judged: Mapping[str, Mapping[str, int]], asked: Container[str], queries: Path
 ) -> None:
-    """Refuse judgements of questions that are not in the file of questions.
+    """Refuse judgments of questions that are not in the file of queries.
 
     Raises:
         SourceError: names the first.
@@ -182,13 +182,13 @@ def check_judged(
     unknown = next((query for query in judged if query not in asked), None)
     if unknown is not None:
         raise SourceError(
-            f"{qrels}: expected judgements of the questions in {queries.name}, found question "
+            f"{qrels}: expected judgments of the questions in {queries.name}, found question "
             f"{unknown}; add it there or remove its lines"
         )
 
 
 def check_answered(qrels: Path, judged: Mapping[str, Mapping[str, int]], queries: Path) -> None:
-    """Refuse judgements that make no passage an answer.
+    """Refuse judgments without a relevant passage.
 
     Raises:
         SourceError: no grade is at least 1.

@@ -117,7 +117,7 @@ def fit_cross_encoder(
         restart: ignore the checkpoint and the folder.
         name: of the stage.
         progress: of the steps.
-        notify: is told the loss of each epoch.
+        notify: is called with a line for each epoch.
 
     Returns:
         The learning curve.

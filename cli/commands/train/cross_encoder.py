@@ -201,14 +201,13 @@ def command(
     from dataclasses import asdict
 
     from cli.output.progress import Stages
-    from cli.output.results import say, show
+    from cli.output.results import draw, say, show
     from eval import (
         CrossEncoderSettings,
         CrossPlan,
         Loading,
         check_figure,
         fit_cross_encoder,
-        save_figure,
     )
     from retriever.rerankers.cross.settings import CrossTrainingSettings
 
@@ -230,6 +229,5 @@ def command(
             progress=progress,
             notify=say,
         )
-    if plot is not None:
-        save_figure(result.figure(), plot)
+    draw(result, plot)
     show(result, as_json=as_json)

@@ -165,8 +165,8 @@ def command(
     split is kept, which may be the untrained head, and of several seeds the best one.
     """
     from cli.output.progress import Stages
-    from cli.output.results import say, show
-    from eval import HeadPlan, Loading, RerankerSettings, check_figure, fit_reranker, save_figure
+    from cli.output.results import draw, say, show
+    from eval import HeadPlan, Loading, RerankerSettings, check_figure, fit_reranker
     from retriever.rerankers.head.settings import HeadSettings
     from retriever.rerankers.head.training import HeadTrainingSettings
 
@@ -200,6 +200,5 @@ def command(
             progress=progress,
             notify=say,
         )
-    if plot is not None:
-        save_figure(result.figure(), plot)
+    draw(result, plot)
     show(result, as_json=as_json)

@@ -59,7 +59,7 @@ def least_sizes(labels: int) -> Sizes:
 
 
 def sizes_for(available: int, labels: int) -> Sizes | None:
-    """The most that so many sentences of the rarest label allow, in the ratio 10 : 1 : 1.
+    """The largest sizes, in the ratio 10 : 1 : 1, for a number of sentences of the rarest label.
 
     Returns:
         The published sizes at most; None where there are fewer than the least.

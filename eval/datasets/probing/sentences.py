@@ -96,7 +96,7 @@ class Sample:
     again changes nothing, and memory is of the sample's size.
 
     Args:
-        size: at most so many are held.
+        size: maximum number of sentences.
     """
 
     def __init__(self, size: int) -> None:

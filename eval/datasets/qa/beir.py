@@ -12,14 +12,14 @@ from retriever.corpus import CorpusReader, Fields
 
 
 def splits(folder: Path) -> tuple[str, ...]:
-    """Those that have judgements."""
+    """Those with judgments."""
     return between(folder / "qrels", "", ".tsv")
 
 
 def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """Read one split, whose questions are those that are judged, in the order of queries.jsonl.
 
-    The whole corpus is to be ranked.
+    The whole corpus is ranked.
 
     Raises:
         SourceError: a file is missing or malformed, or judges a question that is not there; names

@@ -61,7 +61,7 @@ _ENTAILMENT = frozenset({"CONTRADICTION", "ENTAILMENT", "NEUTRAL"})
 
 
 def read_classification(path: Path) -> ClassificationTask:
-    """Read a task of classification, whose form is recognised.
+    """Read a task of classification, whose form is recognized.
 
     Its splits are {"all"}, {"train", "test"} or {"train", "dev", "test"}. Labels are those of the
     files; of MR, CR, MPQA and SUBJ "1" (positive, objective) and "0", as SentEval has them.

@@ -61,7 +61,7 @@ _YEAR = re.compile(r"sts[-_]?(?:20)?(\d\d)(?!\d)")
 
 
 def read_sts(path: Path) -> STSTask:
-    """Read a test of similarity, whose form is recognised.
+    """Read a test of similarity, whose form is recognized.
 
     Args:
         path: its folder, or the folder around it that a published archive makes; or one file of

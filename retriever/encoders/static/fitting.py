@@ -1,4 +1,4 @@
-"""What SIF and uSIF learn from a corpus: how probable words are, and what all texts share."""
+"""Fitting SIF and uSIF to a corpus: probabilities of words, and components that texts share."""
 
 from __future__ import annotations
 
@@ -39,17 +39,18 @@ _WORDS = 16384
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How `sif` and `usif` are fitted; None where it is the method's own default.
+    """How `sif` and `usif` are fitted; None takes the default of the method.
 
     Attributes:
         a: SIF's smoothing, above 0; default 1e-3. uSIF derives its own.
-        components: how many are removed, 0 or more; default 1 for SIF, 5 for uSIF.
-        sample: of at most so many texts, drawn at random, at least 1.
-        seed: of the drawing.
-        word_counts: a file of how often words occur in general, in place of the corpus's counts.
+        components: number of components that are removed, 0 or more; default 1 for SIF, 5 for uSIF.
+        sample: maximum number of texts, drawn at random, that components are computed from; at
+            least 1.
+        seed: of the sample.
+        word_counts: a file of words and their counts, in place of the counts in the corpus.
 
     Raises:
-        ConfigError: a value that is impossible.
+        ConfigError: a value is impossible.
     """
 
     a: float | None = None

@@ -154,7 +154,7 @@ def read_folder(folder: Path) -> StaticParts:
 def _altered(found: str) -> str:
     return (
         f"expected what `retriever fit static` wrote, found {found}; copy the folder again or make "
-        "it anew"
+        "it again"
     )
 
 

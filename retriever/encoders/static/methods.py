@@ -56,7 +56,7 @@ def sentence_vectors(
         fitted: what `sif` and `usif` need.
 
     Returns:
-        (texts, d) float32, of `p-mean` (texts, 3 d); not normalised.
+        (texts, d) float32, of `p-mean` (texts, 3 d); not normalized.
     """
     if method == "average":
         return average(vectors, ids, counts)

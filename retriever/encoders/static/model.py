@@ -128,7 +128,7 @@ class StaticModel:
         return self.parts.lexicon.tokenizer.spans(text)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector a text, not normalised, from the ids that `tokenize` gives.
+        """One vector a text, not normalized, from the ids that `tokenize` gives.
 
         Returns:
             (texts, dimensions) float32; zeros for a text without a known word.

@@ -1,4 +1,4 @@
-"""What of a cross-encoder is trained, and by which optimiser."""
+"""What of a cross-encoder is trained, and by which optimizer."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def quick_bfloat16(device: torch.device) -> bool:
 
 
 class _Training:
-    """A model, its optimiser and how far they are."""
+    """A model, its optimizer and how far they are."""
 
     def __init__(
         self,

@@ -196,7 +196,7 @@ def hinge(
 
 
 class _Steps:
-    """A head, its optimiser and the vectors it is trained on."""
+    """A head, its optimizer and the vectors it is trained on."""
 
     def __init__(
         self,

@@ -21,10 +21,10 @@ _TENSORS, _VALUES = "state.safetensors", "state.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """What a training goes on from.
+    """What a training resumes from.
 
     Attributes:
-        tensors: weights, optimiser and the state of chance, by name.
+        tensors: weights, optimizer and random state, by name.
         values: JSON values.
     """
 
@@ -37,7 +37,7 @@ class Checkpoint:
 
     Args:
         folder: is made when a state is written.
-        identity: settings and data, as JSON values: only the same training goes on from it.
+        identity: settings and data, as JSON values: only the same training resumes from it.
         seconds: how often a state is due.
     """
 
@@ -72,7 +72,7 @@ class Checkpoint:
             reason = " ".join(str(error).split())
             raise ModelError(
                 f"{self.folder}: the checkpoint cannot be read ({reason}); remove the folder to "
-                "begin anew"
+                "start over"
             ) from error
         if found != expected:
             other = min(

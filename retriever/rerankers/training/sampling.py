@@ -123,7 +123,7 @@ def epoch_batches(
     if len(order) == 0:
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
-            "check the judgements, or draw random negatives"
+            "check the judgments, or draw random negatives"
         )
     for start in range(0, len(order), settings.questions):
         yield _batch(pools, order[start : start + settings.questions], settings, chance)
