@@ -7,12 +7,11 @@ from itertools import pairwise, product
 
 import pytest
 
-from eval.datasets.probing import files as probing_files
 from eval.datasets.probing.balance import published_sizes, sizes_for
 from eval.datasets.probing.files import read_probing, write_sets
-from eval.datasets.probing.makers import MAKERS, WordMaker, make_probing
+from eval.datasets.probing.makers import MAKERS, WordMaker, make_sets
 from eval.datasets.probing.sentences import Sample, sentence_of, tokens_of
-from indexes.errors import ConfigError, SourceError, StorageError
+from retriever.errors import ConfigError, SourceError, StorageError
 
 BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}
 FILLERS = [f"f{number}" for number in range(2000)]
@@ -60,7 +59,7 @@ def texts():
 
 
 def made(texts, task, *, seed=0, maker=None):
-    ((one,), read, used) = make_probing(lambda: iter(texts), [maker or MAKERS[task]()], seed=seed)
+    ((one,), read, used) = make_sets(lambda: iter(texts), [maker or MAKERS[task]()], seed=seed)
     return one, read, used
 
 
@@ -261,8 +260,8 @@ def test_a_full_disk_leaves_no_file(lengths, tmp_path, monkeypatch):
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(probing_files, "fsync_path", full)
-    sets, _, _ = make_probing(lambda: lengths, [MAKERS["sentlen"](), MAKERS["bshift"]()])
+    monkeypatch.setattr("indexes.files.atomic.fsync_path", full)
+    sets, _, _ = make_sets(lambda: lengths, [MAKERS["sentlen"](), MAKERS["bshift"]()])
     with pytest.raises(StorageError, match="the disk is full"):
         write_sets(tmp_path, sets)
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eval.datasets.sentences.sts import read_sts
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 HEADER = "score\tsentence1\tsentence2\n"
 BENCHMARK = "main-captions\tMSRvid\t2012test\t0001\t{}\t{}\t{}\n"

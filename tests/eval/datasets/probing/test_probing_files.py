@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from eval.datasets.probing.files import FILES, read_probing
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 LINES = 'tr\t0\ta " b\ntr\t1\tc d\nva\t1\te f\nte\t0\tg h\n'
 
@@ -65,7 +65,7 @@ def test_a_malformed_file_is_refused(tmp_path, text, message):
 
 
 def test_a_folder_is_refused_with_the_files_in_it(tmp_path):
-    refused(tmp_path, "expected a file of a probing task, found a folder; name a file")
+    refused(tmp_path, "expected the file of a probing task, found a folder; name a file")
     written(tmp_path, LINES)
     refused(tmp_path, "name one of its files: bigram_shift.txt")
     refused(tmp_path / "absent.txt", "no such file or folder")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eval.datasets.sentences.classification import read_classification
-from indexes.errors import SourceError
+from retriever.errors import SourceError
 
 OWN = "split\tlabel\ttext\n"
 PAIRS = "label\tsentence1\tsentence2\n"
