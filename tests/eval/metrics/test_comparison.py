@@ -46,7 +46,7 @@ def test_values_and_means_are_those_of_evaluate():
             values = dict(zip(found.queries, found.values[measure][row], strict=True))
             assert values == expected.per_query[measure]
             score = found.scores[measure][name]
-            assert score.value == pytest.approx(expected.values[measure])
+            assert score.value == pytest.approx(expected.means[measure])
             assert score.low <= score.value <= score.high
 
 

@@ -68,5 +68,5 @@ def test_an_objective_that_is_no_correlation_is_refused_with_what_it_needs():
     assert pair_correlation(gold, "pearson", "pairs.tsv").name == "pearson"
     with pytest.raises(ConfigError, match="spearman or pearson for scored pairs, found AP"):
         pair_correlation(gold, "AP", "pairs.tsv")
-    with pytest.raises(BadInputError, match="pairs.tsv: expected at least 2 scored pairs"):
+    with pytest.raises(BadInputError, match="expected at least 2 scored pairs"):
         pair_correlation(gold[:1], None, "pairs.tsv")
