@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from eval.layers.subsets import layer_subsets
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import LayerData
-from eval.transfer.layer_transfer import LayerTransferSettings, search_transfer
+from eval.transfer.layer_search import LayerTransferSettings, search_transfer
 from eval.transfer.protocols import outer_divisions
 from eval.transfer.subset_ridge import inner_accuracies
-from indexes.errors import BadInputError, ConfigError
-from tests.eval.classification_samples import clouds, layered
+from retriever.errors import BadInputError, ConfigError
+from tests.eval.transfer.classification_samples import clouds, layered
 
 QUICK = LayerTransferSettings(max_layers=2, outer=3, inner=4)
 
@@ -47,12 +47,12 @@ def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most):
     # Some rows take no part.
     parts = divisions(np.arange(20, 160), 3)
     subsets = layer_subsets(4, most)
-    told = []
-    found = inner_accuracies(data, parts, subsets, 0.05, told.append)
+    done = []
+    found = inner_accuracies(data, parts, subsets, 0.05, done.append)
     for place in range(len(subsets)):
         expected = brute_force(data, parts, subsets.layers(place), 0.05)
         np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
-    assert sum(told) == 3 * len(subsets)
+    assert sum(done) == 3 * len(subsets)
     assert len(subsets) == sum(1 for k in range(1, most + 1) for _ in combinations(range(4), k))
 
 
@@ -118,11 +118,11 @@ def test_finalists_are_decided_by_the_logistic_regression():
     assert many.divisions[0].layers in finalists
 
 
-def test_progress_is_told_and_what_is_impossible_is_refused():
+def test_progress_is_reported_and_impossible_settings_are_refused():
     data = layered(clouds(examples=60))
-    told = []
-    score = search_transfer(data, QUICK, done=told.append)
-    assert sum(told) == 3 * 4 * len(score.subsets)
+    done = []
+    score = search_transfer(data, QUICK, done=done.append)
+    assert sum(done) == 3 * 4 * len(score.subsets)
     with pytest.raises(ConfigError, match="one strength"):
         search_transfer(data, QUICK, MLPs())
     for bad in ({"outer": 0}, {"inner": 0}, {"strength": 0.0}, {"finalists": 0}):

@@ -7,21 +7,18 @@ import numpy as np
 import pytest
 import pytrec_eval
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from eval.datasets.qa.question_set import Question
 from eval.layers.cosines import SubsetCosines
-from eval.layers.grams import join_grams, pair_grams
-from eval.layers.pair_encoding import encode_pairs
+from eval.layers.grams import encode_pairs, join_grams, pair_grams
 from eval.layers.ranking import PoolRanking
-from eval.layers.search import Task, best_first, search_layers
+from eval.layers.search import Task, best_first, subset_values
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import Correlation
 from eval.metrics.pools import PoolMeasures
 from eval.metrics.ranking import evaluate
-from eval.qa.pairs import EmbeddedPairs
-from indexes.errors import BadInputError, ConfigError
+from eval.qa.scores import EmbeddedPairs
+from retriever.errors import ConfigError
 
 
 def made_vectors(pairs, hidden_states, dimensions, seed=0):
@@ -57,7 +54,7 @@ class TestSubsets:
     @pytest.mark.parametrize(
         ("hidden_states", "largest"), [(1, None), (7, None), (13, None), (13, 4), (25, 3), (6, 6)]
     )
-    def test_every_set_of_at_most_so_many_layers_is_there_once(self, hidden_states, largest):
+    def test_every_set_up_to_the_largest_size_is_there_once(self, hidden_states, largest):
         subsets = layer_subsets(hidden_states, largest)
         most = largest or hidden_states
         assert len(subsets) == sum(math.comb(hidden_states, k) for k in range(1, most + 1))
@@ -79,7 +76,7 @@ class TestSubsets:
         with pytest.raises(ConfigError) as caught:
             layer_subsets(25)
         assert "33,554,431 sets" in str(caught.value)
-        assert "--max-layers, at most 8 (1,807,780 sets)" in str(caught.value)
+        assert "set --max-layers to at most 8 (1,807,780 sets)" in str(caught.value)
         with pytest.raises(ConfigError, match="set --max-layers"):
             layer_subsets(49, 12)
         with pytest.raises(ConfigError, match="expected 1 to 7, found 8"):
@@ -141,57 +138,12 @@ class TestCorrelation:
         left, right = made_vectors(60, 6, 8, seed)
         gold = np.round(np.random.default_rng(seed).random(60) * 5)
         subsets = layer_subsets(6)
-        values = search_layers(Task(pair_grams(left, right), Correlation(gold, name)), subsets)
+        values = subset_values(Task(pair_grams(left, right), Correlation(gold, name)), subsets)
         reference = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[name]
         for position, value in enumerate(values):
             cosines = np.round(brute_cosines(left, right, subsets.layers(position)), 10)
             expected = reference(cosines, gold).statistic
             assert value == pytest.approx(expected, abs=1e-9)
-
-    # Cosines on a coarse grid tie in any arrangement; minus one and zero are among them.
-    @settings(max_examples=150, deadline=None)
-    @given(
-        st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 3)), min_size=2, max_size=30).filter(
-            lambda rows: len({gold for _, gold in rows}) > 1
-        )
-    )
-    def test_ties_get_average_ranks(self, rows):
-        cosines, gold = np.array(rows, dtype=np.float64).T
-        cosines /= 4
-        (value,) = Correlation(gold)(cosines[None].copy())
-        if len(set(cosines)) == 1:
-            assert value == 0
-        else:
-            assert value == pytest.approx(scipy.stats.spearmanr(cosines, gold)[0], abs=1e-12)
-
-    def test_cosines_that_differ_by_rounding_tie(self):
-        gold = np.array([1.0, 2.0, 3.0, 4.0])
-        exact = np.array([[0.25, 0.5, 1.0, 1.0]])
-        noise = np.array([[0.0, 0.0, 3e-16, -3e-16]])
-        assert Correlation(gold)(exact + noise) == Correlation(gold)(exact.copy())
-
-    @pytest.mark.parametrize("name", ["spearman", "pearson"])
-    def test_equal_cosines_correlate_with_nothing(self, name):
-        assert Correlation(np.array([1.0, 2.0, 2.5]), name)(np.full((2, 3), 0.3)).tolist() == [0, 0]
-
-    def test_too_few_pairs_and_constant_gold_scores_are_refused(self):
-        with pytest.raises(BadInputError, match="at least 2 scored pairs, found 1"):
-            Correlation(np.array([1.0]))
-        with pytest.raises(BadInputError, match="found 3 for all 4 pairs"):
-            Correlation(np.full(4, 3.0))
-
-    @pytest.mark.parametrize("name", ["spearman", "pearson"])
-    def test_a_resample_has_the_correlation_of_the_pairs_drawn(self, name):
-        random = np.random.default_rng(0)
-        gold = np.round(random.random(25) * 4)
-        cosines = np.round(random.random((2, 25)), 1)
-        drawn = random.integers(0, 25, (20, 25))
-        weights = np.stack([np.bincount(row, minlength=25) for row in drawn]).astype(np.float64)
-        found = Correlation(gold, name).resampled(cosines, weights)
-        reference = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[name]
-        for row, values in zip(drawn, found, strict=True):
-            expected = [reference(one[row], gold[row]).statistic for one in cosines]
-            assert values == pytest.approx(expected, abs=1e-12)
 
 
 # Ids whose order as strings is not that of their numbers.
@@ -230,7 +182,7 @@ class TestRanking:
         subsets = layer_subsets(4)
         objective = PoolRanking(questions, name)
         grams = pair_grams(left, right)
-        values = search_layers(Task(grams, objective), subsets)
+        values = subset_values(Task(grams, objective), subsets)
         each = objective.per_question(grams.cosines(subsets.masks))
         qrels = {question.id: dict(question.grades) for question in questions}
         for position, value in enumerate(values):
@@ -279,14 +231,14 @@ class TestSearch:
         left, right = made_vectors(80, 7, 8)
         task = Task(pair_grams(left, right), Correlation(np.arange(80.0) % 7))
         subsets = layer_subsets(7, 5)
-        values = search_layers(task, subsets, table_bytes=table_bytes, threads=threads)
-        np.testing.assert_array_equal(values, search_layers(task, subsets))
+        values = subset_values(task, subsets, table_bytes=table_bytes, threads=threads)
+        np.testing.assert_array_equal(values, subset_values(task, subsets))
 
     def test_progress_counts_every_set_once(self):
         left, right = made_vectors(20, 6, 4)
         task = Task(pair_grams(left, right), Correlation(np.arange(20.0)))
         done: list[int] = []
-        search_layers(task, layer_subsets(6), done.append, table_bytes=10_000)
+        subset_values(task, layer_subsets(6), done.append, table_bytes=10_000)
         assert sum(done) == 63
         assert len(done) > 1
 
@@ -294,7 +246,7 @@ class TestSearch:
         left, right = made_vectors(20, 6, 4)
         task = Task(pair_grams(left, right), Correlation(np.arange(19.0)))
         with pytest.raises(ValueError, match="broadcast"):
-            search_layers(task, layer_subsets(6), table_bytes=1)
+            subset_values(task, layer_subsets(6), table_bytes=1)
 
     def test_equal_objectives_go_to_fewer_layers_then_to_the_smaller_mask(self):
         # Three equal layers: every set of them has the same objective.
@@ -304,7 +256,7 @@ class TestSearch:
             Correlation(np.random.default_rng(1).random(50)),
         )
         subsets = layer_subsets(3)
-        values = search_layers(task, subsets)
+        values = subset_values(task, subsets)
         order = [subsets.layers(place) for place in best_first(values, 7)]
         assert order == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
@@ -317,23 +269,21 @@ class CountingEncoder:
     def __init__(self):
         self.encoded: list[str] = []
 
-    def layer_vectors(self, texts, done=lambda texts, pieces: None, *, query=False):
+    def __call__(self, texts, query=False):
         self.encoded += [f"query: {text}" if query else text for text in texts]
-        done(len(texts), len(texts))
         made = [np.random.default_rng(hash((text, query)) % 2**32) for text in texts]
         return np.stack([one.standard_normal((3, 4)).astype(np.float32) for one in made])
 
 
 def test_a_text_is_encoded_once_however_many_pairs_have_it(monkeypatch):
-    monkeypatch.setattr("eval.layers.pair_encoding._PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr("eval.layers.grams._PAIRS_AT_ONCE", 7)
     random = np.random.default_rng(0)
     left = [f"text {number}" for number in random.integers(0, 20, 50)]
     right = [f"text {number}" for number in random.integers(0, 20, 50)]
-    encoder, done = CountingEncoder(), []
-    grams = encode_pairs(encoder, left, right, done.append)
+    encoder = CountingEncoder()
+    grams = encode_pairs(encoder, left, right)
     assert sorted(encoder.encoded) == sorted({*left, *right})
-    assert sum(done) == len(encoder.encoded)
-    expected = pair_grams(encoder.layer_vectors(left), encoder.layer_vectors(right))
+    expected = pair_grams(encoder(left), encoder(right))
     np.testing.assert_array_equal(grams.triangles, expected.triangles)
 
 
@@ -342,16 +292,16 @@ def test_the_first_texts_are_encoded_as_queries_where_they_are_queries():
     left, right = ["a", "b", "a"], ["x", "a", "y"]
     grams = encode_pairs(encoder, left, right, queries=True)
     assert sorted(encoder.encoded) == ["a", "query: a", "query: b", "x", "y"]
-    expected = pair_grams(encoder.layer_vectors(left, query=True), encoder.layer_vectors(right))
+    expected = pair_grams(encoder(left, query=True), encoder(right))
     np.testing.assert_array_equal(grams.triangles, expected.triangles)
 
 
 def test_texts_are_encoded_again_rather_than_kept_beyond_a_limit(monkeypatch):
-    monkeypatch.setattr("eval.layers.pair_encoding._PAIRS_AT_ONCE", 2)
-    monkeypatch.setattr("eval.layers.pair_encoding._KEPT_BYTES", 0)
+    monkeypatch.setattr("eval.layers.grams._PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr("eval.layers.grams._KEPT_BYTES", 0)
     encoder = CountingEncoder()
     left, right = ["a", "b", "a", "c"], ["x", "x", "x", "y"]
     grams = encode_pairs(encoder, left, right)
     assert encoder.encoded == ["a", "b", "x", "a", "c", "x", "y"]
-    expected = pair_grams(encoder.layer_vectors(left), encoder.layer_vectors(right))
+    expected = pair_grams(encoder(left), encoder(right))
     np.testing.assert_array_equal(grams.triangles, expected.triangles)

@@ -8,13 +8,13 @@ import scipy.stats
 
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.metrics.significance import Resampling
 from eval.sentences.aggregation import sts_correlations
-from eval.sentences.comparison import Resampling
-from eval.sentences.sts import STSSettings, check_sts, score_sts_set
+from eval.sentences.sts import STSSettings, check_sts, score_sts
 from eval.sentences.supervised import RelatednessSettings
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import SentenceVectors
-from indexes.errors import BadInputError
+from retriever.errors import BadInputError, ConfigError
 
 RESAMPLES = 50
 
@@ -22,7 +22,7 @@ RESAMPLES = 50
 class RandomEncoders:
     """Stands in for `SentenceEncoders`: a random vector for each text."""
 
-    def __init__(self, names=("one", "two")):
+    def __init__(self, names):
         self.names = names
         self.fit_on = []
 
@@ -49,8 +49,16 @@ def task():
     return STSTask("sample", subsets, pairs(20, 1, "train"), pairs(20, 2, "dev"))
 
 
-def stage(steps):
-    """Begins a part of the work, of which it keeps what is said to be done."""
+@pytest.fixture
+def encoders(monkeypatch):
+    """Two encoders of random vectors, in place of those that are named."""
+    made = RandomEncoders(("one", "two"))
+    monkeypatch.setattr("eval.sentences.sts.SentenceEncoders", lambda names, loading: made)
+    return made
+
+
+def stages(steps):
+    """A `Progress` that keeps the total of each stage, and the number of steps done."""
 
     def begin(name, total):
         steps.append([total, 0])
@@ -65,10 +73,10 @@ def stage(steps):
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
-def test_intervals_are_of_the_aggregation_that_is_shown(task, aggregation):
+def test_intervals_are_of_the_aggregation_that_is_shown(task, encoders, aggregation):
     steps = []
-    settings, resampling = STSSettings(aggregation), Resampling(RESAMPLES, 4)
-    found = score_sts_set(task, RandomEncoders(), settings, "one", resampling, stage(steps))
+    settings = STSSettings(aggregation, resampling=Resampling(RESAMPLES, 4))
+    (found,) = score_sts([task], encoders.names, settings, progress=stages(steps)).sets
     assert all(total == done for total, done in steps)
     golds = [subset.pairs.gold for subset in task.subsets]
     weights = {"all": [1], "mean": [0.5, 0.5], "wmean": [12 / 52, 40 / 52]}[aggregation]
@@ -88,9 +96,9 @@ def test_intervals_are_of_the_aggregation_that_is_shown(task, aggregation):
     assert second.difference.value == pytest.approx(second.value - first.value)
 
 
-def test_the_numbers_are_those_of_scoring_each_encoder_alone(task):
-    encoders = RandomEncoders()
-    found = score_sts_set(task, encoders, STSSettings(), "one", Resampling(100), stage([]))
+def test_the_numbers_are_those_of_scoring_each_encoder_alone(task, encoders):
+    settings = STSSettings(resampling=Resampling(100))
+    (found,) = score_sts([task], encoders.names, settings).sets
     texts = [text for subset in task.subsets for text in (*subset.pairs.left, *subset.pairs.right)]
     # Encoders are fitted on the texts of the test alone.
     assert sorted(encoders.fit_on[0]) == sorted(texts)
@@ -110,3 +118,29 @@ def test_the_supervised_protocol_needs_training_and_dev_pairs(task):
         parts = {"train": task.train, "dev": task.dev, lacking: None}
         with pytest.raises(BadInputError, match=r"no (training|dev) pairs"):
             check_sts(STSTask("sample", task.subsets, **parts), settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aggregation": "sum"}, "aggregation: expected all, mean, wmean, found 'sum'"),
+        (
+            {"aggregation": "mean", "supervised": RelatednessSettings()},
+            "the supervised protocol takes all pairs of a test as one list",
+        ),
+        ({"poolings": ("mean",), "baseline": "one"}, "every hidden state is scored"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        STSSettings(**settings)
+
+
+def test_tests_and_encoders_that_a_table_could_not_distinguish_are_refused(task, encoders):
+    with pytest.raises(ConfigError, match="two data sets are called sample"):
+        score_sts([task, task], encoders.names)
+    with pytest.raises(ConfigError, match="one is one again"):
+        score_sts([task], ["one", "one"])
+    with pytest.raises(ConfigError, match="expected one of the encoders"):
+        score_sts([task], encoders.names, STSSettings(baseline="three"))
+    assert encoders.fit_on == []

@@ -6,12 +6,7 @@ import scipy.spatial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.inspect.layer_similarity import (
-    LayerSimilarity,
-    cosine_maps,
-    layer_similarity,
-    unit_vectors,
-)
+from eval.inspect.layers import LayerSimilarity, cosine_maps, layer_similarity, unit_vectors
 from retriever.errors import BadInputError
 
 
@@ -96,6 +91,6 @@ def test_offset_diagonals_are_those_of_the_mean():
     assert diagonals[2].deviation == 0
 
 
-def test_nothing_to_look_at_is_refused():
-    with pytest.raises(BadInputError, match="expected word pieces to look at, found none"):
+def test_texts_without_word_pieces_are_refused():
+    with pytest.raises(BadInputError, match="expected texts with word pieces, found none"):
         layer_similarity([(some_states(0), np.zeros(7, np.bool_))])

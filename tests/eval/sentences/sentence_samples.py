@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from eval.sentences.result import (
-    Difference,
-    EncoderScore,
-    LayerGrid,
-    SentenceResult,
-    SetScores,
-    Value,
-)
+from eval.metrics.comparison import Difference, Score
+from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
 
 ODD = 'a_b%c&d#e$f{g}\\h~i^j<k>|l"m`n--o'
 
@@ -73,7 +67,7 @@ def result(encoders=("plain::last", ODD), sets=("one", ODD), grid=True):
     def value(place):
         middle = float(random.uniform(0.3, 0.9))
         against = Difference(-0.1, -0.2, 0.05, 0.01, 0.02) if place else None
-        return Value(middle, 0.01, middle - 0.05, middle + 0.05, against)
+        return Score(middle, 0.01, middle - 0.05, middle + 0.05, against)
 
     def score(place, encoder):
         return EncoderScore(
@@ -110,5 +104,4 @@ def result(encoders=("plain::last", ODD), sets=("one", ODD), grid=True):
         grids=grids,
         baseline=encoders[0],
         command=f"retriever eval transfer '{ODD}\n'",
-        environment={"python": "3"},
     )

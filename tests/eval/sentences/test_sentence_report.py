@@ -5,48 +5,12 @@ from __future__ import annotations
 import builtins
 import csv
 import json
-import re
 
 import numpy as np
 import pytest
 
-from eval.reports.latex import latex_escaped, latex_table
-from eval.reports.sentence_report import sentence_json, write_sentence_report
-from eval.reports.sentence_tables import grid_tables, overview, remarks_on, set_tables
-from tests.eval.sentence_samples import ODD, result
-
-_MEANT = {
-    r"\textbackslash{}": "\\",
-    r"\textasciitilde{}": "~",
-    r"\textasciicircum{}": "^",
-    r"\textless{}": "<",
-    r"\textgreater{}": ">",
-    r"\textbar{}": "|",
-    r"{\char34}": '"',
-    r"{\char96}": "`",
-    r"$\pm$": "±",
-    r"$\times$": "×",
-    "-{}": "-",
-    "'{}": "'",
-    ",{}": ",",
-    **{f"\\{letter}": letter for letter in "{}&%$#_"},
-}
-_TOKEN = re.compile("|".join(re.escape(one) for one in sorted(_MEANT, key=len, reverse=True)))
-
-
-def read_latex(text):
-    """What LaTeX shows of escaped text; fails on a special character that is not escaped."""
-    shown, place = [], 0
-    while place < len(text):
-        token = _TOKEN.match(text, place)
-        if token:
-            shown.append(_MEANT[token[0]])
-            place = token.end()
-        else:
-            assert text[place] not in '\\{}&%$#_~^<>|"`±×', text[place:]
-            shown.append(text[place])
-            place += 1
-    return "".join(shown)
+from eval.reports.latex import escaped
+from tests.eval.sentences.sentence_samples import ODD, result
 
 
 @pytest.fixture(scope="module")
@@ -54,78 +18,62 @@ def found():
     return result()
 
 
+def overview(found):
+    """The tables that the terminal shows too."""
+    return found.report().sections[0].tables
+
+
+def remarks_on(found):
+    return found.report().sections[0].remarks
+
+
 @pytest.fixture(scope="module")
 def report(found, tmp_path_factory):
     """A folder that is only read."""
     folder = tmp_path_factory.mktemp("written") / "report"
-    files = write_sentence_report(folder, found)
+    files = found.write(folder)
     assert all(file.stat().st_size for file in files)
     return folder
 
 
-@pytest.mark.parametrize("text", [ODD, "''a--b---c,,d", "plain", "50 ± 2 × 3", "\\\\{}"])
-def test_latex_shows_what_was_typed(text):
-    assert read_latex(latex_escaped(text)) == text
-
-
-def test_no_ligature_and_no_line_end_is_left_in_latex():
-    text = latex_escaped("--- '' ,, a\nb\tc\x00")
-    assert not re.search(r"--|''|,,|[\n\t\x00]", text)
-
-
-def test_rows_of_a_latex_table_have_a_cell_for_each_column():
-    lines = list(latex_table("t", ("a", "b&c"), [("[x]", "1 & 2"), (ODD, "")], "tab:x"))
-    rows = [line.removesuffix(" \\\\") for line in lines if line.endswith(" \\\\")]
-    cells = [[cell[1:-1] for cell in row.split(" & ")] for row in rows if row.startswith("{")]
-    # What was typed as " & " has a backslash before the sign, so that only separators divide.
-    assert [[read_latex(cell) for cell in row] for row in cells] == [
-        ["a", "b&c"],
-        ["[x]", "1 & 2"],
-        [ODD, ""],
-    ]
-    assert r"\begin{longtable}{lr}" in lines
-
-
 def test_every_table_is_in_markdown_and_in_latex(found, report):
     latex, markdown = (report / "report.tex").read_text(), (report / "report.md").read_text()
-    tables = [*overview(found), *grid_tables(found)]
-    for of in found.sets:
-        tables += set_tables(found, of)
+    tables = [table for section in found.report().sections for table in section.tables]
     assert latex.count(r"\begin{longtable}") == len(tables) == latex.count(r"\end{longtable}")
     for one in tables:
-        assert latex_escaped(one.title) in latex
+        assert escaped(one.title) in latex
         for row in one.rows:
-            assert " & ".join(f"{{{latex_escaped(cell)}}}" for cell in row) in latex
+            assert " & ".join(f"{{{escaped(cell)}}}" for cell in row) in latex
             assert all(cell in markdown for cell in row[1:] if cell and "*" not in cell)
-    # Neither the command nor a name ends its line.
-    assert [line for line in latex.splitlines() if line.startswith("%")][1].endswith("n--o '")
+    # Each line of the command is a comment.
+    assert [line[-4:] for line in latex.splitlines() if line.startswith("%")][1:] == ["n--o", "% '"]
     for remark in remarks_on(found):
-        assert rf"\item {latex_escaped(remark)}" in latex
+        assert rf"\item {escaped(remark)}" in latex
 
 
 def test_the_overview_shows_means_marks_and_spreads(found):
-    (table,) = overview(found)
+    table, _ = overview(found)
     for place, row in enumerate(table.rows):
         values = [one.scores[place].values["accuracy"] for one in found.sets]
         for cell, value in zip(row[1:-1], values, strict=True):
             mark = "*" if place else ""
             assert cell == f"{100 * value.value:.2f} ± 1.00{mark}"
         assert row[-1] == f"{100 * np.mean([value.value for value in values]):.2f}"
-    (single,) = overview(result(sets=("one",)))
-    assert single.header == ("encoder", "one")
+    single, _ = overview(result(sets=("one",)))
+    assert single.columns == ("encoder", "one")
 
 
 def test_a_difference_that_is_not_significant_has_no_mark():
     found = result()
     object.__setattr__(found.sets[0].scores[1].values["accuracy"].difference, "adjusted", 0.05)
-    (table,) = overview(found)
+    table, _ = overview(found)
     assert not table.rows[1][1].endswith("*")
     assert table.rows[1][2].endswith("*")
 
 
 def test_json_is_complete_and_finite(found, report):
     read = json.loads((report / "report.json").read_text(), parse_constant=pytest.fail)
-    assert read == json.loads(json.dumps(sentence_json(found)))
+    assert read == json.loads(json.dumps(found.to_json()))
     first = read["sets"][0]["scores"][1]
     assert first["values"]["accuracy"]["difference"]["adjusted"] == 0.02
     (grid,) = read["by_layer"]
@@ -146,18 +94,18 @@ def test_examples_are_read_back_with_their_texts(found, report):
 
 def test_sets_whose_names_are_alike_as_files_have_a_file_each(tmp_path):
     found = result(sets=("a/b", "a b", "..."), grid=False)
-    write_sentence_report(tmp_path / "report", found)
+    found.write(tmp_path / "report")
     assert len(list((tmp_path / "report").glob("examples.*.csv"))) == 3
 
 
 def test_cut_texts_and_notes_are_said_by_name(found):
-    said = "\n".join(remarks_on(found))
-    assert f"{ODD}: cut at its window: 1 of 3 texts of one, 1 of 3 texts of {ODD}" in said
+    said = found.text()
+    assert f"{ODD}: longer than its window, and cut: 1 of 3 texts of one, 1 of 3 texts of {ODD}" in said
     assert f"one, {ODD}: a note" in said
     layer, pooling = found.grids[0].best
-    assert f"hidden state {layer}, {pooling}" in said
+    assert f"hidden state {layer} with {pooling} pooling" in said
     uncut = result(encoders=("plain",), grid=False)
-    assert "no text was longer than an encoder's window" in list(remarks_on(uncut))
+    assert "no text is longer than an encoder's window" in remarks_on(uncut)
 
 
 def test_there_is_a_figure_of_scores_and_one_of_layers(report):
@@ -180,6 +128,6 @@ def test_without_matplotlib_the_report_says_so(tmp_path, monkeypatch):
         return real(name, *arguments, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    write_sentence_report(tmp_path / "report", result())
+    result().write(tmp_path / "report")
     assert "No figures were drawn" in (tmp_path / "report/report.md").read_text()
     assert not (tmp_path / "report/figures").exists()

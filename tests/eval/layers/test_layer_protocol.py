@@ -5,20 +5,20 @@ import pytest
 import scipy.stats
 
 from eval.datasets.qa.question_set import Question
-from eval.layers.bootstrap import bootstrap_gain
+from eval.layers.figures import effects_figure
 from eval.layers.grams import pair_grams
-from eval.layers.protocol import Settings, search_given, search_shuffled
+from eval.layers.protocol import bootstrap_gain, search_given, search_shuffled
 from eval.layers.ranking import PoolRanking
-from eval.layers.search import Task, search_layers
+from eval.layers.search import Task, subset_values
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import Correlation
-from eval.reports.figure_files import check_figure
-from eval.reports.layer_figures import draw_effects
-from indexes.errors import BadInputError, ConfigError, MissingExtraError, StorageError
+from eval.metrics.significance import resampling_weights
+from eval.reports.figure_files import save_figure
+from retriever.errors import BadInputError, ConfigError
 
 LAYERS = 5
 SUBSETS = layer_subsets(LAYERS)
-QUICK = Settings(resamples=200)
+QUICK = {"top": 10, "resamples": 200, "seed": 0}
 
 
 def made_task(pairs=120, seed=0, name="spearman"):
@@ -32,11 +32,11 @@ def made_task(pairs=120, seed=0, name="spearman"):
     return Task(pair_grams(left, right), Correlation(alike[:, 0, 0], name))
 
 
-def test_a_report_holds_the_best_sets_and_what_they_are_worth_on_held_out_data():
+def test_a_report_holds_the_best_sets_and_their_held_out_objectives():
     search, held_out = made_task(seed=0), made_task(seed=1)
-    report = search_given(search, held_out, SUBSETS, QUICK)
-    values = search_layers(search, SUBSETS)
-    tested = search_layers(held_out, SUBSETS)
+    report = search_given(search, held_out, SUBSETS, **QUICK)
+    values = subset_values(search, SUBSETS)
+    tested = subset_values(held_out, SUBSETS)
     best = int(np.argmax(values))
     assert report.subsets == 31
     assert (report.search_units, report.held_out_units) == (120, 120)
@@ -52,7 +52,7 @@ def test_a_report_holds_the_best_sets_and_what_they_are_worth_on_held_out_data()
 
 
 def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data():
-    report = search_given(made_task(), None, SUBSETS, QUICK)
+    report = search_given(made_task(), None, SUBSETS, **QUICK)
     assert not report.gain.held_out
     assert report.held_out_units is None
     assert report.best.held_out is None
@@ -62,9 +62,9 @@ def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data():
 
 def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(monkeypatch):
     search, held_out = made_task(seed=0), made_task(seed=1)
-    whole = search_given(search, held_out, SUBSETS, QUICK)
+    whole = search_given(search, held_out, SUBSETS, **QUICK)
     monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 0)
-    part = search_given(search, held_out, SUBSETS, QUICK)
+    part = search_given(search, held_out, SUBSETS, **QUICK)
     assert part.best.held_out_rank is None
     assert part.best.held_out == pytest.approx(whole.best.held_out, abs=1e-12)
     for one, other in zip(part.sizes, whole.sizes, strict=True):
@@ -73,11 +73,11 @@ def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are
 
 def test_effects_are_the_best_and_the_mean_of_the_sets_concerned():
     search, held_out = made_task(seed=0), made_task(seed=1)
-    report = search_given(search, held_out, SUBSETS, QUICK)
+    report = search_given(search, held_out, SUBSETS, **QUICK)
     values = dict(
         zip(
             (SUBSETS.layers(place) for place in range(len(SUBSETS))),
-            zip(search_layers(search, SUBSETS), search_layers(held_out, SUBSETS), strict=True),
+            zip(subset_values(search, SUBSETS), subset_values(held_out, SUBSETS), strict=True),
             strict=True,
         )
     )
@@ -99,17 +99,17 @@ def test_effects_are_the_best_and_the_mean_of_the_sets_concerned():
 
 def test_the_papers_protocol_divides_the_pairs_by_seed():
     task = made_task()
-    first = search_shuffled(task, SUBSETS, QUICK, dev_size=40, shuffles=3)
-    assert first == search_shuffled(task, SUBSETS, QUICK, dev_size=40, shuffles=3)
-    other = search_shuffled(task, SUBSETS, Settings(resamples=200, seed=1), 40, 3)
+    first = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
+    assert first == search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
+    other = search_shuffled(task, SUBSETS, **QUICK | {"seed": 1}, dev_size=40, shuffles=3)
     assert other.test_best != first.test_best
     # More shuffles begin with the same ones.
-    more = search_shuffled(task, SUBSETS, QUICK, dev_size=40, shuffles=4)
+    more = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=4)
     assert more.shuffles[:3] == first.shuffles
 
 
 def test_the_papers_protocol_reports_means_over_shuffles():
-    report = search_shuffled(made_task(), SUBSETS, QUICK, dev_size=40, shuffles=4)
+    report = search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=4)
     assert all((one.search_units, one.held_out_units) == (40, 80) for one in report.shuffles)
     gains = [one.best.held_out - one.baseline.held_out for one in report.shuffles]
     assert report.gain == pytest.approx(np.mean(gains))
@@ -128,13 +128,13 @@ def test_the_papers_protocol_reports_means_over_shuffles():
         np.mean([one.layers[2].held_out_without for one in report.shuffles])
     )
     assert report.best.held_out is None
-    assert search_shuffled(made_task(), SUBSETS, QUICK, 40, shuffles=1).gain_spread == 0
+    assert search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=1).gain_spread == 0
 
 
 @pytest.mark.parametrize("dev_size", [1, 119, 350])
 def test_a_division_that_leaves_too_few_pairs_is_refused(dev_size):
     with pytest.raises(ConfigError, match=f"expected 2 to 118 of the 120 pairs, found {dev_size}"):
-        search_shuffled(made_task(), SUBSETS, QUICK, dev_size=dev_size)
+        search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=dev_size)
 
 
 def test_a_division_whose_gold_scores_are_all_equal_is_refused():
@@ -142,7 +142,7 @@ def test_a_division_whose_gold_scores_are_all_equal_is_refused():
     gold = np.zeros(120)
     gold[0] = 1
     with pytest.raises(BadInputError, match="nothing correlates with a constant"):
-        search_shuffled(Task(task.grams, Correlation(gold)), SUBSETS, QUICK, dev_size=60)
+        search_shuffled(Task(task.grams, Correlation(gold)), SUBSETS, **QUICK, dev_size=60)
 
 
 def made_ranking(cosines):
@@ -195,7 +195,10 @@ def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
         for row in drawn
     ]
     assert expected == pytest.approx(np.quantile(gains, [0.025, 0.975]), abs=1e-12)
-    monkeypatch.setattr("eval.layers.bootstrap._RESAMPLED_AT_ONCE", 40 * 7)
+    monkeypatch.setattr(
+        "eval.layers.protocol.resampling_weights",
+        lambda units, resamples, random: resampling_weights(units, resamples, random, 40 * 7),
+    )
     assert bootstrap_gain(task, 0b00010, 0b10000, 150, 7) == pytest.approx(expected, abs=1e-12)
 
 
@@ -204,18 +207,7 @@ def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
 )
 def test_effects_are_drawn_as_png_or_svg(tmp_path, name, magic):
     pytest.importorskip("matplotlib")
-    report = search_given(made_task(), None, layer_subsets(LAYERS, 2), QUICK)
-    path = tmp_path / name
-    check_figure(path)
-    draw_effects(report.sizes, report.layers, report.baseline.search, "spearman", path)
-    assert path.read_bytes().startswith(magic)
-
-
-def test_a_figure_that_cannot_be_drawn_is_refused_before_the_search(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"called \.png or \.svg, found '\.pdf'"):
-        check_figure(tmp_path / "effects.pdf")
-    with pytest.raises(StorageError, match="expected a file in a folder"):
-        check_figure(tmp_path / "nowhere" / "effects.png")
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "layer-retriever\[plot\]"'):
-        check_figure(tmp_path / "effects.png")
+    report = search_given(made_task(), None, layer_subsets(LAYERS, 2), **QUICK)
+    figure = effects_figure(report.sizes, report.layers, report.baseline.search, "spearman")
+    save_figure(figure, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(magic)

@@ -16,7 +16,7 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import parse_encoder
 from retriever.encoders.static.model import fit_static
 from retriever.errors import ConfigError
-from tests.eval.sentence_samples import sentence
+from tests.eval.sentences.sentence_samples import sentence
 
 CPU = Loading(device="cpu")
 
@@ -66,7 +66,7 @@ def test_vectors_are_those_of_each_encoder_alone(model, texts):
 
 
 @pytest.mark.parametrize("method", ["sif", "usif"])
-def test_what_is_fitted_is_fitted_on_each_set_anew(tiny_models, texts, tmp_path, method):
+def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, method):
     name = str(tiny_models["bert"])
     encoders = SentenceEncoders([f"{name}::static={method}"], CPU)
     for number, part in enumerate((texts[:30], texts[20:])):

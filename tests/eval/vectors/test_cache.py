@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from eval.vectors.cache import embed
-from indexes.errors import StorageError
+from retriever.errors import StorageError
 from tests.conftest import FakeEncoder
 
 TEXTS = ["one two", "three", "one two", "four five six"]
@@ -23,10 +23,10 @@ def test_a_text_is_encoded_once_and_not_again_by_a_second_run(tmp_path):
     encoder = FakeEncoder()
     embed(encoder, TEXTS, tmp_path)
     assert encoder.encoded == 3
-    told = []
-    embed(encoder, [*TEXTS, "seven"], tmp_path, done=told.append)
+    done = []
+    embed(encoder, [*TEXTS, "seven"], tmp_path, done=done.append)
     assert encoder.encoded == 4
-    assert sum(told) == 4
+    assert sum(done) == 4
 
 
 def test_queries_and_passages_are_kept_apart(tmp_path):

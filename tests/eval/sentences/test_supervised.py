@@ -17,7 +17,7 @@ from eval.datasets.sentences.tasks import PairSubset, STSTask
 from eval.sentences.aggregation import sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
 from eval.vectors.embedding import TextVectors
-from indexes.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError
 
 QUICK = RelatednessSettings(seeds=2, look=5, epochs=40)
 

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from eval.inspect.states import InspectedText, Inspection
-from eval.inspect.word_weights import word_weights
+from eval.inspect.weights import word_weights
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import BadInputError
-from tests.eval.fake_states import FakeStates
+from tests.eval.inspect.fake_states import FakeStates
 from tests.retriever.encoders.sbert_wk_reference import reference
 
 TEXT = "Playing, it's"
@@ -107,5 +106,5 @@ def test_words_without_variance_have_equal_weights():
 def test_a_text_of_which_nothing_is_kept_is_refused():
     one = made("a", ["a"], [(0, 1)])
     one.states.kept[:] = False
-    with pytest.raises(BadInputError, match="of which a word piece is kept"):
+    with pytest.raises(BadInputError, match="with word pieces that are pooled"):
         word_weights(one, SBERTWKSettings().resolved(3), "word")

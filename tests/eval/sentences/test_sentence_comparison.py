@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.sentences.comparison import (
-    Part,
-    Resampling,
-    compare_accuracies,
-    compare_correlations,
-)
+from eval.metrics.significance import Resampling
+from eval.sentences.comparison import Part, compare_accuracies, compare_correlations
 
 SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
 RESAMPLES = 60

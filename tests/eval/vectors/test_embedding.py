@@ -12,10 +12,9 @@ from eval.vectors.cache import embed
 from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
-from indexes.errors import StorageError
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, StorageError
 from tests.retriever.encoders.architectures import TEXTS, save
 
 SETTINGS = (
@@ -81,11 +80,11 @@ def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path
     first, second = load_encoders(forms(model, "last", "pooling=cls"), device="cpu")
     embed(first, TEXTS[:3], tmp_path)
     passes.clear()
-    told = []
-    list(embed_all([first, second], TEXTS, tmp_path, told.append))
+    done = []
+    list(embed_all([first, second], TEXTS, tmp_path, done.append))
     assert set(passes.values()) == {1}
     assert len(passes) == len(TEXTS)
-    assert sum(told) == 2 * len(TEXTS)
+    assert sum(done) == 2 * len(TEXTS)
     passes.clear()
     list(embed_all([first, second], TEXTS, tmp_path))
     embed(second, TEXTS, tmp_path)
@@ -136,7 +135,7 @@ def test_layers_of_every_pooling_come_out_of_the_same_pass(model, tmp_path, pass
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ("m::lc:0,1", "layers=0,1, but every layer is looked at"),
+        ("m::lc:0,1", "layers=0,1, but every layer is scored as it is"),
         ("m::pooling=cls", "leave pooling out"),
         ("m::static=average", "a static encoder has no layers"),
         ("m::head=yes", "leave head out"),

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from eval.transfer.logistic_regression import LogisticRegressions
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
 from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts
 from eval.transfer.batched_mlp import MLPs
+from eval.transfer.classifiers import LogisticRegressions
 from eval.transfer.data import classification_data, layer_data, task_texts
-from eval.transfer.evaluation import score_classification
-from eval.transfer.protocols import Protocol, outer_divisions, run_protocol, trainings
+from eval.transfer.protocols import TransferProtocol, outer_divisions, run_protocol, trainings
+from eval.transfer.scores import score_classification
 from eval.vectors.embedding import TextVectors
-from indexes.errors import BadInputError, ConfigError
-from tests.eval.classification_samples import clouds
+from retriever.errors import BadInputError, ConfigError
+from tests.eval.transfer.classification_samples import clouds
 
 NOISE = 0.02
 
@@ -41,7 +41,7 @@ def test_nested_folds_are_those_of_plain_scikit_learn():
     data = clouds(examples=150, apart=1.5)
     x, y = data.features, data.labels
     classifier = LogisticRegressions("senteval")
-    outcome = run_protocol(data, classifier, Protocol(folds=4), 3)
+    outcome = run_protocol(data, classifier, TransferProtocol(folds=4), 3)
     right, chosen = [], []
     divider = StratifiedKFold(4, shuffle=True, random_state=3)
     for train, test in divider.split(x, y):
@@ -57,7 +57,7 @@ def test_folds_of_train_choose_for_train_and_test():
     data = clouds(examples=200, classes=3, apart=1.5, splits=(0.7, 0.3))
     train, test = data.splits["train"], data.splits["test"]
     classifier = LogisticRegressions("senteval")
-    outcome = run_protocol(data, classifier, Protocol(folds=5), 1)
+    outcome = run_protocol(data, classifier, TransferProtocol(folds=5), 1)
     x, y = data.features, data.labels
     value, dev = fold_choice(x[train], y[train], 5, 1, classifier.grid(folded=True))
     assert outcome.chosen == (value,)
@@ -71,7 +71,7 @@ def test_dev_chooses_where_there_is_one_and_test_has_no_say():
     data = clouds(examples=240, apart=1, splits=(0.5, 0.25, 0.25))
     train, dev, test = data.splits.values()
     classifier = LogisticRegressions("senteval")
-    outcome = run_protocol(data, classifier, Protocol(), 0)
+    outcome = run_protocol(data, classifier, TransferProtocol(), 0)
     x, y = data.features, data.labels
     models = [plain(value).fit(x[train], y[train]) for value in classifier.grid(folded=False)]
     scores = [model.score(x[dev], y[dev]) for model in models]
@@ -80,36 +80,38 @@ def test_dev_chooses_where_there_is_one_and_test_has_no_say():
     assert (outcome.predicted == models[best].predict(x[test])).mean() > 1 - NOISE
     flipped = data.labels.copy()
     flipped[test] = 1 - flipped[test]
-    again = run_protocol(replace(data, labels=flipped), classifier, Protocol(), 0)
+    again = run_protocol(replace(data, labels=flipped), classifier, TransferProtocol(), 0)
     assert again.chosen == outcome.chosen
     np.testing.assert_array_equal(again.predicted, outcome.predicted)
 
 
 def test_bert_lc_divides_all_examples_and_chooses_nothing():
     data = clouds(examples=120, splits=(0.6, 0.2, 0.2))
-    outcome = run_protocol(data, LogisticRegressions("bert-lc"), Protocol("bert-lc", outer=6), 0)
+    outcome = run_protocol(
+        data, LogisticRegressions("bert-lc"), TransferProtocol("bert-lc", outer=6), 0
+    )
     assert outcome.chosen == (10,) * 6
     assert outcome.dev is None
     assert len(outcome.rows) == 6 * 18
     for train, test in outer_divisions(data, 6, 0):
         assert sorted([*train, *test]) == list(range(120))
     with pytest.raises(ConfigError, match="chooses no strength"):
-        run_protocol(data, MLPs(), Protocol("bert-lc"), 0)
+        run_protocol(data, MLPs(), TransferProtocol("bert-lc"), 0)
 
 
 @pytest.mark.parametrize("splits", [None, (0.7, 0.3), (0.6, 0.2, 0.2)])
 def test_progress_counts_every_training(splits):
     data = clouds(examples=90, splits=splits)
     for classifier in (LogisticRegressions(), MLPs(epochs=1)):
-        told = []
-        protocol = Protocol(folds=3)
-        run_protocol(data, classifier, protocol, 0, told.append)
-        assert sum(told) == trainings(data, classifier, protocol)
+        done = []
+        protocol = TransferProtocol(folds=3)
+        run_protocol(data, classifier, protocol, 0, done.append)
+        assert sum(done) == trainings(data, classifier, protocol)
 
 
 def test_a_score_is_mean_and_deviation_over_seeds_and_keeps_every_example():
     data = clouds(examples=100, apart=0.7)
-    score = score_classification(data, MLPs(epochs=2), Protocol(folds=3), seeds=3)
+    score = score_classification(data, MLPs(epochs=2), TransferProtocol(folds=3), seeds=3)
     shares = [one.accuracy for one in score.seeds]
     assert score.accuracy == pytest.approx(np.mean(shares))
     assert score.spread == pytest.approx(np.std(shares, ddof=1))
@@ -130,8 +132,8 @@ def test_what_nothing_random_decides_is_run_once():
 
 def test_f1_of_pairs_is_that_of_scikit_learn():
     data = clouds(examples=120, apart=1, splits=(0.6, 0.4), pairs=True)
-    score = score_classification(data, LogisticRegressions(), Protocol(folds=3), seeds=1)
-    outcome = run_protocol(data, LogisticRegressions(), Protocol(folds=3), 0)
+    score = score_classification(data, LogisticRegressions(), TransferProtocol(folds=3), seeds=1)
+    outcome = run_protocol(data, LogisticRegressions(), TransferProtocol(folds=3), 0)
     expected = f1_score(data.labels[outcome.rows], outcome.predicted)
     assert score.f1 == pytest.approx(expected)
 
@@ -213,18 +215,18 @@ def test_what_cannot_be_learned_is_named_in_one_line():
     message = refused(lambda: score_classification(few, LogisticRegressions()))
     assert message.startswith("task: expected at least 10 examples of a class for 10 folds, found")
     rare = data(all=texts("a" * 20 + "b"))
-    message = refused(lambda: score_classification(rare, MLPs(), Protocol(folds=5)))
+    message = refused(lambda: score_classification(rare, MLPs(), TransferProtocol(folds=5)))
     assert "are all of class 'a'" in message
     tiny = data(all=texts("ababab"))
     bert_lc = LogisticRegressions("bert-lc")
     assert "at least 7 examples" in refused(
-        lambda: score_classification(tiny, bert_lc, Protocol("bert-lc"))
+        lambda: score_classification(tiny, bert_lc, TransferProtocol("bert-lc"))
     )
 
 
 def test_impossible_protocols_are_refused():
     for bad in ({"folds": 1}, {"outer": 0}, {"name": "loo"}):
         with pytest.raises(ConfigError):
-            Protocol(**bad)
+            TransferProtocol(**bad)
     with pytest.raises(ConfigError, match="seeds: expected at least 1"):
         score_classification(clouds(), LogisticRegressions(), seeds=0)

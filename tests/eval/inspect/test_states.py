@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from eval.inspect.states import Inspection, all_states
+from eval.inspect.states import Inspection, TextsRead, all_states
 from retriever.errors import ConfigError
-from tests.eval.fake_states import FakeStates
+from tests.eval.inspect.fake_states import FakeStates
 
 
 def test_every_text_comes_once_with_its_own_states():
@@ -16,7 +16,7 @@ def test_every_text_comes_once_with_its_own_states():
     inspection = Inspection(encoder, texts)
     found = {one.text: one.states for one in inspection}
     assert set(found) == set(texts)
-    assert inspection.texts == 4
+    assert inspection.read.texts == 4
     for text, states in found.items():
         (expected,) = FakeStates().hidden_states([text])
         np.testing.assert_array_equal(states.states, expected.states)
@@ -43,13 +43,14 @@ def test_no_more_texts_are_taken_than_the_limit_and_none_before_they_are_needed(
     next(states)
     assert len(taken) == 512
     assert sum(1 for _ in states) == 699
-    assert len(taken) == inspection.texts == 700
+    assert len(taken) == 700
+    assert inspection.read == TextsRead(700, 0, True)
 
 
 def test_texts_that_are_cut_are_counted():
     inspection = Inspection(FakeStates(max_length=8), ["a b c d e f", "a b c d e f g", "a " * 99])
     assert [len(one.states.pieces) for one in inspection] == [8, 8, 8]
-    assert inspection.cut == 2
+    assert inspection.read.cut == 2
 
 
 def test_offsets_are_those_of_the_text_without_its_prompt():
@@ -63,10 +64,10 @@ def test_offsets_are_those_of_the_text_without_its_prompt():
     ]
 
 
-def test_it_is_told_of_each_text():
-    told = []
-    list(Inspection(FakeStates(), ["a", "b", "c"], done=lambda: told.append(1)))
-    assert len(told) == 3
+def test_progress_counts_each_text():
+    done = []
+    list(Inspection(FakeStates(), ["a", "b", "c"], done=done.append))
+    assert done == [1, 1, 1]
 
 
 def test_a_model_without_readable_layers_is_refused():

@@ -11,10 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 from eval.sentences.batched_training import scaling_of
 from eval.transfer.batched_mlp import MLPs
-from eval.transfer.classifiers import Job
-from eval.transfer.logistic_regression import LogisticRegressions
-from indexes.errors import ConfigError, MissingExtraError
-from tests.eval.classification_samples import clouds
+from eval.transfer.classifiers import Job, LogisticRegressions
+from retriever.errors import ConfigError, MissingExtraError
+from tests.eval.transfer.classification_samples import clouds
 
 
 def jobs(data, count, values, seed=0):
@@ -129,10 +128,10 @@ def test_a_network_does_not_depend_on_how_many_are_trained_beside_it():
     data = clouds(examples=200)
     listed = jobs(data, 12, (1e-3,))
     together = MLPs().predict(data.features, data.labels, listed, 1)
-    told = []
-    alone = [MLPs().predict(data.features, data.labels, [job], 1, told.append)[0] for job in listed]
+    done = []
+    alone = [MLPs().predict(data.features, data.labels, [job], 1, done.append)[0] for job in listed]
     assert agreement(together, alone) > 0.995
-    assert sum(told) == 12
+    assert sum(done) == 12
 
 
 def test_impossible_settings_are_refused_and_a_missing_library_is_named(monkeypatch):

@@ -12,7 +12,7 @@ from eval.inspect.sensitivity import pair_cosines, sensitivity, settings_grid
 from eval.metrics.correlation import Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
-from tests.eval.fake_states import FakeStates
+from tests.eval.inspect.fake_states import FakeStates
 from tests.retriever.encoders.sbert_wk_reference import reference
 
 PRESETS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]
@@ -46,7 +46,7 @@ def slow_cosines(encoder, pairs, preset, variance, window, start):
 @pytest.mark.parametrize(("preset", "variance"), PRESETS)
 def test_every_setting_correlates_as_one_text_at_a_time_does(preset, variance):
     encoder = FakeStates(drop_last=preset == "released")
-    pairs = some_pairs()
+    pairs = some_pairs(12)
     base = SBERTWKSettings(preset, variance=variance)
     grid = settings_grid(base, encoder.depth, (1, 2, 3), None)
     for name, correlate in (("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)):
@@ -84,13 +84,13 @@ def test_equal_texts_are_alike_to_the_last_bit():
 
 
 def test_the_texts_go_through_the_model_once_for_all_settings():
-    encoder, pairs, told = FakeStates(), some_pairs(), []
+    encoder, pairs, done = FakeStates(), some_pairs(), []
     grid = settings_grid(SBERTWKSettings(), encoder.depth, (1, 2, 3, 4), None)
     assert len(grid) == 16
-    pair_cosines(encoder, pairs, list(grid.values()), told.append)
+    pair_cosines(encoder, pairs, list(grid.values()), done.append)
     (asked,) = encoder.asked
     assert sorted(asked) == sorted([*pairs.left, *pairs.right])
-    assert sum(told) == 40
+    assert sum(done) == 40
 
 
 def test_no_more_than_a_batch_of_hidden_states_is_alive():

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.inspect.states import Inspection
-from eval.inspect.word_variance import (
+from eval.inspect.words import (
     WordVariance,
     adjacent_variance,
     text_variances,
     variance_groups,
     word_variances,
 )
-from tests.eval.fake_states import FakeStates
+from tests.eval.inspect.fake_states import FakeStates
 
 
 def expected_variance(vectors):
