@@ -117,7 +117,7 @@ class Resources:
         self._bm25 = bm25
         self._encoders: dict[str, Encoder] = {}
         self._pooled: dict[_Key, QuestionSet] = {}
-        self._indexes: dict[_Key, PoolBM25] = {}
+        self._indexes: list[tuple[Mapping[str, str], PoolBM25]] = []
         self._embedded: dict[tuple[_Key, str], EmbeddedPairs] = {}
         self._lexical: dict[_Key, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
         self._training: dict[NegativeSource, TrainingSet] = {}
@@ -199,18 +199,25 @@ class Resources:
         """The package rank-bm25 over all passages of the set, or over its whole corpus."""
         questions = self.questions
         texts = dict(corpus_texts(questions)) if questions.corpus else questions.passages
-        return RankBM25(texts, Analyzer())
+        return RankBM25(texts, self._analyzer)
+
+    @property
+    def _analyzer(self) -> Analyzer:
+        return Analyzer() if self.corpus is None else self.corpus.index.analyzer
 
     @cached_property
     def _divided(self) -> tuple[QuestionSet, QuestionSet]:
         return hold_out(self._read(self._data.train_split), self._data.dev_share or 0)
 
     def _index(self, questions: QuestionSet) -> PoolBM25:
-        # Splits that have the same passages share their statistics.
-        key = tuple(questions.passages)
-        if key not in self._indexes:
-            self._indexes[key] = PoolBM25(questions.passages, Analyzer(), self._bm25)
-        return self._indexes[key]
+        # Splits with the same passages share their statistics. Ids are not enough: some data sets
+        # number the passages of each split from 1.
+        for passages, index in self._indexes:
+            if passages == questions.passages:
+                return index
+        index = PoolBM25(questions.passages, self._analyzer, self._bm25)
+        self._indexes.append((questions.passages, index))
+        return index
 
 
 def _key(questions: QuestionSet) -> _Key:

@@ -16,9 +16,7 @@ ODD = "$x^{2$|<b>*_`@/%s"
 def noise(questions, strength, seed):
     """(pairs,) scores: the relevant passage is this much above the others; some are equal."""
     chance = np.random.default_rng(seed)
-    relevant = [
-        one.grades.get(id_, 0) > 0 for one in questions.questions for id_ in one.candidates
-    ]
+    relevant = [one.grades.get(id_, 0) > 0 for one in questions.questions for id_ in one.candidates]
     return np.round(chance.normal(size=len(relevant)) + strength * np.array(relevant), 1)
 
 

@@ -6,6 +6,7 @@ from retriever.errors import ConfigError
 
 def test_texts_name_systems_with_variants_and_encoders():
     assert parse_system("bm25") == System("bm25", "bm25")
+    assert parse_system("rank-bm25") == System("rank-bm25", "rank-bm25")
     assert parse_system("uv:mlp") == System("uv:mlp", "uv", "mlp")
     assert parse_system("hybrid:0.7").variant == "0.7"
     found = parse_system("cosine@all-MiniLM-L6-v2::lc:0,6")
@@ -41,6 +42,8 @@ def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
     [
         ("nonsense", "found none of them"),
         ("bm25@m", "bm25 has no encoder"),
+        ("rank-bm25@m", "rank-bm25 has no encoder"),
+        ("rank-bm25:1", "nothing can follow rank-bm25"),
         ("bm25:1", "nothing can follow bm25"),
         ("cosine:linear", "nothing can follow cosine"),
         ("uv:deep", "expected linear or mlp"),
@@ -56,10 +59,6 @@ def test_what_names_nothing_is_refused_in_one_line(text, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "trained", "tuned"),
-    [("bm25", False, False), ("hybrid:tuned", False, True), ("concat", True, False)],
-)
-def test_a_system_says_what_it_needs(text, trained, tuned):
-    found = parse_system(text)
-    assert (found.trained, found.tuned) == (trained, tuned)
+def test_only_a_tuned_system_has_its_weight_chosen_on_dev():
+    assert parse_system("hybrid:tuned").tuned
+    assert not parse_system("hybrid:0.5").tuned

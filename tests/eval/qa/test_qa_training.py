@@ -2,13 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from eval.qa.lexical import PoolBM25
-from eval.qa.pairs import as_run
 
 from eval.metrics.ranking import evaluate
+from eval.qa.result import SystemResult
+from eval.qa.scores import PoolBM25
 from eval.qa.training import DevScore, hold_out, training_set
 from retriever.analyzer import Analyzer
 from retriever.errors import BadInputError, ConfigError
+from tests.eval.qa.results import runs_of
 from tests.eval.qa.samples import made_set
 
 
@@ -87,7 +88,7 @@ def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     dev = DevScore(questions)
     scores = np.random.default_rng(0).integers(0, 4, len(dev.left)).astype(float)
     qrels = {one.id: one.grades for one in dev.questions.questions}
-    run = as_run(dev.questions, scores)
+    (run,) = runs_of(SystemResult("made", dev.questions.questions, (scores,)))
     assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
     with pytest.raises(BadInputError, match="--dev-split"):
         DevScore(made_set(answered=0))
