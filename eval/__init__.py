@@ -29,6 +29,7 @@ from eval.inspect.sensitivity import SensitivityInspection as SensitivityInspect
 from eval.inspect.sensitivity import inspect_sensitivity as inspect_sensitivity
 from eval.inspect.weights import WeightInspection as WeightInspection
 from eval.inspect.weights import inspect_weights as inspect_weights
+from eval.inspect.weights import sbert_wk_form as sbert_wk_form
 from eval.inspect.words import WordInspection as WordInspection
 from eval.inspect.words import inspect_words as inspect_words
 from eval.layers.evaluation import LayerSearchResult as LayerSearchResult

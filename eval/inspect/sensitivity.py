@@ -104,7 +104,11 @@ class SensitivityInspection:
         return sensitivity_figure(self.found, self.objective)
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.encoder}: {self.objective} over {self.pairs:,} pairs of {self.source}"
+        model = self.encoder.split("::")[0]
+        yield (
+            f"SBERT-WK ({self.preset}) of {model}: {self.objective} over {self.pairs:,} pairs of "
+            f"{self.source}"
+        )
         yield ""
         rows = [
             (str(window), *("-" if value is None else f"{value:.4f}" for value in row))

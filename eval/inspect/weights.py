@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
@@ -125,16 +125,23 @@ def inspect_weights(
     )
 
 
+def sbert_wk_form(form: str) -> str:
+    """A text form with SBERT-WK as the fusion, if it names neither a fusion nor a preset."""
+    _, *settings = form.split("::")
+    named = any(one.startswith("fusion=") or "=" not in one for one in settings)
+    return form if named else f"{form}::fusion=sbert-wk"
+
+
 def as_sbert_wk(form: str) -> EncoderSettings:
-    """The settings of an encoder with SBERT-WK as its fusion.
+    """The settings of an encoder whose fusion is SBERT-WK, without being named.
 
     Raises:
-        ConfigError: it names another fusion.
+        ConfigError: the form names another fusion, or is malformed.
     """
-    asked = parse_encoder(form)
-    if asked.fusion not in (None, "sbert-wk"):
+    asked = parse_encoder(sbert_wk_form(form))
+    if asked.fusion != "sbert-wk":
         raise ConfigError(f"fusion: expected sbert-wk, found {asked.fusion}; leave it out")
-    return replace(asked, fusion="sbert-wk")
+    return asked
 
 
 def word_weights(one: InspectedText, settings: SBERTWKSettings, unit: Unit) -> list[WeightedWord]:

@@ -34,7 +34,7 @@ def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(ret
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].startswith("20 queries; 0 without a relevant document, left out")
-    assert lines[1] == "poor.run: 1 queries are missing and count as zero"
+    assert lines[1] == "poor.run: 1 query is missing and counts as zero"
     assert lines[4].split() == ["good.run", "1.0000", "1.0000", "to", "1.0000", "baseline"]
     assert lines[5].split()[:2] == ["poor.run", "0.4750"]
     assert "-0.5250" in lines[5]
@@ -52,7 +52,7 @@ def test_json_holds_all_of_it(retriever, files):
     assert found["missing"] == {"good.run": 0, "poor.run": 1}
     difference = found["scores"]["AP"]["good.run"]["difference"]
     assert difference["p"] == pytest.approx(1 / 10_001)
-    assert difference["mean"] == pytest.approx(0.525)
+    assert difference["value"] == pytest.approx(0.525)
     assert found["most_different"]["AP"]["good.run"][0]["query"] == "3"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -84,11 +85,11 @@ def command(
     """
     from cli.output.progress import Stages
     from cli.output.results import draw, say, show
-    from eval import Loading, check_figure, inspect_sensitivity
+    from eval import Loading, check_figure, inspect_sensitivity, sbert_wk_form
 
     if plot is not None:
         check_figure(plot)
-    choice = encoder.choice()
+    choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
     with Stages(quiet=quiet) as progress:
         result = inspect_sensitivity(
             pairs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -60,14 +61,14 @@ def command(
     it. --json adds the weights of the layers in each word.
     """
     from cli.output.results import draw, say, show
-    from eval import Loading, check_figure, inspect_weights
+    from eval import Loading, check_figure, inspect_weights, sbert_wk_form
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
     read = text_of_file(text_file) if text_file else checked_text(text or "", "TEXT")
     if plot is not None:
         check_figure(plot)
-    choice = encoder.choice()
+    choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
     result = inspect_weights(
         read,
         choice.encoder,

@@ -130,7 +130,7 @@ _HEAD = [
     section="Output",
 )
 @question_options
-@settings("head", HeadOptions, _HEAD)
+@settings("reranker", HeadOptions, _HEAD)
 @sampling_options(count=None, positives=None, questions=32)
 @option(
     "--seeds",
@@ -150,7 +150,7 @@ def command(
     dataset: Path,
     output: Path,
     data: QuestionOptions,
-    head: HeadOptions,
+    reranker: HeadOptions,
     sampling: SamplingOptions,
     seeds: int,
     encoder: EncoderOptions,
@@ -174,18 +174,18 @@ def command(
         check_figure(plot)
     choice = encoder.choice()
     plan = HeadPlan(
-        HeadSettings(hidden=head.hidden, dropout=head.dropout, initial=head.initial),
+        HeadSettings(hidden=reranker.hidden, dropout=reranker.dropout, initial=reranker.initial),
         HeadTrainingSettings(
             margin=sampling.margin,
-            optimizer=head.optimizer,
-            learning_rate=head.learning_rate,
-            weight_decay=head.weight_decay,
-            epochs=head.epochs,
-            patience=head.patience,
+            optimizer=reranker.optimizer,
+            learning_rate=reranker.learning_rate,
+            weight_decay=reranker.weight_decay,
+            epochs=reranker.epochs,
+            patience=reranker.patience,
             sampling=sampling.settings(),
         ),
     )
-    interaction, _, kind = head.system.partition(":")
+    interaction, _, kind = reranker.system.partition(":")
     with Stages(quiet=quiet) as progress:
         result = fit_reranker(
             dataset,

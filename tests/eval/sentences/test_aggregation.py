@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,13 +164,11 @@ def test_neither_scipy_nor_scikit_learn_is_needed():
     assert float(done.stdout) == 1
 
 
-def test_minilm_on_sts_b_has_the_published_correlation(minilm, tmp_path):
-    if "RETRIEVER_DATA" not in os.environ:
-        pytest.skip("RETRIEVER_DATA is not set: no real pairs to read")
-    pairs = read_pairs([Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"])
+def test_minilm_on_sts_b_has_the_published_correlation(minilm, stsb):
+    pairs = read_pairs([stsb.path])
     task = STSTask("stsb", (PairSubset("test", pairs),))
     texts = sts_texts(task)
-    (found,) = embed_all([minilm], texts, tmp_path)
+    (found,) = embed_all([minilm], texts, stsb.cache)
     score = sts_correlations(task, TextVectors(texts, found.vectors))
     assert 100 * score.all.spearman == pytest.approx(82.03, abs=0.05)
     for one in (score.mean, score.wmean):
