@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from eval.inspect.states import InspectedText, Inspection
 from eval.inspect.weights import word_weights
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings

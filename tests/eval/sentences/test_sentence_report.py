@@ -100,7 +100,7 @@ def test_sets_whose_names_are_alike_as_files_have_a_file_each(tmp_path):
 
 def test_cut_texts_and_notes_are_said_by_name(found):
     said = found.text()
-    assert f"{ODD}: longer than its window, and cut: 1 of 3 texts of one, 1 of 3 texts of {ODD}" in said
+    assert f"{ODD}: longer than its window, and cut: 1 of 3 texts of one" in said
     assert f"one, {ODD}: a note" in said
     layer, pooling = found.grids[0].best
     assert f"hidden state {layer} with {pooling} pooling" in said
