@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from eval.layers.grams import pair_grams
-from eval.layers.search import Task, search_layers
+from eval.layers.search import Task, subset_values
 from eval.layers.subsets import LayerSubsets, layer_subsets
 from eval.metrics.correlation import Correlation
 from eval.metrics.cosines import CORRELATED_DECIMALS
@@ -126,7 +126,7 @@ def _deep() -> list[str]:
 def _fast(
     left: Vectors, right: Vectors, gold: NDArray[np.float64], subsets: LayerSubsets
 ) -> NDArray[np.float64]:
-    return search_layers(Task(pair_grams(left, right), Correlation(gold)), subsets)
+    return subset_values(Task(pair_grams(left, right), Correlation(gold)), subsets)
 
 
 def _naive(
