@@ -52,9 +52,10 @@ def _facts(result: LayerSearchResult) -> Iterator[tuple[str, str]]:
         yield "held-out data", f"{data.units:,} {result.unit} of {data.name}"
     for one in (result.search_data, result.held_out_data):
         if one is not None and one.left_out:
+            questions = "question" if one.left_out == 1 else "questions"
             yield (
                 f"left out of {one.name}",
-                f"{one.left_out:,} questions without a relevant passage",
+                f"{one.left_out:,} {questions} without a relevant passage",
             )
 
 

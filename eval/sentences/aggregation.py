@@ -45,7 +45,7 @@ class STSScore:
         subsets: of each part, in the order of the task.
         all: of all pairs as one list.
         mean: the mean over the parts.
-        wmean: the mean over the parts, weighted by their pairs.
+        wmean: the mean over the parts, weighted by their numbers of pairs.
         cosines: (pairs,) float64, part after part; for paired tests.
         gold: (pairs,) float64 beside them.
     """
@@ -60,7 +60,7 @@ class STSScore:
 
 
 def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
-    """Each different text of a test, and of its training and dev parts where it is supervised."""
+    """Each distinct text of a test and, if `supervised`, of its training and dev pairs."""
     parts = [subset.pairs for subset in task.subsets]
     if supervised:
         parts += [part for part in (task.train, task.dev) if part is not None]

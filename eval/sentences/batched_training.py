@@ -1,7 +1,7 @@
-"""What small models that are trained side by side have in common: batches, scaling, first weights.
+"""Training many small models of the same shape at once: batches, scaling, first weights.
 
-Models of one shape, each on rows of its own of one table of features, are trained in one batched
-product a step instead of one after the other.
+Each model has its own rows of a shared table of features; a step of all models is one batched
+product.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-# A feature whose deviation is below this part of the largest one is a constant up to rounding.
+# A feature whose deviation is below this share of the largest one is constant up to rounding.
 _CONSTANT = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
-    """Moves and stretches features so that each has mean 0 and deviation 1 on the training rows.
+    """Scales features to mean 0 and standard deviation 1 on the training rows.
 
     Attributes:
         mean: (features,) float32.
@@ -50,23 +50,23 @@ def scaling_of(features: NDArray[np.float32]) -> Scaling:
 
 
 def no_scaling(features: int) -> Scaling:
-    """Leaves features as they are."""
+    """A scaling that changes nothing."""
     return Scaling(np.zeros(features, np.float32), np.ones(features, np.float32))
 
 
 def epoch_batches(
     rows: Sequence[NDArray[np.int64]], size: int, randoms: Sequence[np.random.Generator]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """One pass of each model over its rows, in an order of its own.
+    """One epoch: each model sees its rows once, in its own random order.
 
     Args:
-        rows: for each model the rows it is trained on.
-        size: rows in a batch.
-        randoms: of the order of each model.
+        rows: for each model the rows that it is trained on.
+        size: number of rows in a batch.
+        randoms: for each model the generator of its order.
 
     Yields:
-        (models, size) int64 rows, and (models, size) float32 1 where a model has such a row, else
-        0: the last batch is not full, and a model with fewer rows waits for the others.
+        (models, size) int64 rows, and (models, size) float32 with 0 for padding: the last batch is
+        not full, and a model with fewer rows has none left in the last batches.
     """
     import torch
 
@@ -84,6 +84,6 @@ def epoch_batches(
 def first_weights(
     inputs: int, shape: Sequence[int], random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Uniform within ±1/sqrt(inputs), as torch starts a linear layer."""
+    """Uniform within ±1/sqrt(inputs), as torch initializes a linear layer."""
     limit = 1 / math.sqrt(inputs)
     return random.uniform(-limit, limit, tuple(shape)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Vectors of texts kept on disk, by the fingerprint of the encoder and the text."""
+"""A cache of vectors on disk, by the fingerprint of the encoder and the text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Embedded:
 
     Attributes:
         vectors: (texts, dimensions) float32, as `Encoder.encode` gives them.
-        cut: how many of the texts were longer than the window and lost their end.
+        cut: number of texts that were longer than the window and lost their ends.
     """
 
     vectors: NDArray[np.float32]
@@ -41,12 +41,12 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """What a file holds of some texts.
+    """The cached vectors of some texts.
 
     Attributes:
-        vectors: (texts, dimensions) float32; zeros where there is none.
-        cut: (texts,) bool, which of them lost their end.
-        missing: positions of the texts that it does not hold, ascending.
+        vectors: (texts, dimensions) float32; zeros for texts that are not cached.
+        cut: (texts,) bool, which texts lost their ends.
+        missing: positions of the texts that are not cached, ascending.
     """
 
     vectors: NDArray[np.float32]
@@ -63,7 +63,7 @@ class VectorFile:
         database.execute(_TABLE)
 
     def read(self, texts: Sequence[str], *, query: bool = False) -> Kept:
-        """What is kept of these texts, as queries or as passages."""
+        """The cached vectors of these texts, as queries or as passages."""
         vectors = np.zeros((len(texts), self._dimensions), np.float32)
         cut = np.zeros(len(texts), np.bool_)
         missing = []
@@ -78,7 +78,7 @@ class VectorFile:
         return Kept(vectors, cut, missing)
 
     def missing(self, texts: Sequence[str]) -> list[int]:
-        """Positions of the passages that it does not hold, ascending."""
+        """Positions of the passages that are not cached, ascending."""
         return [
             row
             for row, text in enumerate(texts)
@@ -96,7 +96,7 @@ class VectorFile:
         *,
         query: bool = False,
     ) -> None:
-        """Keep the vectors of these texts: all of them, or none where it fails."""
+        """Store the vectors of these texts, all of them or none."""
         with self._database:
             self._database.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
@@ -109,7 +109,7 @@ class VectorFile:
 
 @contextmanager
 def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
-    """The file of an encoder; made if missing. Several programs may use it at once.
+    """Open the file of an encoder, or create it. Several processes may use it at once.
 
     Raises:
         StorageError: the folder cannot be written, or the file is damaged.
@@ -122,12 +122,12 @@ def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
             f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
-            "remove the file, set RETRIEVER_CACHE to a writable folder, or give --no-cache"
+            "remove the file, set RETRIEVER_CACHE to a writable folder, or use --no-cache"
         ) from error
 
 
 def default_cache() -> Path:
-    """The folder where commands keep vectors: $RETRIEVER_CACHE or ~/.cache/retriever."""
+    """The folder of the cache: $RETRIEVER_CACHE or ~/.cache/retriever."""
     named = os.environ.get("RETRIEVER_CACHE")
     if named:
         return Path(named)
@@ -143,13 +143,13 @@ def embed(
     query: bool = False,
     done: Callable[[int], object] = lambda texts: None,
 ) -> Embedded:
-    """Encode texts, each different one once and none that is kept already.
+    """Encode texts, each distinct one once and none that is cached.
 
     Args:
-        encoder: what gives the vectors.
-        texts: in any number, also several times.
-        folder: where vectors are kept, one SQLite file for each encoder; made if missing. None
-            keeps nothing. Several programs may use it at once.
+        encoder: computes the vectors.
+        texts: any number; may repeat.
+        folder: the cache, one SQLite file for each encoder; created if missing. None caches
+            nothing. Several processes may use it at once.
         query: whether they are queries, which may have another prompt.
         done: called with the number of texts after each batch.
 
@@ -174,7 +174,7 @@ def _through(
     query: bool,
     done: Callable[[int], object],
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Read what is there, encode and store the rest a block at a time."""
+    """Read the cached vectors; encode and store the others block by block."""
     kept = file.read(texts, query=query)
     done(len(texts) - len(kept.missing))
     for start in range(0, len(kept.missing), _BLOCK):
@@ -189,7 +189,7 @@ def _through(
 def cut_pieces(
     encoder: Encoder, texts: Sequence[str], *, query: bool = False
 ) -> tuple[list[list[int]], NDArray[np.bool_]]:
-    """The word pieces of texts within the window, and (texts,) which of them lost their end."""
+    """The word pieces of texts within the window, and (texts,) which texts lost their ends."""
     pieces = encoder.tokenize(texts, query=query)
     cut = np.array([len(ids) > encoder.spec.max_length for ids in pieces], np.bool_)
     long = np.flatnonzero(cut)
@@ -204,10 +204,7 @@ def _encode(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     pieces, cut = cut_pieces(encoder, texts, query=query)
 
-    def tell(texts: int, _: int) -> None:
-        done(texts)
-
-    return encoder.encode_pieces(pieces, tell), cut
+    return encoder.encode_pieces(pieces, lambda texts, _: done(texts)), cut
 
 
 def _digest(text: str, query: bool) -> bytes:

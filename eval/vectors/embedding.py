@@ -1,9 +1,9 @@
-"""Vectors of one set of texts under many encoders, each text through each model once.
+"""Vectors of one set of texts under many encoders, with one forward pass per text and model.
 
-Encoders that share a model (see `shared_backbone`) and read the same word pieces of a text,
-share its forward pass, whatever they do with the hidden states: any layers, fusion, pooling or
-SBERT-WK. Encoders with another window, prompt or way to cut a long text read other pieces of some
-texts, and only those are run again. Static encoders run no model.
+Encoders that share a model (see `shared_backbone`) and read the same word pieces of a text share
+its forward pass, whatever their layers, fusion and pooling. Encoders with another window, prompt or
+truncation read other pieces of some texts, and only these go through the model again. Static
+encoders run no model.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TextVectors:
     """The vectors of texts, by text.
 
     Args:
-        texts: in any number, also several times.
-        vectors: (texts, ...) one for each.
+        texts: any number; may repeat.
+        vectors: (texts, ...), one for each text.
     """
 
     def __init__(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
@@ -46,13 +46,13 @@ class TextVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """What is encoded of a block under one encoder.
+    """The texts of a block that are encoded under one encoder.
 
     Attributes:
-        place: which encoder.
-        texts: positions in the block.
-        pieces: of each of them.
-        cut: which of them lost their end.
+        place: number of the encoder.
+        texts: their positions.
+        pieces: of each text.
+        cut: which texts lost their ends.
         vectors: (texts, dimensions) float32, filled as batches are encoded.
     """
 
@@ -71,20 +71,20 @@ def embed_all(
 ) -> Iterator[Embedded]:
     """The vectors of all texts, as passages, under one encoder after the other.
 
-    All that is missing is encoded before the first result; the vectors of one encoder at a time
+    All missing vectors are encoded before the first result; the vectors of one encoder at a time
     are in memory.
 
     Args:
-        encoders: load them with `load_encoders`, that models may be shared.
-        texts: in any number, also several times; each different one is encoded once.
-        folder: where vectors are kept, as by `eval.vectors.cache.embed`, which shares them; only
-            what is missing there is encoded. None keeps them in a temporary folder meanwhile.
-        done: called with the number of vectors, of all encoders, that are there more; in all
-            `len(encoders)` times the different texts.
+        encoders: load them with `load_encoders`, so that they share models.
+        texts: any number; may repeat. Each distinct text is encoded once.
+        folder: the cache, shared with `eval.vectors.cache.embed`; only vectors that are missing
+            there are encoded. None uses a temporary folder.
+        done: called with the number of new vectors; in all `len(encoders)` times the number of
+            distinct texts.
 
     Yields:
-        For each encoder (texts, dimensions) float32 in the order of `texts`, and how many of the
-        texts were cut at its window.
+        For each encoder (texts, dimensions) float32 in the order of `texts`, and the number of
+        texts that were cut at its window.
 
     Raises:
         StorageError: the folder cannot be written, or a file is damaged.
@@ -105,7 +105,7 @@ def embed_all(
 
 
 def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
-    """The encoders of each model and number type; a static one is alone."""
+    """The encoders by model and number format; a static encoder is a group by itself."""
     groups: dict[tuple[object, ...], list[Encoder]] = {}
     for place, encoder in enumerate(encoders):
         spec = encoder.spec
@@ -121,7 +121,7 @@ def _fill(
     folder: Path,
     done: Callable[[int], object],
 ) -> None:
-    """Encode what the files of these encoders lack, and store it a block of texts at a time."""
+    """Encode the vectors that these encoders lack, and store them block by block."""
     lacking: list[list[int]] = []
     for encoder in encoders:
         with open_vectors(folder, encoder.spec) as file:
@@ -153,21 +153,21 @@ def _part(
 def _encode(
     encoders: Sequence[Encoder], parts: Sequence[_Part], done: Callable[[int], object]
 ) -> None:
-    """Fill the vectors: word pieces that the same encoders want go through them together."""
+    """Fill the vectors; word pieces that the same encoders need are encoded together."""
     wanting: dict[_Pieces, list[tuple[int, int]]] = {}
     for part in parts:
         for row, ids in enumerate(part.pieces):
             wanting.setdefault(ids, []).append((part.place, row))
-    alike: dict[frozenset[int], list[_Pieces]] = {}
+    by_encoders: dict[frozenset[int], list[_Pieces]] = {}
     for ids, uses in wanting.items():
-        alike.setdefault(frozenset(place for place, _ in uses), []).append(ids)
+        by_encoders.setdefault(frozenset(place for place, _ in uses), []).append(ids)
     limit = BATCH_PIECES[encoders[0].spec.settings.dtype or "float32"]
-    for places, listed in alike.items():
-        # A text without a word has no pieces, and a zero vector.
+    for places, listed in by_encoders.items():
+        # A text without a known word has no pieces and a zero vector.
         for batch in token_batches([max(len(ids), 1) for ids in listed], limit):
             chosen = [listed[number] for number in batch]
             for place in sorted(places):
-                # The same pieces for each, so that a shared backbone runs once.
+                # The same batch for each encoder, so that a shared backbone runs once.
                 found = encoders[place].encode_pieces(chosen)
                 for ids, vector in zip(chosen, found, strict=True):
                     rows = [row for user, row in wanting[ids] if user == place]

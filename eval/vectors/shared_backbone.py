@@ -1,4 +1,4 @@
-"""Encoders that differ in what they do with hidden states, over one model that runs once."""
+"""Encoders that share a model and its forward passes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class SharedBackbone(Backbone):
-    """A backbone that keeps the hidden states of its latest batch, and its latest word pieces.
+    """A backbone that keeps the word pieces and hidden states of its last batch.
 
-    Encoders over it that get the same word pieces one after the other cost one forward pass. One
-    batch's states are alive, of all layers.
+    Encoders that get the same batch one after the other cost one forward pass. The states of all
+    layers of one batch are in memory.
     """
 
     def __init__(self, folder: ModelFolder, device: str | None, dtype: Dtype) -> None:
@@ -32,14 +32,14 @@ class SharedBackbone(Backbone):
         self._found: list[list[int]] = []
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """See `Backbone`; the same texts as last time are not read again."""
+        """See `Backbone`; the texts of the last call are not tokenized again."""
         asked = (list(texts), max_length)
         if asked != self._asked:
             self._asked, self._found = asked, super().tokenize(texts, max_length)
         return list(self._found)
 
     def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
-        """See `Backbone`; the latest batch again where the word pieces are the same."""
+        """See `Backbone`; returns the last batch if the word pieces are the same."""
         if types:
             return super().batch(ids, types)
         rows = [list(row) for row in ids]
@@ -49,7 +49,7 @@ class SharedBackbone(Backbone):
         return self._batch
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
-        """See `Backbone`; of the latest batch, states are computed the first time alone."""
+        """See `Backbone`; the states of the last batch are computed only once."""
         if batch is not self._batch:
             super().run(batch, layers, visit)
             return
@@ -64,15 +64,15 @@ class SharedBackbone(Backbone):
 def load_encoders(
     forms: Sequence[str], *, device: str | None = None, download: bool = False
 ) -> list[Encoder]:
-    """Load encoders; those of the same weights and number type share one `SharedBackbone`.
+    """Load encoders; those with the same weights and number format share a `SharedBackbone`.
 
     Args:
-        forms: the text form of each, see `retriever.encoders.settings`.
-        device: a torch device; None takes a GPU where there is one.
-        download: allow the network for hub ids that are not in the cache.
+        forms: text forms, see `retriever.encoders.settings`.
+        device: a torch device; None takes a GPU if there is one.
+        download: download models that are not in the local hub cache.
 
     Returns:
-        As many, in the same order.
+        One encoder for each form, in the same order.
 
     Raises:
         What `Encoder.load` raises.

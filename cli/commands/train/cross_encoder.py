@@ -150,6 +150,7 @@ _FINE_TUNING = [
 @question_options
 @option(
     "--model",
+    "transformer",
     metavar="MODEL",
     help="Transformer to fine-tune: a folder, the name of a bundled model, or a hub id in the "
     "local cache.",
@@ -182,7 +183,7 @@ def command(
     dataset: Path,
     output: Path,
     data: QuestionOptions,
-    model: str | None,
+    transformer: str | None,
     max_length: int,
     device: str | None,
     download: bool,
@@ -221,7 +222,7 @@ def command(
             dataset,
             output,
             CrossEncoderSettings(
-                CrossPlan(model or MINILM, max_length, training),
+                CrossPlan(transformer or MINILM, max_length, training),
                 Loading(device, download),
                 data.settings(),
             ),

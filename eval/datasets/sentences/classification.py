@@ -1,14 +1,15 @@
-"""Classification of sentences and of pairs, in the forms in which data sets come.
+"""Classification of sentences and of pairs, in the forms in which data sets are published.
 
-- The project's own: one file with the columns split, label and text, below this header; or, for
-  pairs, a file a split (`train.tsv`, `dev.tsv` or `trial.tsv`, `test.tsv`) with the columns label,
+- The project's own: one file with a header and the columns split, label and text; or, for pairs,
+  one file per split (`train.tsv`, `dev.tsv` or `trial.tsv`, `test.tsv`) with the columns label,
   sentence1 and sentence2. A folder with `entailment.train.tsv` and so on is SICK's, whose other
   files are scored pairs.
-- SentEval's folders: MR, CR, SUBJ, MPQA (a file a class), SST/binary, SST/fine, TREC, MRPC, SICK.
+- SentEval's folders: MR, CR, SUBJ, MPQA (one file per class), SST/binary, SST/fine, TREC, MRPC,
+  SICK.
 
-Files may be gzipped; quotes mean nothing. Of MR, CR, SUBJ, MPQA and TREC, which are older than
-UTF-8 was common, a file that is not UTF-8 is read as Latin-1. Blank lines, of which CR and MPQA
-have seven, are left out; SentEval counts them as samples.
+Files may be gzipped; quotes are ordinary characters. The files of MR, CR, SUBJ, MPQA and TREC may
+be Latin-1: those that are not UTF-8 are read as such. Blank lines, of which CR and MPQA have seven,
+are left out; SentEval counts them as samples.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def read_classification(path: Path) -> ClassificationTask:
         path: the folder of the task, or the one file of the project's own form.
 
     Raises:
-        SourceError: there is no such path, it has the files of no form, a split that the task needs
-            is missing, or a file is malformed; one line that names file and, if known, line.
+        SourceError: there is no such path, its form is unknown, a split that the task needs is
+            missing, or a file is malformed; names file and, if known, line.
     """
     if path.is_file():
         return _own_file(path, base_name(path.name).removesuffix(".tsv"))
@@ -88,13 +89,13 @@ def read_classification(path: Path) -> ClassificationTask:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A folder of SentEval's with a file a split.
+    """A folder of SentEval's with one file per split.
 
     Attributes:
         name: of the task.
         files: split to the name of its file.
-        rows: of one file.
-        labels: those that it knows.
+        rows: reads a file.
+        labels: the known ones.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""SemEval's tests of similarity of 2012 to 2017: sentences in one file, scores in another."""
+"""SemEval's tests of similarity, 2012 to 2017: sentences in one file, scores in another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inputs(folder: Path) -> dict[str, Path]:
 
 
 def read(folder: Path) -> tuple[PairSubset, ...]:
-    """The parts of a test, in the order of their names, without one that is all of them again.
+    """The parts of a test, in the order of their names, without one that repeats all of them.
 
     Raises:
         SourceError: sentences are there without scores or scores without sentences, or as
