@@ -204,7 +204,10 @@ def _encode(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     pieces, cut = cut_pieces(encoder, texts, query=query)
 
-    return encoder.encode_pieces(pieces, lambda texts, _: done(texts)), cut
+    def count(texts: int, _: int) -> None:
+        done(texts)
+
+    return encoder.encode_pieces(pieces, count), cut
 
 
 def _digest(text: str, query: bool) -> bytes:
