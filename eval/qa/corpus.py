@@ -81,6 +81,8 @@ def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: 
     index.add(reader, progress=_Stage(progress("indexing passages", None)))
     if reader.generated_ids is not None:
         notify(f"note: {reader.generated_ids}")
+    if reader.empty:
+        notify(f"warning: {reader.empty:,} documents of the corpus have no text and are left out")
 
 
 class _Stage:

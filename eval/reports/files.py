@@ -1,4 +1,4 @@
-"""A report as a folder of files: checked before the work, each file written whole or not at all.
+"""A report as a folder of files; each text file is written whole or not at all.
 
 ::
 

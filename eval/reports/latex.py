@@ -37,10 +37,10 @@ def latex_lines(report: Report) -> Iterator[str]:
     r"""The lines of report.tex, for \input: all tables and remarks; names the packages it needs."""
     yield r"% needs \usepackage{booktabs,longtable}"
     yield from (f"% {printable(line)}" for line in report.command.splitlines())
-    tables = [table for section in report.sections for table in section.tables]
-    for number, table in enumerate(tables, 1):
+    tables = [(section.heading, table) for section in report.sections for table in section.tables]
+    for number, (heading, table) in enumerate(tables, 1):
         yield ""
-        yield from _table(table, f"tab:{report.name}-{number}")
+        yield from _table(table, table.title or heading, f"tab:{report.name}-{number}")
     remarks = [remark for section in report.sections for remark in section.remarks]
     if remarks:
         yield ""
@@ -54,11 +54,11 @@ def escaped(text: str) -> str:
     return _LIGATURE.sub(r"\1{}", printable(text).translate(_ESCAPES))
 
 
-def _table(table: Table, label: str) -> Iterator[str]:
+def _table(table: Table, caption: str, label: str) -> Iterator[str]:
     """The lines of a table that may break across pages."""
     columns = "".join("l" if place in table.left else "r" for place in range(len(table.columns)))
     yield rf"\begin{{longtable}}{{{columns}}}"
-    yield rf"\caption{{{escaped(table.title)}}}\label{{{label}}}\\"
+    yield rf"\caption{{{escaped(caption)}}}\label{{{label}}}\\"
     yield r"\toprule"
     yield _row(table.columns)
     yield r"\midrule"

@@ -314,6 +314,15 @@ class TestCorpora:
         rank("bm25", splits, part, notify=said.append)
         assert len(said) == 1
 
+    def test_documents_without_text_are_left_out_and_counted(self, splits, settings):
+        with splits["test"].corpus[0].open("a") as file:
+            file.write('{"id": "e1", "text": ""}\n{"id": "e2", "text": " "}\n')
+        said = []
+        rank("bm25", splits, settings, notify=said.append)
+        assert said == ["warning: 2 documents of the corpus have no text and are left out"]
+        with Index.open(settings.data.index) as index:
+            assert len(index) == 30
+
     def test_an_index_of_other_documents_is_refused_and_left_as_it_is(self, splits, settings):
         with Index.create(settings.data.index) as index:
             index.add([Document("d0", "one"), Document("other", "two")])

@@ -230,6 +230,9 @@ def test_latex_has_every_table_with_as_many_cells_a_row(found, report):
     longtables = re.findall(r"\\begin\{longtable\}\{(\w+)\}(.*?)\\end\{longtable\}", text, re.S)
     sections = [table for part in found.report().sections for table in part.tables]
     assert len(longtables) == len(sections) == 6
+    captions = re.findall(r"\\caption\{(.*?)\}\\label\{tab:qa-(\d)\}", text)
+    assert [number for _, number in captions] == list("123456")
+    assert [caption for caption, _ in captions][:2] == [r"Means $\times$ 100", "Systems"]
     for (columns, body), table in zip(longtables, sections, strict=True):
         rows = [line for line in body.splitlines() if line.endswith(r" \\")]
         assert len(columns) == len(table.columns)
