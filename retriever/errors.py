@@ -14,3 +14,19 @@ from indexes import NotAnIndexError as NotAnIndexError
 from indexes import RetrieverError as RetrieverError
 from indexes import SourceError as SourceError
 from indexes import StorageError as StorageError
+
+
+def require_several(name: str, values: object) -> None:
+    """Refuse one string where several are meant: Python would take its letters.
+
+    Args:
+        name: of the argument.
+        values: it.
+
+    Raises:
+        TypeError: it is a string.
+    """
+    if isinstance(values, str | bytes):
+        raise TypeError(
+            f"{name}: expected several strings, found {values!r:.60}; put it into a list"
+        )

@@ -161,6 +161,7 @@ def inspect_layers(
     Raises:
         BadInputError: there is no word piece.
         ConfigError: the encoder has no layers that can be read one by one.
+        TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)

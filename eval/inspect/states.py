@@ -11,7 +11,7 @@ from typing import Protocol
 from eval.progress import Notify
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.states import TextStates
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_several
 
 # Texts that are sorted by length together, so that batches need little padding.
 _BLOCK = 512
@@ -80,6 +80,7 @@ class Inspection:
         done: called with 1 after each text.
 
     Raises:
+        TypeError: one string instead of several.
         ConfigError: while iterating, the layers of this model cannot be read one by one.
     """
 
@@ -90,6 +91,7 @@ class Inspection:
         limit: int | None = None,
         done: Callable[[int], object] = lambda texts: None,
     ) -> None:
+        require_several("texts", texts)
         self._encoder = encoder
         self._texts = islice(texts, limit)
         self._limit = limit

@@ -145,6 +145,7 @@ def inspect_words(
     Raises:
         BadInputError: no word occurs often enough.
         ConfigError: the encoder has no layers that can be read one by one.
+        TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)

@@ -30,7 +30,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError, require_several
 
 Gains = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -68,7 +68,9 @@ def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
 
     Raises:
         ConfigError: a measure is unknown.
+        TypeError: one string instead of several.
     """
+    require_several("measures", names)
     return dict(map(_parse, names))
 
 

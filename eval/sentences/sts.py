@@ -36,7 +36,7 @@ from eval.vectors.encoders import (
     named_encoders,
 )
 from retriever.encoders.settings import Pooling
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError, require_several
 
 Floats = NDArray[np.float64]
 Aggregation = Literal["all", "mean", "wmean"]
@@ -111,9 +111,11 @@ def score_sts(
         SourceError: a test cannot be read.
         BadInputError: a part of a test has fewer than two pairs or gold scores that are all equal,
             or the supervised protocol lacks training or dev pairs.
+        TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
     settings = settings or STSSettings()
+    require_several("tests", tests)
     names = named_encoders(encoders)
     tasks = [one if isinstance(one, STSTask) else read_sts(Path(one)) for one in tests]
     check_names([task.name for task in tasks])

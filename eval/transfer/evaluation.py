@@ -52,7 +52,7 @@ from eval.vectors.encoders import (
     named_encoders,
 )
 from retriever.encoders.settings import Pooling
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_several
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ACCURACY = "accuracy"
@@ -152,8 +152,10 @@ def score_transfer(
         SourceError: a task cannot be read.
         BadInputError: a task lacks a split, or has only one class or too few examples.
         MissingExtraError: scikit-learn is not installed.
+        TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
+    require_several("tasks", tasks)
     read = [
         one if isinstance(one, ClassificationTask) else read_classification(Path(one))
         for one in tasks
@@ -181,6 +183,7 @@ def score_probing(
     Raises:
         What `score_transfer` raises.
     """
+    require_several("tasks", tasks)
     read = [
         one if isinstance(one, ClassificationTask) else read_probing(Path(one)) for one in tasks
     ]

@@ -16,7 +16,7 @@ from retriever.encoders.models import DEFAULT_MODEL
 from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
 from retriever.encoders.static.folder import FITTED, is_static_folder
 from retriever.encoders.static.model import fit_static
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_several
 
 Done = Callable[[int], object]
 
@@ -86,7 +86,10 @@ def named_encoders(
 
     Raises:
         ConfigError: a list or setting is unknown, an encoder is named twice, or there is none.
+        TypeError: one string instead of several.
     """
+    require_several("encoders", encoders)
+    require_several("lists", lists)
     model = model or DEFAULT_MODEL
     forms = [f"{model}::{setting}" for name in lists for setting in _listed(name)]
     forms += [f"{model}{form}" if form.startswith("::") else form for form in encoders]
@@ -178,6 +181,7 @@ class LayerEncoders:
     """
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
+        require_several("poolings", poolings)
         if len(set(poolings)) < len(poolings) or not set(poolings) <= set(get_args(Pooling)):
             raise ConfigError(
                 f"poolings: expected some of {', '.join(get_args(Pooling))}, each once, found "
