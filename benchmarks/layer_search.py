@@ -44,7 +44,9 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=768)
     parser.add_argument("--repeats", type=int, default=5, help="searches; the median counts")
     parser.add_argument(
-        "--naive-sample", type=int, help="time the naive way on so many sets, and extrapolate"
+        "--naive-sample",
+        type=int,
+        help="number of sets to time the naive way on, to extrapolate from",
     )
     parser.add_argument("--output", type=Path, help="write the report here too")
     parser.add_argument("--deep", action="store_true", help="the 24-layer part alone")
