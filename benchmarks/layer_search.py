@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument(
         "--naive-sample",
         type=int,
-        help="number of sets to time the naive way on, to extrapolate from",
+        help="number of sets that the naive way is timed on",
     )
     parser.add_argument("--output", type=Path, help="write the report here too")
     parser.add_argument("--deep", action="store_true", help="the 24-layer part alone")
