@@ -1,4 +1,4 @@
-"""Fitting SIF and uSIF to a corpus: probabilities of words, and components that texts share."""
+"""What SIF and uSIF learn from a corpus: how probable words are, and what all texts share."""
 
 from __future__ import annotations
 
@@ -39,18 +39,17 @@ _WORDS = 16384
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How `sif` and `usif` are fitted; None takes the default of the method.
+    """How `sif` and `usif` are fitted; None if it is the method's own default.
 
     Attributes:
         a: SIF's smoothing, above 0; default 1e-3. uSIF derives its own.
-        components: number of components that are removed, 0 or more; default 1 for SIF, 5 for uSIF.
-        sample: maximum number of texts, drawn at random, that components are computed from; at
-            least 1.
-        seed: of the sample.
-        word_counts: a file of words and their counts, in place of the counts in the corpus.
+        components: how many are removed, 0 or more; default 1 for SIF, 5 for uSIF.
+        sample: maximum number of texts that components are fitted on, drawn at random; at least 1.
+        seed: of the drawing.
+        word_counts: a file of word counts, in place of those of the corpus.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value that is impossible.
     """
 
     a: float | None = None

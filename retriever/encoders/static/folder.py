@@ -4,7 +4,7 @@
 
     static.json           method, parameters, where it comes from; written last
     vectors.safetensors   vectors and, if fitted, weights, components and shares
-    vocabulary.txt        a word a line, or, of a model's word pieces, tokenizer.json
+    vocabulary.txt        one word per line, or, for a model's word pieces, tokenizer.json
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check_target(folder: Path) -> None:
     """Refuse a folder that a static encoder cannot be written to.
 
     Raises:
-        ConfigError: it holds something else, is a file, or lies in a folder that does not exist.
+        ConfigError: it holds something else, is a file, or is in a folder that does not exist.
     """
 
     def strange(names: set[str]) -> str | None:
@@ -153,7 +153,7 @@ def read_folder(folder: Path) -> StaticParts:
 
 def _altered(found: str) -> str:
     return (
-        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or make "
+        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or fit "
         "it again"
     )
 
@@ -190,13 +190,13 @@ def _write_files(folder: Path, parts: StaticParts) -> None:
     }
     text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     (folder / _SETTINGS).write_text(text, encoding="utf-8")
-    # safetensors lets nobody else read what it writes; here the usual permissions hold.
+    # safetensors writes files that only their owner can read; the usual permissions apply here.
     (folder / _VECTORS).chmod((folder / _SETTINGS).stat().st_mode)
 
 
 def _check_settings(settings: Any, path: Path) -> None:
     if not isinstance(settings, dict):
-        raise ModelError(f"{path}: {_altered('no JSON object')}")
+        raise ModelError(f"{path}: {_altered('a file that is not a JSON object')}")
     number = settings.get("format")
     if isinstance(number, int) and number > FORMAT:
         raise ModelError(

@@ -27,12 +27,12 @@ from retriever.errors import ConfigError
 
 __all__ = ["StaticModel", "check_target", "fit_static", "is_static_folder"]
 
-# Words of a text that are read unless more are asked for.
+# Default number of words of a text that are read.
 WINDOW = 512
 
 
 def _silent(texts: int, words: int) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class StaticModel:
@@ -40,7 +40,7 @@ class StaticModel:
 
     Attributes:
         dimensions: components of a vector; for `p-mean` three times those of a word vector.
-        max_length: the window in words (or, of a model, word pieces) unless another is asked for.
+        max_length: the window in words (or, of a model, word pieces) by default.
         method: ``average``, ``sif``, ``usif`` or ``p-mean``.
         weights: SHA-256 over everything that decides a vector, in hexadecimal.
         parts: what it consists of.
@@ -101,7 +101,7 @@ class StaticModel:
             folder: new, empty, or that of another static encoder, which is replaced.
 
         Raises:
-            ConfigError: the folder holds something else, or lies in one that does not exist.
+            ConfigError: the folder holds something else, or is in one that does not exist.
             StorageError: the disk is full or cannot be written.
         """
         write_folder(Path(folder), self.parts)
@@ -128,7 +128,7 @@ class StaticModel:
         return self.parts.lexicon.tokenizer.spans(text)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector a text, not normalized, from the ids that `tokenize` gives.
+        """One vector per text, not normalized, from the ids that `tokenize` gives.
 
         Returns:
             (texts, dimensions) float32; zeros for a text without a known word.

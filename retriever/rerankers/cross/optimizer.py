@@ -1,4 +1,4 @@
-"""What of a cross-encoder is trained, and by which optimizer."""
+"""Which parameters of a cross-encoder are trained, and the optimizer."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _PIECES = 2048
 
 
 def _silent(_: object) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def train_cross_encoder(
@@ -63,15 +63,15 @@ def train_cross_encoder(
         pools: which passages answer a question, and which do not.
         settings: how.
         dev_score: higher is better; called after each epoch.
-        checkpoint: where to go on from, and where to save what is done; None saves nothing.
-        on_step: told after each step.
-        on_epoch: told after each epoch, and of the epochs before a checkpoint first.
+        checkpoint: the state to resume from, and where to save states; None saves nothing.
+        on_step: called after each step.
+        on_epoch: called after each epoch, and first for the epochs before a checkpoint.
 
     Returns:
         The learning curve.
 
     Raises:
-        BadInputError: no question has a passage that answers and one that does not.
+        BadInputError: no question has a relevant passage and another one.
         ConfigError: the checkpoint is of other settings or data.
     """
     import torch
@@ -102,7 +102,7 @@ def train_cross_encoder(
 
 
 def quick_bfloat16(device: torch.device) -> bool:
-    """Whether a device multiplies bfloat16 quicker than float32."""
+    """Whether a device multiplies bfloat16 faster than float32."""
     import torch
 
     if device.type == "cuda":
@@ -113,7 +113,7 @@ def quick_bfloat16(device: torch.device) -> bool:
 
 
 class _Training:
-    """A model, its optimizer and how far they are."""
+    """A model, its optimizer and its progress."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class _Training:
         return TrainingState(tensors, values)
 
     def restore(self, state: TrainingState) -> None:
-        """Go on from a state of the same training."""
+        """Resume from a state of the same training."""
         import torch
 
         values = state.values

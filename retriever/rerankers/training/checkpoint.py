@@ -21,7 +21,7 @@ _TENSORS, _VALUES = "state.safetensors", "state.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """What a training resumes from.
+    """The state that a training resumes from.
 
     Attributes:
         tensors: weights, optimizer and random state, by name.
@@ -38,7 +38,7 @@ class Checkpoint:
     Args:
         folder: is made when a state is written.
         identity: settings and data, as JSON values: only the same training resumes from it.
-        seconds: how often a state is due.
+        seconds: the time between two states.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], seconds: float = 300.0) -> None:
@@ -52,7 +52,7 @@ class Checkpoint:
         return time.monotonic() - self._last >= self._seconds
 
     def read(self) -> TrainingState | None:
-        """The state, or None where there is none yet.
+        """The state, or None if there is none yet.
 
         Raises:
             ConfigError: it is of a training with other settings or data.

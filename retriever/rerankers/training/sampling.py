@@ -122,7 +122,7 @@ def epoch_batches(
     order = chance.permutation(pools.trainable(settings.negatives))
     if len(order) == 0:
         raise BadInputError(
-            "expected questions with a passage that answers and one that does not, found none; "
+            "expected questions with a relevant passage and another one, found none; "
             "check the judgments, or draw random negatives"
         )
     for start in range(0, len(order), settings.questions):

@@ -173,7 +173,7 @@ def test_a_damaged_state_is_refused(
         (folder / name).write_bytes(content)
     message = refused(folder, ModelError)
     assert "cannot be read (" in message
-    assert message.endswith("; remove the folder to begin anew")
+    assert message.endswith("; remove the folder to start over")
 
 
 def test_an_identity_is_written_as_json(tmp_path: Path) -> None:

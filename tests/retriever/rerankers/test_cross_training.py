@@ -320,7 +320,7 @@ def test_negatives_that_all_happen_to_answer_are_no_loss(models: Models) -> None
 def test_without_a_triple_there_is_nothing_to_train_on(models: Models) -> None:
     pools = JudgedPools.of([[0], []], [[], [1]], 2)
     model = cross_encoder(models("bert"), training=True)
-    with pytest.raises(BadInputError, match="found none; check the judgements") as caught:
+    with pytest.raises(BadInputError, match="found none; check the judgments") as caught:
         train_cross_encoder(model, ["w1", "w2"], ["w3", "w4"], pools, SETTINGS, lambda _: 0.0)
     assert "\n" not in str(caught.value)
 
