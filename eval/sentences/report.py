@@ -6,7 +6,7 @@ value of each under every encoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 
@@ -28,7 +28,7 @@ def sentence_report(result: SentenceResult) -> Report:
         title=result.title,
         sections=(
             Section(
-                facts=result.settings,
+                facts={**result.settings, **{of.name: _said(of.facts) for of in result.sets}},
                 tables=(*_overview(result), *_grids(result)),
                 remarks=remarks,
                 brief=True,
@@ -52,6 +52,11 @@ def sentence_report(result: SentenceResult) -> Report:
         files=_example_files(result),
         figures=sentence_figures(result),
     )
+
+
+def _said(facts: Mapping[str, str]) -> str:
+    """Facts on one line."""
+    return "; ".join(f"{name} {text}" for name, text in facts.items())
 
 
 def _overview(result: SentenceResult) -> Iterator[Table]:

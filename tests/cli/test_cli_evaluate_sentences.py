@@ -287,6 +287,7 @@ def test_the_table_names_aggregation_encoders_and_cut_texts(retriever, sts, tiny
         f"{form}: longer than its window, and cut: {cut} of {len(texts)} texts of pairs" in done.out
     )
     assert "aggregation: all" in done.out
+    assert "  pairs: pairs 69; parts a 30, b 39\n" in done.out
 
 
 def test_a_second_run_encodes_nothing(retriever, sts, model, cache, monkeypatch):
