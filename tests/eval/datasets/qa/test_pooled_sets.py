@@ -153,9 +153,7 @@ WIKI_TITLES = WIKIPASSAGEQA["dev.tsv"].splitlines()[0] + "\n"
 
 def test_a_set_without_any_answer_is_refused(tmp_path):
     files = {**QUASAR, "test.txt": records(*3 * [{"question": "Who?", "answers": ["nobody"]}])}
-    with pytest.raises(
-        SourceError, match="relevant passage, found none among 2; check the"
-    ):
+    with pytest.raises(SourceError, match="relevant passage, found none among 2; check the"):
         read_question_set(write(tmp_path, files), "test")
 
 
