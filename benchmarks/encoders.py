@@ -6,7 +6,7 @@ STS-B test (Spearman, 1,379 pairs) and SciFact test (nDCG@10 over the whole corp
 ranking, each abstract cut at the window). The best set of layers is searched for on STS-B dev.
 Fitted static encoders are fitted on the texts that they then encode, without labels. Each encoder
 runs in a process of its own, whose peak memory it is; that of importing torch alone is given too.
-The rate is over SciFact's abstracts, tokenising included, loading not.
+The rate is over SciFact's abstracts, including tokenization, without loading.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
 
 
 def _spearman(encoder: Any, data: Path) -> float:
-    from eval.layers.correlation import Correlation
+    from eval.metrics.correlation import Correlation
 
     left, right, gold = _sts(data)
     cosines = np.sum(encoder.encode(left) * encoder.encode(right), axis=1, dtype=np.float64)

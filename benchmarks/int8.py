@@ -29,7 +29,7 @@ from encoding_rate import joined
 from transformers import AutoModel
 
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
-from eval.layers.correlation import Correlation
+from eval.metrics.correlation import Correlation
 from retriever import Encoder
 from retriever.encoders.models import DEFAULT_MODEL, find_model
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches

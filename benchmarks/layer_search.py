@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from eval.layers.correlation import Correlation
 from eval.layers.grams import pair_grams
-from eval.layers.search import COSINE_DECIMALS, Task, search_layers
+from eval.layers.search import Task, subset_values
 from eval.layers.subsets import LayerSubsets, layer_subsets
+from eval.metrics.correlation import Correlation
+from eval.metrics.cosines import CORRELATED_DECIMALS
 
 Vectors = NDArray[np.float32]
 _DEEP = (350, 25, 1024)
@@ -43,7 +44,9 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=768)
     parser.add_argument("--repeats", type=int, default=5, help="searches; the median counts")
     parser.add_argument(
-        "--naive-sample", type=int, help="time the naive way on so many sets, and extrapolate"
+        "--naive-sample",
+        type=int,
+        help="number of sets that the naive way is timed on",
     )
     parser.add_argument("--output", type=Path, help="write the report here too")
     parser.add_argument("--deep", action="store_true", help="the 24-layer part alone")
@@ -125,7 +128,7 @@ def _deep() -> list[str]:
 def _fast(
     left: Vectors, right: Vectors, gold: NDArray[np.float64], subsets: LayerSubsets
 ) -> NDArray[np.float64]:
-    return search_layers(Task(pair_grams(left, right), Correlation(gold)), subsets)
+    return subset_values(Task(pair_grams(left, right), Correlation(gold)), subsets)
 
 
 def _naive(
@@ -141,7 +144,7 @@ def _naive(
         x, y = a[list(layers)].mean(axis=0), b[list(layers)].mean(axis=0)
         products = np.einsum("ij,ij->i", x, y)
         squares = np.einsum("ij,ij->i", x, x) * np.einsum("ij,ij->i", y, y)
-        ranks = rankdata(np.round(products / np.sqrt(squares), COSINE_DECIMALS))
+        ranks = rankdata(np.round(products / np.sqrt(squares), CORRELATED_DECIMALS))
         values[place] = np.corrcoef(ranks, gold_ranks)[0, 1]
     return values
 

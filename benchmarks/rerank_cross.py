@@ -2,7 +2,7 @@
 
     python benchmarks/rerank_cross.py [--data FOLDER] [--turns N] [--pairs N] [--threads N]
 
-The pairs are pools of WikiQA's test questions, a turn one stretch of them, tokenising included;
+The pairs are pools of WikiQA's test questions, a turn one stretch of them, including tokenization;
 without --data and RETRIEVER_DATA they are made-up words of like length. The transformer is
 all-MiniLM-L6-v2 with its pooler, and a layer of random weights makes the score, so that what is
 scored means nothing. In each turn every way scores the same pairs; ratios are within a turn.

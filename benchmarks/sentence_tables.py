@@ -3,12 +3,11 @@
     python benchmarks/sentence_tables.py --output FOLDER [--data FOLDER] [--model MODEL]
         [--sets NAME ...] [--encoder FORM ...] [--classifier lr|mlp] [--seeds N]
 
-One `retriever eval` for each set writes its report into a folder of its own, so that a run that was
-interrupted goes on where it was: a set whose report is there is not scored again. Then the tables
-are printed: Spearman of STS12 to STS16, STS-B and SICK-R (`all`), Pearson of the supervised
-protocol on STS-B and SICK-R, accuracies on the transfer tasks, and the choice of layers on each of
-them beside the last layer. * is a difference from the first encoder with p < 0.05 after Holm's
-correction over the encoders of a set.
+One `retriever eval` per set writes its report into its own folder. An interrupted run resumes: a
+set that has a report is not scored again. Then the tables are printed: Spearman of STS12 to STS16,
+STS-B and SICK-R (`all`), Pearson of the supervised protocol on STS-B and SICK-R, accuracies on the
+transfer tasks, and the choice of layers on each of them beside the last layer. * is a difference
+from the first encoder with p < 0.05 after Holm's correction over the encoders of a set.
 """
 
 from __future__ import annotations

@@ -1,1 +1,80 @@
-"""What is good: metrics and run files."""
+"""Evaluation: which encoder, ranking or reranker is better, by how much, and how sure that is.
+
+Each experiment is one function that takes data and settings and returns a result with `text()`,
+`to_json()` and `write(folder)`:
+
+>>> from eval import QASettings, rank_systems
+>>> result = rank_systems("wikiqa", ["bm25", "cosine", "hybrid:tuned"])   # doctest: +SKIP
+>>> print(result.text())                                                  # doctest: +SKIP
+
+Importing this package imports neither torch, scikit-learn, scipy nor matplotlib.
+"""
+
+from eval.datasets.probing.files import ProbingFiles as ProbingFiles
+from eval.datasets.probing.files import ProbingSettings as ProbingSettings
+from eval.datasets.probing.files import make_probing as make_probing
+from eval.datasets.probing.files import read_probing as read_probing
+from eval.datasets.qa.forms import read_question_set as read_question_set
+from eval.datasets.qa.question_set import Question as Question
+from eval.datasets.qa.question_set import QuestionSet as QuestionSet
+from eval.datasets.sentences.classification import read_classification as read_classification
+from eval.datasets.sentences.pairs import ScoredPairs as ScoredPairs
+from eval.datasets.sentences.pairs import read_pairs as read_pairs
+from eval.datasets.sentences.sts import read_sts as read_sts
+from eval.datasets.sentences.tasks import ClassificationTask as ClassificationTask
+from eval.datasets.sentences.tasks import STSTask as STSTask
+from eval.inspect.layers import LayerInspection as LayerInspection
+from eval.inspect.layers import inspect_layers as inspect_layers
+from eval.inspect.sensitivity import SensitivityInspection as SensitivityInspection
+from eval.inspect.sensitivity import inspect_sensitivity as inspect_sensitivity
+from eval.inspect.weights import WeightInspection as WeightInspection
+from eval.inspect.weights import inspect_weights as inspect_weights
+from eval.inspect.weights import sbert_wk_form as sbert_wk_form
+from eval.inspect.words import WordInspection as WordInspection
+from eval.inspect.words import inspect_words as inspect_words
+from eval.layers.evaluation import LayerSearchResult as LayerSearchResult
+from eval.layers.evaluation import LayerSearchSettings as LayerSearchSettings
+from eval.layers.evaluation import search_layers as search_layers
+from eval.metrics.comparison import Comparison as Comparison
+from eval.metrics.comparison import Difference as Difference
+from eval.metrics.comparison import Score as Score
+from eval.metrics.comparison import compare as compare
+from eval.metrics.measures import canonical_measures as canonical_measures
+from eval.metrics.ranking import Evaluation as Evaluation
+from eval.metrics.ranking import evaluate as evaluate
+from eval.metrics.significance import Resampling as Resampling
+from eval.metrics.trec import read_qrels as read_qrels
+from eval.metrics.trec import read_run as read_run
+from eval.metrics.trec import write_run as write_run
+from eval.progress import Progress as Progress
+from eval.qa.evaluation import rank_systems as rank_systems
+from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
+from eval.qa.rerankers import FittedCrossEncoder as FittedCrossEncoder
+from eval.qa.rerankers import FittedReranker as FittedReranker
+from eval.qa.rerankers import RerankerSettings as RerankerSettings
+from eval.qa.rerankers import fit_cross_encoder as fit_cross_encoder
+from eval.qa.rerankers import fit_reranker as fit_reranker
+from eval.qa.result import QAResult as QAResult
+from eval.qa.result import SystemResult as SystemResult
+from eval.qa.settings import CrossPlan as CrossPlan
+from eval.qa.settings import HeadPlan as HeadPlan
+from eval.qa.settings import QASettings as QASettings
+from eval.qa.settings import QuestionSettings as QuestionSettings
+from eval.reports.figure_files import check_figure as check_figure
+from eval.reports.figure_files import save_figure as save_figure
+from eval.reports.files import check_report_folder as check_report_folder
+from eval.reports.model import Report as Report
+from eval.reports.model import Section as Section
+from eval.reports.model import Table as Table
+from eval.sentences.result import SentenceResult as SentenceResult
+from eval.sentences.sts import STSSettings as STSSettings
+from eval.sentences.sts import score_sts as score_sts
+from eval.sentences.supervised import RelatednessSettings as RelatednessSettings
+from eval.transfer.evaluation import TransferSettings as TransferSettings
+from eval.transfer.evaluation import score_probing as score_probing
+from eval.transfer.evaluation import score_transfer as score_transfer
+from eval.transfer.layer_search import LayerTransferSettings as LayerTransferSettings
+from eval.transfer.protocols import TransferProtocol as TransferProtocol
+from eval.vectors.cache import default_cache as default_cache
+from eval.vectors.encoders import Loading as Loading
+from eval.vectors.encoders import named_encoders as named_encoders

@@ -42,6 +42,7 @@ from indexes.files.atomic import fsync_tree as fsync_tree
 from indexes.files.atomic import replace_folder as replace_folder
 from indexes.files.atomic import whole_files as whole_files
 from indexes.files.atomic import whole_folder as whole_folder
+from indexes.files.atomic import write_lines as write_lines
 from indexes.files.faults import damaged_database as damaged_database
 from indexes.files.faults import storage_errors as storage_errors
 from indexes.filters.grammar import Where as Where

@@ -11,17 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.files.atomic import fsync_path, fsync_tree
+from indexes.files.atomic import whole_folder
 from indexes.files.faults import damaged, readable, storage_errors
 from indexes.progress import Stage, no_progress
 from indexes.reader import identity
 from indexes.segments.segment import MANIFEST_FILE, read_manifest, segment_folder
-from indexes.store.connection import (
-    DATABASE_FILE,
-    SEGMENTS_FOLDER,
-    open_reader,
-    transaction,
-)
+from indexes.store.connection import DATABASE_FILE, open_reader, transaction
 from indexes.store.settings import read_setting
 from indexes.verify import verify
 
@@ -78,23 +73,9 @@ def snapshot_index(
     folder, target = Path(folder), Path(target).resolve()
     with closing(open_reader(folder)):
         check_target(folder, target)
-    new = made_in = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with storage_errors(target):
-        try:
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir()
-            made = _copy_latest(folder, new, progress)
-            _require_sound(folder, new)
-            fsync_path(new / DATABASE_FILE)
-            if (new / SEGMENTS_FOLDER).is_dir():
-                fsync_path(new / SEGMENTS_FOLDER)
-            fsync_path(new)
-            os.rename(new, target)
-            made_in = target
-            fsync_path(target.parent)
-        except BaseException:
-            shutil.rmtree(made_in, ignore_errors=True)
-            raise
+    with whole_folder(target, replace=False) as new:
+        made = _copy_latest(folder, new, progress)
+        _require_sound(folder, new)
     return made
 
 
@@ -190,7 +171,6 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
                 linked += _linked(source / name, into / name)
             except FileNotFoundError as error:
                 raise damaged(source / name, "the file is missing") from error
-        fsync_tree(into)
     return linked, len(names) - linked
 
 

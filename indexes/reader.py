@@ -306,6 +306,14 @@ class View:
         """How many documents the index holds."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
+    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The stored hash of title and text of those of `ids` that the index holds."""
+        rows = self._connection.execute(
+            "SELECT id, hash FROM documents WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return dict(rows)
+
     def count_tombstones(self) -> int:
         """How many deleted passages the segments still hold."""
         return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])

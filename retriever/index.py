@@ -64,9 +64,10 @@ from retriever.indexing.creation import (
     read_structures,
     require_same,
 )
+from retriever.indexing.difference import CorpusDifference, corpus_difference
 from retriever.indexing.passages import OnLong, PassageSettings, check_on_long
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
-from retriever.search.engine import Engine, Hit, Query
+from retriever.search.engine import Engine, Hit, Query, ScoredPassages
 from retriever.search.reranking import Reranker, rerank
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
 
@@ -649,6 +650,40 @@ class Index:
         return self._search_all(
             texts, wanted, None if where is None else compile_where(where), reranker
         )
+
+    def candidates(
+        self, texts: Sequence[str], settings: SearchSettings | None = None
+    ) -> list[ScoredPassages]:
+        """What the mode ``hybrid`` fuses for each query, to try several fusions with one search.
+
+        Args:
+            texts: queries, none of them blank; encoded together.
+            settings: mode and fusion make no difference.
+
+        Raises:
+            What `search_many` raises.
+        """
+        settings = replace(settings or SearchSettings(), mode="hybrid")
+        while True:
+            state = self._state()
+            vectors = self._loaded(state).encode(texts, query=True)
+            queries = [
+                Query(state.analyzer.tokens(text), vector)
+                for text, vector in zip(texts, vectors, strict=True)
+            ]
+            with self._reader.view() as view:
+                # An index that replaced this one meanwhile may have another encoder and analyzer.
+                if view.identity == state.identity:
+                    return Engine(view, settings).candidates(queries)
+
+    def difference(self, documents: Iterable[Document]) -> CorpusDifference:
+        """How the index differs from a corpus, in numbers of documents; nothing is changed.
+
+        Args:
+            documents: with distinct ids; read once, as a stream.
+        """
+        with self._reader.view() as view:
+            return corpus_difference(view, documents)
 
     def term_weights(self, text: str) -> dict[str, float]:
         """The idf of the terms of a text, over the live passages.

@@ -142,6 +142,36 @@ def minilm() -> Any:
     return Encoder.load(device="cpu")
 
 
+class EncodedPairs(NamedTuple):
+    """A file of scored pairs, and a cache that holds the vectors of its texts."""
+
+    path: Path
+    cache: Path
+
+
+@pytest.fixture(scope="session")
+def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
+    """The test of STS-B under encoders of the bundled model, in one pass of its texts: the last
+    layer, all layers as a layer search reads them, and SBERT-WK with window 2 and start layer 4.
+    """
+    if "RETRIEVER_DATA" not in os.environ:
+        pytest.skip("RETRIEVER_DATA is not set: no STS-B to read")
+    from eval import read_pairs
+    from eval.vectors.embedding import embed_all
+    from eval.vectors.layers import layer_form
+    from eval.vectors.shared_backbone import load_encoders
+
+    path = Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
+    pairs = read_pairs([path])
+    model = minilm.spec.model
+    wk = f"{model}::sbert-wk::window=2::start-layer=4"
+    forms = [model, layer_form(model, "mean"), wk, f"{wk}::wk-preset=released"]
+    cache = tmp_path_factory.mktemp("stsb")
+    for _ in embed_all(load_encoders(forms, device="cpu"), [*pairs.left, *pairs.right], cache):
+        pass
+    return EncodedPairs(path, cache)
+
+
 class Outcome(NamedTuple):
     """What a run of the command line gave."""
 

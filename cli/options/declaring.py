@@ -19,7 +19,16 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Section = Literal[
-    "Index", "Input", "Search", "Ranking", "Training", "Encoder", "BM25", "Output", "Rarely needed"
+    "Index",
+    "Input",
+    "Search",
+    "Ranking",
+    "Scoring",
+    "Training",
+    "Encoder",
+    "BM25",
+    "Output",
+    "Rarely needed",
 ]
 RARE: Final = "Rarely needed"
 SECTIONS: tuple[Section, ...] = get_args(Section)
@@ -87,7 +96,8 @@ def settings(
 
     Args:
         name: of the command's parameter.
-        kind: a dataclass; its fields are named like the options' parameters.
+        kind: a dataclass; its fields are named like the options' parameters. A field without an
+            option keeps its default.
         options: as `option` makes them, in the order of the help page.
     """
     parts = [field.name for field in fields(kind)]  # type: ignore[arg-type]
@@ -95,7 +105,9 @@ def settings(
     def decorate(command: F) -> Callable[..., Any]:
         @functools.wraps(command)
         def call(**arguments: Any) -> Any:
-            arguments[name] = kind(**{part: arguments.pop(part) for part in parts})
+            arguments[name] = kind(
+                **{part: arguments.pop(part) for part in parts if part in arguments}
+            )
             return command(**arguments)
 
         made: Callable[..., Any] = call

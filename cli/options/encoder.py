@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def model_option(default: str) -> Callable[[F], F]:
         "--model",
         metavar="MODEL[::SETTING...]",
         help="Model folder, name of a bundled model, hub id in the local cache or file of word "
-        "vectors; settings may follow, such as ::lc:0,6.",
+        "vectors; settings may follow, such as ::max-length=256.",
         shown_default=default,
         section="Encoder",
     )
@@ -74,26 +74,26 @@ class ModelOptions:
 class EncoderOptions:
     """An encoder with each setting as an option, and where it runs; None if not given."""
 
-    model: str | None
-    preset: str | None
-    layers: str | None
-    fusion: Fusion | None
-    pooling: Pooling | None
-    device: str | None
-    download: bool
-    special_tokens: SpecialTokens | None
-    head: bool | None
-    normalize: bool | None
-    query_prompt: str | None
-    passage_prompt: str | None
-    max_length: int | None
-    dtype: Dtype | None
-    static: Static | None
-    wk_preset: WKPreset | None
-    window: int | None
-    start_layer: int | None
-    omega: float | None
-    wk_variance: WKVariance | None
+    model: str | None = None
+    preset: str | None = None
+    layers: str | None = None
+    fusion: Fusion | None = None
+    pooling: Pooling | None = None
+    device: str | None = None
+    download: bool = False
+    special_tokens: SpecialTokens | None = None
+    head: bool | None = None
+    normalize: bool | None = None
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    max_length: int | None = None
+    dtype: Dtype | None = None
+    static: Static | None = None
+    wk_preset: WKPreset | None = None
+    window: int | None = None
+    start_layer: int | None = None
+    omega: float | None = None
+    wk_variance: WKVariance | None = None
 
     def choice(self) -> ModelChoice:
         """The encoder that the options name.
@@ -110,12 +110,6 @@ class EncoderOptions:
         return ModelChoice(str(encoder), self.device, self.download)
 
 
-def model_choice(options: Mapping[str, Any]) -> ModelChoice:
-    """As `EncoderOptions.choice`, from the keywords of a command; others are ignored."""
-    named = {field.name: options[field.name] for field in fields(EncoderOptions)}
-    return EncoderOptions(**named).choice()
-
-
 def model_options(default: str) -> Callable[[F], Callable[..., Any]]:
     """--model, --device and --download: the command takes `encoder: ModelOptions`."""
     return settings(
@@ -123,31 +117,41 @@ def model_options(default: str) -> Callable[[F], Callable[..., Any]]:
     )
 
 
-def encoder_options(model: str, others: str | None = None) -> Callable[[F], Callable[..., Any]]:
-    """All settings of an encoder: the command takes `encoder: EncoderOptions`.
+# The settings that hidden states depend on, and those that SBERT-WK adds.
+STATES = ("model", "device", "download", "special_tokens", "passage_prompt", "max_length", "dtype")
+WEIGHTING = ("wk_preset", "window", "start_layer", "omega", "wk_variance")
+
+
+def encoder_options(
+    model: str, others: str | None = None, *, only: Collection[str] | None = None
+) -> Callable[[F], Callable[..., Any]]:
+    """The settings of an encoder: the command takes `encoder: EncoderOptions`.
 
     Args:
         model: what the help says is the model without --model.
         others: what it says are all other settings; None for the defaults of a new encoder.
+        only: the fields of `EncoderOptions` that the command has options for; None for all.
     """
-    return settings("encoder", EncoderOptions, encoder_option_list(model, others))
+    options = _encoder_option_list(model, others)
+    kept = [one for name, one in options.items() if only is None or name in only]
+    return settings("encoder", EncoderOptions, kept)
 
 
-def encoder_option_list(model: str, others: str | None = None) -> list[Decorator]:
-    """The options of `EncoderOptions`, in the order of the help page."""
+def _encoder_option_list(model: str, others: str | None) -> dict[str, Decorator]:
+    """The options of `EncoderOptions` by field, in the order of the help page."""
 
     def setting(*names: str, shown_default: str, **attributes: Any) -> Decorator:
         return option(*names, shown_default=others or shown_default, **attributes)
 
-    return [
-        model_option(model),
-        option(
+    return {
+        "model": model_option(model),
+        "preset": option(
             "--preset",
             metavar="NAME",
             help="Several settings by one name: last, last4, top-bottom, sbert-wk or lc:LAYERS.",
             section="Encoder",
         ),
-        setting(
+        "layers": setting(
             "--layers",
             metavar="LAYERS",
             help="Hidden states to use: last, last4, all, 0,6 or 1..4; 0 is the embedding output, "
@@ -155,58 +159,58 @@ def encoder_option_list(model: str, others: str | None = None) -> list[Decorator
             shown_default="last",
             section="Encoder",
         ),
-        setting(
+        "fusion": setting(
             "--fusion",
             type=click.Choice(["mean", "concat", "sbert-wk"]),
             help="How the vectors of the layers become one.",
             shown_default="mean",
             section="Encoder",
         ),
-        setting(
+        "pooling": setting(
             "--pooling",
             type=click.Choice(["mean", "max", "cls", "sep"]),
             help="How the vectors of the word pieces become one.",
             shown_default="the model's own",
             section="Encoder",
         ),
-        device_option,
-        download_option,
-        setting(
+        "device": device_option,
+        "download": download_option,
+        "special_tokens": setting(
             "--special-tokens",
             type=click.Choice(["keep", "drop"]),
             help="Include [CLS] and [SEP] in pooling, or not.",
             shown_default="keep",
             section=RARE,
         ),
-        setting(
+        "head": setting(
             "--head/--no-head",
             default=None,
             help="Apply the model's own pooler or projection after pooling.",
             shown_default="if the model's files name a projection",
             section=RARE,
         ),
-        setting(
+        "normalize": setting(
             "--normalize/--no-normalize",
             default=None,
             help="Scale vectors to length 1.",
             shown_default="yes",
             section=RARE,
         ),
-        setting(
+        "query_prompt": setting(
             "--query-prompt",
             metavar="TEXT",
             help="Text put before each query.",
             shown_default="the model's own",
             section=RARE,
         ),
-        setting(
+        "passage_prompt": setting(
             "--passage-prompt",
             metavar="TEXT",
             help="Text put before each passage.",
             shown_default="the model's own",
             section=RARE,
         ),
-        setting(
+        "max_length": setting(
             "--max-length",
             type=click.IntRange(min=8),
             metavar="N",
@@ -214,27 +218,27 @@ def encoder_option_list(model: str, others: str | None = None) -> list[Decorator
             shown_default="the model's own",
             section=RARE,
         ),
-        setting(
+        "dtype": setting(
             "--dtype",
             type=click.Choice(["float32", "bfloat16", "float16"]),
             help="Number format that the model computes in.",
             shown_default="float32",
             section=RARE,
         ),
-        option(
+        "static": option(
             "--static",
             type=click.Choice(["average", "sif", "usif", "p-mean"]),
             help="Combine word vectors this way instead of running a model.",
             section=RARE,
         ),
-        setting(
+        "wk_preset": setting(
             "--wk-preset",
             type=click.Choice(["paper", "released"]),
             help="SBERT-WK: as in the paper or as in the released code.",
             shown_default="paper",
             section=RARE,
         ),
-        setting(
+        "window": setting(
             "--window",
             type=click.IntRange(min=1),
             metavar="N",
@@ -242,7 +246,7 @@ def encoder_option_list(model: str, others: str | None = None) -> list[Decorator
             shown_default="2",
             section=RARE,
         ),
-        setting(
+        "start_layer": setting(
             "--start-layer",
             type=click.IntRange(min=0),
             metavar="N",
@@ -250,7 +254,7 @@ def encoder_option_list(model: str, others: str | None = None) -> list[Decorator
             shown_default="a third of the depth",
             section=RARE,
         ),
-        setting(
+        "omega": setting(
             "--omega",
             type=click.FloatRange(0, 1),
             metavar="WEIGHT",
@@ -258,11 +262,11 @@ def encoder_option_list(model: str, others: str | None = None) -> list[Decorator
             shown_default="0.5",
             section=RARE,
         ),
-        setting(
+        "wk_variance": setting(
             "--wk-variance",
             type=click.Choice(["all", "fused"]),
             help="SBERT-WK: hidden states whose variance weights a word.",
             shown_default="the preset's",
             section=RARE,
         ),
-    ]
+    }

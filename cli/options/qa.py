@@ -1,145 +1,107 @@
-"""What the commands that read a question set share: options, splits, the cache of vectors."""
+"""How a question set is read and divided."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options.shared import Command
+from cli.options.declaring import RARE, option, settings
 
 if TYPE_CHECKING:
-    from eval.datasets.qa.question_set import QuestionSet
-    from eval.qa.corpus import CorpusSearch
-    from eval.qa.resources import EvaluationSettings, Resources
-    from retriever.encoders.choice import ModelChoice
+    from eval import QuestionSettings
+
+dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
 
 
-cache_option = click.option(
-    "--cache/--no-cache",
-    default=True,
-    show_default=True,
-    help="Keep vectors in $RETRIEVER_CACHE or ~/.cache/retriever, to encode a text once.",
-)
+@dataclass(frozen=True, slots=True)
+class QuestionOptions:
+    """How a question set is read and divided."""
+
+    variant: str | None
+    index_folder: Path | None
+    depth: int
+    train_split: str
+    dev_split: str
+    dev_share: float | None
+    form: str | None
+
+    def settings(self) -> QuestionSettings:
+        """The same for an evaluation."""
+        from eval import QuestionSettings
+
+        return QuestionSettings(
+            form=self.form,
+            variant=self.variant,
+            train_split=self.train_split,
+            dev_split=self.dev_split,
+            dev_share=self.dev_share,
+            index=self.index_folder,
+            depth=self.depth,
+        )
 
 
-def dataset_options(command: Command) -> Command:
-    """DATASET and how it is read."""
-    options: list[Callable[[Command], Command]] = [
-        click.argument("dataset", type=click.Path(path_type=Path)),
-        click.option("--form", help="The data set's form, if it is not to be detected."),
-        click.option("--variant", help="Of a set that has several: clean or raw, a pool size."),
-        click.option(
-            "--train-split", default="train", show_default=True, help="What is trained on."
+# The command takes `data: QuestionOptions`.
+question_options: Callable[[Any], Callable[..., Any]] = settings(
+    "data",
+    QuestionOptions,
+    [
+        option(
+            "--variant",
+            metavar="NAME",
+            help="Variant of a set that has several: clean or raw, or a pool size.",
+            section="Input",
         ),
-        click.option("--dev-split", default="dev", show_default=True, help="What is chosen on."),
-        click.option(
-            "--dev-share",
-            type=click.FloatRange(0, 1, min_open=True, max_open=True),
-            help="Hold out this share of the training questions instead of reading --dev-split.",
-        ),
-        click.option(
+        option(
             "--index",
             "index_folder",
             type=click.Path(path_type=Path),
-            help="For a set without pools: an index of its corpus, made there if there is none.",
+            metavar="FOLDER",
+            help="For a set without pools: index of its corpus, which is created or completed if "
+            "necessary.",
+            section="Input",
         ),
-        click.option(
+        option(
             "--depth",
             type=click.IntRange(min=1),
             default=100,
             show_default=True,
-            help="For a set without pools: how many hits are a question's pool.",
+            metavar="N",
+            help="For a set without pools: number of hits per question.",
+            section="Input",
         ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def cache_folder(wanted: bool) -> Path | None:
-    """Where vectors are kept."""
-    if not wanted:
-        return None
-    named = os.environ.get("RETRIEVER_CACHE")
-    if named:
-        return Path(named)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "retriever"
-
-
-@contextmanager
-def opened(
-    options: Mapping[str, Any],
-    settings: EvaluationSettings,
-    choice: ModelChoice,
-    *,
-    quiet: bool,
-) -> Iterator[Resources]:
-    """The data set that `dataset_options` name, and what is computed from it.
-
-    Raises:
-        SourceError: it cannot be read.
-        UsageError: it has no pools and no index is given, or the other way round.
-    """
-    from cli.output.progress import Stages
-    from eval.datasets.qa.forms import read_question_set
-    from eval.qa.resources import Resources
-
-    corpus: list[CorpusSearch] = []
-
-    def read(split: str) -> QuestionSet:
-        found = read_question_set(
-            options["dataset"], split, form=options["form"], variant=options["variant"]
-        )
-        if bool(found.corpus) == bool(options["index_folder"]):
-            if corpus:
-                return corpus[0].pools(found)
-            return found
-        raise click.UsageError(
-            f"{options['dataset']} has no pools of candidates: give --index FOLDER, where the "
-            "index of its corpus is or is to be made"
-            if found.corpus
-            else f"{options['dataset']} has pools of candidates: leave out --index"
-        )
-
-    with Stages(quiet=quiet) as stage:
-        if options["index_folder"] is None:
-            yield Resources(read, settings, stage, _say)
-            return
-        first = read(settings.split)
-        with _index(options["index_folder"], first, choice, quiet=quiet) as search:
-            search.depth = options["depth"]
-            corpus.append(search)
-            yield Resources(read, settings, stage, _say, search)
-
-
-@contextmanager
-def _index(
-    folder: Path, questions: QuestionSet, choice: ModelChoice, *, quiet: bool
-) -> Iterator[CorpusSearch]:
-    """The index in a folder, made first where there is none."""
-    from cli.output.progress import EncodingProgress, warn_reader
-    from eval.qa.corpus import CorpusSearch
-    from indexes.store.connection import is_index
-    from retriever.corpus import CorpusReader
-    from retriever.index import Index
-
-    made = is_index(folder)
-    with Index.create(
-        folder, choice.encoder, device=choice.device, download=choice.download
-    ) as index:
-        if not made:
-            reader = CorpusReader(list(questions.corpus))
-            with EncodingProgress(reader, quiet=quiet) as progress:
-                index.add(reader, progress=progress)
-            warn_reader(reader, _say)
-        yield CorpusSearch(index, 1)
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
+        option(
+            "--train-split",
+            default="train",
+            show_default=True,
+            metavar="NAME",
+            help="Split to train on.",
+            section="Training",
+        ),
+        option(
+            "--dev-split",
+            default="dev",
+            show_default=True,
+            metavar="NAME",
+            help="Split to choose epochs and weights on.",
+            section="Training",
+        ),
+        option(
+            "--dev-share",
+            type=click.FloatRange(0, 1, min_open=True, max_open=True),
+            metavar="SHARE",
+            help="Hold out this share of the training questions instead of reading --dev-split.",
+            section="Training",
+        ),
+        option(
+            "--form",
+            metavar="NAME",
+            help="Form of the data set.",
+            shown_default="detected from its files",
+            section=RARE,
+        ),
+    ],
+)

@@ -1,75 +1,98 @@
-"""Which triples a reranker is trained on: options of the `train` commands."""
+"""Which triples a reranker is trained on, and for how long."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.shared import Command
+from cli.options.declaring import RARE, option, settings
 
 if TYPE_CHECKING:
     from retriever.rerankers.training.sampling import SamplingSettings
 
 
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """Which triples a reranker is trained on."""
+
+    negatives: Literal["pool", "random", "hard"]
+    count: int | None
+    positives: int | None
+    batch: int
+    margin: float
+
+    def settings(self) -> SamplingSettings:
+        """The same for a training, but for the margin.
+
+        Raises:
+            ConfigError: random negatives without a number of them.
+        """
+        from retriever.rerankers.training.sampling import SamplingSettings
+
+        return SamplingSettings(
+            negatives=self.negatives,
+            count=self.count,
+            positives=self.positives,
+            questions=self.batch,
+        )
+
+
 def sampling_options(
     count: int | None, positives: int | None, questions: int
-) -> Callable[[Command], Command]:
-    """--negatives, --count, --positives and --batch, with a command's own defaults."""
-    options: list[Callable[[Command], Command]] = [
-        click.option(
-            "--margin",
-            type=click.FloatRange(min=0),
-            default=1.0,
-            show_default=True,
-            help="Of the hinge loss; 0 is the paper's, for which a constant scorer has no loss.",
-        ),
-        click.option(
-            "--negatives",
-            type=click.Choice(["pool", "random", "hard"]),
-            default="pool",
-            show_default=True,
-            help="From the question's pool, from all passages, or from those that BM25 ranks high.",
-        ),
-        click.option(
-            "--count",
-            type=click.IntRange(min=1),
-            default=count,
-            show_default="all" if count is None else True,
-            help="Negatives of a question in an epoch, for each of its positives.",
-        ),
-        click.option(
-            "--positives",
-            type=click.IntRange(min=1),
-            default=positives,
-            show_default="all" if positives is None else True,
-            help="At most so many positives of a question in an epoch.",
-        ),
-        click.option(
-            "--batch",
-            type=click.IntRange(min=1),
-            default=questions,
-            show_default=True,
-            help="Questions of a step.",
-        ),
-    ]
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def sampling_settings(options: dict[str, Any]) -> SamplingSettings:
-    """What the options ask for; they are taken out of `options`."""
-    from retriever.rerankers.training.sampling import SamplingSettings
-
-    return SamplingSettings(
-        negatives=options.pop("negatives"),
-        count=options.pop("count"),
-        positives=options.pop("positives"),
-        questions=options.pop("batch"),
+) -> Callable[[Any], Callable[..., Any]]:
+    """The command takes `sampling: SamplingOptions`; the arguments are defaults."""
+    return settings(
+        "sampling",
+        SamplingOptions,
+        [
+            option(
+                "--negatives",
+                type=click.Choice(["pool", "random", "hard"]),
+                default="pool",
+                show_default=True,
+                help="Source of negatives: the question's pool, all passages, or those that BM25 "
+                "ranks highest.",
+                section="Training",
+            ),
+            option(
+                "--count",
+                type=click.IntRange(min=1),
+                default=count,
+                shown_default="all" if count is None else str(count),
+                metavar="N",
+                help="Number of negatives per question and epoch.",
+                section="Training",
+            ),
+            option(
+                "--positives",
+                type=click.IntRange(min=1),
+                default=positives,
+                shown_default="all" if positives is None else str(positives),
+                metavar="N",
+                help="Maximum number of positives per question and epoch.",
+                section=RARE,
+            ),
+            option(
+                "--batch",
+                type=click.IntRange(min=1),
+                default=questions,
+                show_default=True,
+                metavar="N",
+                help="Number of questions per step.",
+                section=RARE,
+            ),
+            option(
+                "--margin",
+                type=click.FloatRange(min=0),
+                default=1.0,
+                show_default=True,
+                metavar="M",
+                help="Margin of the hinge loss. The paper's is 0, for which a constant scorer has "
+                "no loss.",
+                section=RARE,
+            ),
+        ],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -94,3 +94,11 @@ _FIELDS: tuple[Decorator, ...] = (id_field_option, text_field_option, title_fiel
 # The command takes `names: FieldOptions` or `source: SourceOptions`.
 field_options = settings("names", FieldOptions, _FIELDS)
 source_options = settings("source", SourceOptions, (*_FIELDS, sql_option, on_error_option))
+
+
+def corpus_texts(reader: CorpusReader) -> Iterator[str]:
+    """The text of each document as it is encoded: title, space, text."""
+    from retriever.indexing.add import passage_text
+
+    for document in reader:
+        yield passage_text(document, None)

@@ -100,8 +100,8 @@ class Stages:
     def __enter__(self) -> Stages:
         return self
 
-    def __call__(self, name: str, total: int) -> Callable[[int], None]:
-        """Begin a stage of `total` steps; call the result with the number of steps just done."""
+    def __call__(self, name: str, total: int | None) -> Callable[[int], None]:
+        """Begin a stage of `total` steps, None if that is not known; call the result with steps."""
         from tqdm import tqdm
 
         self._close()
@@ -112,7 +112,9 @@ class Stages:
             file=sys.stderr,
             dynamic_ncols=True,
             leave=False,
-            bar_format="{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining}",
+            bar_format="{desc}: {n_fmt}, {elapsed}"
+            if total is None
+            else "{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining}",
         )
         update: Callable[[int], None] = self._bar.update
         return update

@@ -15,15 +15,13 @@ def existing(path: Path) -> Path | None:
     return None
 
 
-def required(path: Path, split: str, splits: tuple[str, ...] = (), *, gzipped: bool = True) -> Path:
-    """A file of a split, or the gzipped one, unless it must not be `gzipped`.
+def required(path: Path, split: str, splits: tuple[str, ...] = ()) -> Path:
+    """A file of a split, or the gzipped one.
 
     Raises:
         SourceError: there is neither; names `splits`, those that are there.
     """
     found = existing(path)
-    if found not in (None, path) and not gzipped:
-        raise SourceError(f"{path}: expected this file, found it gzipped; unpack {found}")
     if found is None:
         has = f"; the folder has the splits {', '.join(splits)}" if splits else ""
         raise SourceError(f"{path}: expected this file of the split {split!r}, found none{has}")

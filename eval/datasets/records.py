@@ -1,4 +1,4 @@
-"""Reading the files of data sets: lines of cells, JSON, and what all readers check."""
+"""Reading the files of data sets: cells, JSON, and the checks that all readers share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.datasets.lines import numbered_lines
+from eval.lines import numbered_lines
 from retriever.corpus.sources import Meter, bytes_of
 from retriever.errors import SourceError
 
@@ -37,11 +37,39 @@ def rows(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
         )
 
 
+def first_cells(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """`file:line` and as many cells of each line as there are `names`, without space around them.
+
+    Tabs separate cells; quotes mean nothing. Cells after these, such as the sources of sentences,
+    are left out.
+
+    Raises:
+        SourceError: a line has fewer; names file and line.
+    """
+    for where, line in numbered_lines(path):
+        yield where, cells_of(where, line, names)
+
+
+def cells_of(where: str, line: str, names: tuple[str, ...]) -> list[str]:
+    """The first cells of one line, as `first_cells` gives them.
+
+    Raises:
+        SourceError: it has fewer.
+    """
+    cells = line.split("\t")
+    if len(cells) < len(names):
+        raise SourceError(
+            f"{where}: expected {len(names)} cells separated by tabs ({', '.join(names)}), found "
+            f"{len(cells)} in {line[:SHOWN]!r}; correct the line"
+        )
+    return [cell.strip() for cell in cells[: len(names)]]
+
+
 def table(path: Path, header: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     """`rows` below a line with the names of the columns.
 
     Raises:
-        SourceError: as `rows`, or the first line is another one.
+        SourceError: as `rows`, or the first line is not the header.
     """
     lines = rows(path, header)
     where, found = next(lines)
@@ -68,7 +96,7 @@ def json_lines(path: Path, form: str) -> Iterator[tuple[str, Any]]:
 
 
 def unexpected(where: str, form: str, line: object) -> SourceError:
-    """The error of a line that is not what it should be."""
+    """The error for a line that does not have the expected form."""
     found = line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)
     return SourceError(
         f"{where}: expected {form}, found {found.strip()[:SHOWN]!r}; correct the line"
@@ -128,7 +156,7 @@ def json_of(path: Path, form: str) -> Any:
 
 
 def put_new(seen: dict[str, str], where: str, id_: str, kind: str) -> None:
-    """Note an id's place; raises SourceError where it was noted before or is blank."""
+    """Record where an id stands; raises SourceError if it is blank or recorded already."""
     if not id_.strip() or id_ in seen:
         found = f"{id_} again, first at {seen[id_]}" if id_ in seen else "none"
         raise SourceError(
@@ -146,7 +174,7 @@ def pool_of(ids: Iterable[str]) -> tuple[str, ...]:
 def check_judged(
     qrels: Path, judged: Mapping[str, Mapping[str, int]], asked: Container[str], queries: Path
 ) -> None:
-    """Refuse judgements of questions that are not in the file of questions.
+    """Refuse judgments of questions that are not in the file of queries.
 
     Raises:
         SourceError: names the first.
@@ -154,13 +182,13 @@ def check_judged(
     unknown = next((query for query in judged if query not in asked), None)
     if unknown is not None:
         raise SourceError(
-            f"{qrels}: expected judgements of the questions in {queries.name}, found question "
+            f"{qrels}: expected judgments of the questions in {queries.name}, found question "
             f"{unknown}; add it there or remove its lines"
         )
 
 
 def check_answered(qrels: Path, judged: Mapping[str, Mapping[str, int]], queries: Path) -> None:
-    """Refuse judgements that make no passage an answer.
+    """Refuse judgments without a relevant passage.
 
     Raises:
         SourceError: no grade is at least 1.

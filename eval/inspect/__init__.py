@@ -1,1 +1,1 @@
-"""What happens between the layers of a model."""
+"""What a model does between its layers: similar states, uneven words, weights, sensitivity."""

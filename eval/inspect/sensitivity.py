@@ -1,7 +1,7 @@
-"""What SBERT-WK's window and start layer are worth on scored pairs.
+"""The effect of SBERT-WK's window and start layer on scored pairs.
 
-Wang and Kuo 2020, Fig. 3. The model runs once over the texts: while a batch's hidden states are
-alive they become a vector for every setting, and of the vectors only cosines are kept.
+Wang and Kuo 2020, Fig. 3. The model runs once over the texts: each batch of hidden states is fused
+with every setting, and only cosines are kept.
 """
 
 from __future__ import annotations
@@ -9,17 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import ScoredPairs
-from eval.inspect.layer_similarity import unit_vectors
-from eval.inspect.states import StatesEncoder, all_states
-from eval.layers.correlation import Correlation
+from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.inspect.layers import unit_vectors
+from eval.inspect.states import StatesEncoder, all_states, cut_warning
+from eval.inspect.weights import as_sbert_wk
+from eval.metrics.correlation import Correlation, pair_correlation
+from eval.progress import Notify, Progress, ignore, silent
+from eval.reports.model import Table
+from eval.reports.text import table_lines
+from eval.vectors.encoders import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
+from retriever.encoders.resolution import sbert_wk_settings
+from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PAIRS = 16
 
@@ -34,9 +46,9 @@ class Sensitivity:
     Attributes:
         windows: ascending.
         start_layers: ascending.
-        values: for each window a row, for each start layer a value in [-1, 1]; None where the
-            preset cannot have both.
-        baseline: that of the mean of the last hidden state over all pieces of a text.
+        values: for each window a row, for each start layer a value in [-1, 1]; None for
+            combinations that the preset does not allow.
+        baseline: of the last hidden state, mean-pooled over all pieces of a text.
     """
 
     windows: tuple[int, ...]
@@ -45,23 +57,144 @@ class Sensitivity:
     baseline: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SensitivityInspection:
+    """The result of `inspect_sensitivity`.
+
+    Attributes:
+        encoder: text form without window and start layer.
+        preset: "paper" or "released".
+        objective: name of the correlation.
+        source: of the pairs.
+        pairs: their number.
+        asked: the windows that were asked for.
+        found: the correlations.
+    """
+
+    encoder: str
+    preset: str
+    objective: str
+    source: str
+    pairs: int
+    asked: tuple[int, ...]
+    found: Sensitivity
+
+    def text(self) -> str:
+        """A table with a row for each window."""
+        return "\n".join(self._lines())
+
+    def to_json(self) -> dict[str, object]:
+        """All numbers."""
+        return {
+            "encoder": self.encoder,
+            "preset": self.preset,
+            "objective": self.objective,
+            "from": self.source,
+            "pairs": self.pairs,
+            "windows": self.found.windows,
+            "start_layers": self.found.start_layers,
+            "values": self.found.values,
+            "baseline": self.found.baseline,
+        }
+
+    def figure(self) -> Figure:
+        """The correlation over both settings; see `sensitivity_figure`."""
+        from eval.inspect.figures import sensitivity_figure
+
+        return sensitivity_figure(self.found, self.objective)
+
+    def _lines(self) -> Iterator[str]:
+        model = self.encoder.split("::")[0]
+        yield (
+            f"SBERT-WK ({self.preset}) of {model}: {self.objective} over {self.pairs:,} pairs of "
+            f"{self.source}"
+        )
+        yield ""
+        rows = [
+            (str(window), *("-" if value is None else f"{value:.4f}" for value in row))
+            for window, row in zip(self.found.windows, self.found.values, strict=True)
+        ]
+        columns = ("window", *(f"start {start}" for start in self.found.start_layers))
+        yield from table_lines(Table(columns, tuple(rows)))
+        impossible = sorted(set(self.asked) - set(self.found.windows))
+        if impossible:
+            yield f"too few layers for window {', '.join(map(str, impossible))}"
+        yield ""
+        yield f"last layer, mean over all pieces: {self.found.baseline:.4f}"
+
+
+def inspect_sensitivity(
+    pairs: str | Path | Sequence[str | Path] | ScoredPairs,
+    encoder: str = "",
+    *,
+    windows: Sequence[int] = (1, 2, 3, 4),
+    start_layers: Sequence[int] | None = None,
+    objective: str = "spearman",
+    loading: Loading | None = None,
+    progress: Progress = silent,
+    notify: Notify = ignore,
+) -> SensitivityInspection:
+    """Correlate SBERT-WK's cosines with gold scores for each window and start layer.
+
+    Args:
+        pairs: a file of scored pairs or several, see `read_pairs`, or pairs that are loaded.
+        encoder: text form; the fusion is SBERT-WK without being named.
+        windows: numbers of neighboring layers on each side, each at least 1.
+        start_layers: lowest fused hidden states; None takes all that a window allows.
+        objective: ``spearman`` or ``pearson``.
+        loading: where the model comes from.
+        progress: of the pairs.
+        notify: called with a warning if texts are cut at the window.
+
+    Raises:
+        ConfigError: the encoder has another fusion, a window, a start layer or a head, or no window
+            or start layer is possible.
+        SourceError: a file is malformed.
+        BadInputError: there are fewer than two pairs, or gold scores are all equal.
+        What `Encoder.load` raises.
+    """
+    asked = _checked(encoder)
+    if isinstance(pairs, ScoredPairs):
+        read, source = pairs, "the given pairs"
+    else:
+        paths = [Path(pairs)] if isinstance(pairs, str | Path) else list(map(Path, pairs))
+        read, source = read_pairs(paths), ", ".join(map(str, paths))
+    goal = pair_correlation(read.gold, objective, source)
+    # A window and a start layer that every model allows.
+    model = (loading or Loading()).load(replace(asked, window=1, start_layer=0, head=False))
+    base = sbert_wk_settings(model.spec.settings, model.depth)
+    grid = settings_grid(base, model.depth, windows, start_layers)
+    found = sensitivity(model, read, goal, grid, progress("scoring pairs", len(read)))
+    cut = sum(len(ids) > model.spec.max_length for ids in model.tokenize([*read.left, *read.right]))
+    if cut:
+        notify(cut_warning(cut, model))
+    return SensitivityInspection(
+        encoder=str(replace(model.spec.settings, window=None, start_layer=None)),
+        preset=base.preset,
+        objective=goal.name,
+        source=source,
+        pairs=len(read),
+        asked=tuple(windows),
+        found=found,
+    )
+
+
 def settings_grid(
     base: SBERTWKSettings,
     depth: int,
     windows: Sequence[int],
     start_layers: Sequence[int] | None,
 ) -> dict[Cell, SBERTWKSettings]:
-    """The settings of each window with each start layer, resolved; those that cannot be left out.
+    """The resolved settings of each window with each start layer, as far as the preset allows them.
 
     Args:
-        base: the rest of the settings.
-        depth: transformer layers of the model.
+        base: the other settings.
+        depth: number of transformer layers.
         windows: at least one, each at least 1.
-        start_layers: None takes all that are possible with a window.
+        start_layers: None takes all that a window allows.
 
     Raises:
-        ConfigError: a start layer that is possible with none of the windows, or no window that
-            is possible at all.
+        ConfigError: a start layer that no window allows, or no window that is possible.
     """
     smallest = replace(base, window=min(windows))
     if start_layers is None:
@@ -90,9 +223,9 @@ def sensitivity(
     """The correlation of the pairs' cosines with their scores, for every setting.
 
     Args:
-        encoder: what gives the hidden states; what it keeps of a text is what is fused.
+        encoder: computes the hidden states; its mask selects the pieces that are fused.
         pairs: at least two.
-        objective: made of their scores.
+        objective: correlation with their scores.
         grid: from `settings_grid`.
         done: called with the number of pairs after each batch.
     """
@@ -128,12 +261,28 @@ def pair_cosines(
         batch = order[first : first + _PAIRS]
         vectors = unit_vectors(_vectors(list(islice(states, 2 * len(batch))), settings))
         left, right = vectors[:, 0::2], vectors[:, 1::2]
-        # Equal texts are alike up to rounding, which must not decide their order.
+        # Padding rounds equal texts differently, which must not decide their order.
         equal = [pairs.left[pair] == pairs.right[pair] for pair in batch]
         right[:, equal] = left[:, equal]
         cosines[:, batch] = np.clip((left * right).sum(axis=-1), -1, 1)
         done(len(batch))
     return cosines
+
+
+def _checked(form: str) -> EncoderSettings:
+    """The settings of the encoder, without what the grid decides."""
+    asked = as_sbert_wk(form)
+    for name, option in (("window", "--windows"), ("start_layer", "--start-layers")):
+        if getattr(asked, name) is not None:
+            raise ConfigError(
+                f"{name.replace('_', '-')}: found {getattr(asked, name)}, but several values are "
+                f"compared; name them with {option}"
+            )
+    if asked.head:
+        raise ConfigError(
+            "head: SBERT-WK's vectors are compared as they are before a head; leave it out"
+        )
+    return asked
 
 
 def _vectors(

@@ -1,4 +1,4 @@
-"""The hidden states of many texts, one text after the other, for looking inside a model."""
+"""The hidden states of many texts, one text after the other."""
 
 from __future__ import annotations
 
@@ -8,39 +8,60 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from eval.progress import Notify
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.states import TextStates
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_several
 
 # Texts that are sorted by length together, so that batches need little padding.
-_WINDOW = 512
+_BLOCK = 512
 
 
 class StatesEncoder(Protocol):
-    """What is asked of `retriever.encoders.encoder.Encoder`."""
+    """The part of `retriever.encoders.encoder.Encoder` that is read here."""
 
     @property
     def spec(self) -> EncoderSpec:
-        """Everything that decides what the model is run on."""
+        """The complete settings of the encoder."""
 
     @property
     def depth(self) -> int:
-        """Transformer layers L; hidden states are 0 (embeddings) to L."""
+        """Number L of transformer layers; hidden states are 0 (embeddings) to L."""
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Word-piece ids of each text with its prompt and special tokens, however long."""
+        """Word-piece ids of each text with its prompt and special tokens, not truncated."""
 
     def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
         """All hidden states of each text, in order; one batch is alive at a time."""
 
 
+@dataclass(frozen=True, slots=True)
+class TextsRead:
+    """The texts that were read.
+
+    Attributes:
+        texts: their number.
+        cut: number of those that are longer than the window and lost their ends.
+        limited: whether reading stopped at the limit.
+    """
+
+    texts: int
+    cut: int
+    limited: bool
+
+    def __str__(self) -> str:
+        if self.texts == 1:
+            return "1 text"
+        return f"{'the first ' if self.limited else ''}{self.texts:,} texts"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InspectedText:
-    """One text, and what the model made of it.
+    """One text and its hidden states.
 
     Attributes:
         text: what the offsets of `states` count in.
-        states: its hidden states, and those of the encoder's passage prompt, if there is one.
+        states: its hidden states, preceded by those of the encoder's passage prompt.
     """
 
     text: str
@@ -48,21 +69,18 @@ class InspectedText:
 
 
 class Inspection:
-    """Iterates once over the hidden states of texts; no more than one batch of them is alive.
+    """Iterates once over the hidden states of texts, of which one batch is alive at a time.
 
-    Texts come in blocks of 512, each sorted by length, not in the order in which they are given.
+    Texts are read in blocks of 512 and yielded by ascending length within a block.
 
     Args:
-        encoder: what gives the states.
-        texts: taken as they are needed.
-        limit: the most texts that are taken, at least 1; None takes all.
-        done: called after each text.
-
-    Attributes:
-        texts: how many texts there were so far.
-        cut: how many of them were longer than the window, so that their ends were not read.
+        encoder: computes the states.
+        texts: read as they are needed.
+        limit: maximum number of texts, at least 1; None reads all.
+        done: called with 1 after each text.
 
     Raises:
+        TypeError: one string instead of several.
         ConfigError: while iterating, the layers of this model cannot be read one by one.
     """
 
@@ -71,40 +89,61 @@ class Inspection:
         encoder: StatesEncoder,
         texts: Iterable[str],
         limit: int | None = None,
-        done: Callable[[], object] = lambda: None,
+        done: Callable[[int], object] = lambda texts: None,
     ) -> None:
+        require_several("texts", texts)
         self._encoder = encoder
         self._texts = islice(texts, limit)
+        self._limit = limit
         self._done = done
-        self.texts = 0
-        self.cut = 0
+        self._count = 0
+        self._cut = 0
+
+    @property
+    def read(self) -> TextsRead:
+        """The texts so far."""
+        return TextsRead(self._count, self._cut, self._count == self._limit)
 
     def __iter__(self) -> Iterator[InspectedText]:
-        while window := list(islice(self._texts, _WINDOW)):
-            lengths = list(map(len, self._encoder.tokenize(window)))
-            order = sorted(range(len(window)), key=lengths.__getitem__)
-            ordered = [window[row] for row in order]
-            self.cut += sum(length > self._encoder.spec.max_length for length in lengths)
+        while block := list(islice(self._texts, _BLOCK)):
+            lengths = list(map(len, self._encoder.tokenize(block)))
+            order = sorted(range(len(block)), key=lengths.__getitem__)
+            ordered = [block[row] for row in order]
+            self._cut += sum(length > self._encoder.spec.max_length for length in lengths)
             for text, states in zip(ordered, all_states(self._encoder, ordered), strict=True):
-                self.texts += 1
+                self._count += 1
                 yield InspectedText(text, states)
-                self._done()
+                self._done(1)
+
+    def notify_cut(self, notify: Notify) -> None:
+        """Report the number of texts whose ends were not read, if there are any."""
+        if self._cut:
+            notify(cut_warning(self._cut, self._encoder))
+
+
+def cut_warning(cut: int, encoder: StatesEncoder) -> str:
+    """The warning that the ends of texts were not read."""
+    texts = "1 text" if cut == 1 else f"{cut:,} texts"
+    return (
+        f"warning: {texts} exceeded the window of {encoder.spec.max_length} word pieces; the "
+        "excess was not read"
+    )
 
 
 def all_states(encoder: StatesEncoder, texts: Sequence[str]) -> Iterator[TextStates]:
-    """The states of each text, in order, without a warning about those that were cut.
+    """The states of each text, in order, without the encoder's warning about those that are cut.
 
     Raises:
         ConfigError: while iterating, the layers of this model cannot be read one by one.
     """
     with warnings.catch_warnings():
-        # It would be said once a block; the caller counts what was cut.
+        # It would be repeated for each block; the caller counts the texts that are cut.
         warnings.filterwarnings("ignore", message=".*longer than the window", category=UserWarning)
         found = encoder.hidden_states(texts)
     for states in found:
         if len(states.states) != encoder.depth + 1:
             raise ConfigError(
                 f"model: expected one whose {encoder.depth + 1} hidden states can be read one by "
-                f"one, found {encoder.spec.model}, which gives the last alone; name another model"
+                f"one, found {encoder.spec.model}, which yields only the last; name another model"
             )
         yield states

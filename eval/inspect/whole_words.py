@@ -1,6 +1,6 @@
-"""Word pieces to whole words, by character offsets.
+"""The whole words that word pieces belong to, by character offsets.
 
-A word is what the analyser calls one: letters and digits of any script with their marks and inner
+Words are those of the analyzer: letters and digits of any script with their marks and inner
 apostrophes, and each CJK ideograph by itself.
 """
 
@@ -20,19 +20,19 @@ Span = tuple[int, int]
 def word_spans(text: str) -> list[Span]:
     """(start, stop) of each word of the text, ascending, disjoint."""
     analyzer = Analyzer(AnalyzerSettings(NO_LANGUAGE))
-    # A word whose normal form is several words comes several times.
+    # A word whose normal form consists of several words is listed several times.
     return list(dict.fromkeys((start, stop) for _, start, stop in analyzer.spans(text)))
 
 
 def word_of_pieces(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.int64]:
-    """The word that each piece is of: the first one that it shares a character with.
+    """The word of each piece: the first one that it shares a character with.
 
     Args:
         pieces: (start, stop) of each piece; (0, 0) for special tokens.
         words: (start, stop), ascending, disjoint.
 
     Returns:
-        (pieces,) positions in `words`; -1 for a piece of none: a special token, punctuation, space.
+        (pieces,) positions in `words`; -1 for special tokens, punctuation and spaces.
     """
     stops = [stop for _, stop in words]
     found = np.full(len(pieces), -1, np.int64)
@@ -53,7 +53,7 @@ def word_vectors(
         owners: (pieces,) the word of each piece, -1 for none.
 
     Returns:
-        The words that have a piece, ascending, and their vectors (layers, words, width).
+        (words,) the words that have a piece, ascending, and their vectors (layers, words, width).
     """
     words, places = np.unique(owners[owners >= 0], return_inverse=True)
     shares = np.zeros((len(words), len(owners)))

@@ -1,10 +1,10 @@
-"""Cosines under every set of layers, each from a set with one layer fewer.
+"""Cosines under every set of layers, each from a set with one layer less.
 
 A set D is a low part (its layers below some b) and a high part. For one high part, the quadratic
-form z'Gz of D is that of the low part alone, which a table holds, plus that of the high part, plus
-what joins the two: a sum over the low part's layers. The latter grows with the low part by one
-addition: the joint of a set is that of the set without its top layer, plus that layer's. So a
-form costs two additions, where a product with an indicator costs n(n+1)/2 multiplications.
+form z'Gz of D is that of the low part, which a table holds, plus that of the high part, plus the
+products between the two: a sum over the low part's layers. This sum grows with the low part by one
+addition: that of a set is that of the set without its top layer, plus that layer's. So a form costs
+two additions, where a product with an indicator costs n(n+1)/2 multiplications.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eval.layers.subsets import LayerSubsets, pair_indicators, sets_of_at_most
 
 
 class _Step(NamedTuple):
-    """Sets of one size with one top layer: the sets of one layer fewer, below it, and it."""
+    """Sets of one size with one top layer, from the sets of one layer less that are below it."""
 
     target: slice
     source: slice
@@ -28,12 +28,12 @@ class _Step(NamedTuple):
 
 
 class SubsetCosines:
-    """The cosines of pairs of texts, in one block for each high part.
+    """The cosines of pairs of texts, in one block per high part.
 
     Args:
         grams: the pairs.
         subsets: the sets.
-        table_bytes: how large the table of the low parts may be; a block takes as much again.
+        table_bytes: maximum size of the table of low parts; a block is as large again.
     """
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
@@ -57,15 +57,15 @@ class SubsetCosines:
         self._ascending = subsets.masks[self._order]
 
     def __len__(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return len(self._highs)
 
     def block(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """One block.
 
         Returns:
-            (sets,) positions among the subsets and (sets, pairs) their cosines; the caller may
-            write over them.
+            (sets,) positions among the subsets and (sets, pairs) their cosines, which may be
+            overwritten.
         """
         high = self._highs[number]
         layers = np.flatnonzero(high >> np.arange(len(self._place)) & 1)
@@ -80,7 +80,7 @@ class SubsetCosines:
             joint = joints[:, step.layer, None]
             np.add(forms[:, step.source], joint, out=forms[:, step.target])
         forms += self._table[:, :sets]
-        # The empty set is nobody's choice.
+        # The empty set is left out.
         start = 0 if high else 1
         masks = high | self._lows[start:sets]
         positions = self._order[np.searchsorted(self._ascending, masks)]
@@ -88,7 +88,7 @@ class SubsetCosines:
 
 
 def _low_layers(hidden_states: int, largest: int, most: int) -> int:
-    """The most layers of which there are no more than `most` sets; at least one."""
+    """The greatest number of layers with at most `most` sets; at least one."""
     low = 1
     while low < hidden_states:
         if sum(comb(low + 1, size) for size in range(min(low + 1, largest) + 1)) > most:
@@ -102,7 +102,7 @@ def _steps(low: int, ends: NDArray[np.int64]) -> list[_Step]:
     target = 1
     for size in range(1, len(ends)):
         source = int(ends[size - 2]) if size > 1 else 0
-        # Ascending masks: those below a layer come first, and those with it follow in their order.
+        # Masks are ascending: those below a layer come first, then those with it in the same order.
         for layer in range(size - 1, low):
             count = comb(layer, size - 1)
             steps.append(_Step(slice(target, target + count), slice(source, source + count), layer))

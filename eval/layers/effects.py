@@ -1,4 +1,4 @@
-"""What the number of layers does, and what each layer does (Hosseini et al. 2023, Appendix E)."""
+"""The effect of the number of layers and of each layer (Hosseini et al. 2023, Appendix E)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class SizeEffect:
     """Sets of one number of layers (Figs. 2 and 3).
 
     Attributes:
-        size: how many layers.
-        sets: how many such sets were tried.
-        best: the highest objective on the search data.
-        mean: the mean objective there.
-        held_out: the objective, on the held-out data, of the best set of the search data.
+        size: number of layers.
+        sets: number of sets that were tried.
+        best: highest objective on the search data.
+        mean: mean objective on the search data.
+        held_out: objective on the held-out data of the set that is best on the search data.
         best_layers: that set; None for a mean over searches.
     """
 
@@ -39,9 +39,9 @@ class LayerEffect:
 
     Attributes:
         layer: the hidden state.
-        with_layer: the highest objective, on the search data, of sets that have it.
-        without: the highest of sets that lack it; None where every set has it.
-        held_out_with, held_out_without: the objectives of these two sets on the held-out data.
+        with_layer: highest objective on the search data of sets with it.
+        without: highest objective of sets without it; None if every set has it.
+        held_out_with, held_out_without: objectives of these two sets on the held-out data.
     """
 
     layer: int
@@ -52,12 +52,12 @@ class LayerEffect:
 
 
 class HeldOut:
-    """The objective of single sets on the held-out data; None where there is no such data.
+    """The objective of single sets on the held-out data; None if there is none.
 
     Args:
         task: the held-out data.
         subsets: the sets.
-        everywhere: the objective of every set there, where it is known.
+        everywhere: (subsets,) objectives of all sets there, if they are known.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class HeldOut:
 def size_effects(
     subsets: LayerSubsets, values: NDArray[np.float64], held_out: HeldOut
 ) -> tuple[SizeEffect, ...]:
-    """The effect of the number of layers, ascending."""
+    """The effect of the number of layers, in ascending order."""
     effects = []
     for size in np.unique(subsets.sizes).tolist():
         places = np.flatnonzero(subsets.sizes == size)
@@ -100,7 +100,7 @@ def size_effects(
 def layer_effects(
     subsets: LayerSubsets, values: NDArray[np.float64], held_out: HeldOut
 ) -> tuple[LayerEffect, ...]:
-    """The effect of leaving out each hidden state, ascending."""
+    """The effect of leaving out each hidden state, in ascending order."""
     effects = []
     for layer in range(subsets.hidden_states):
         has = subsets.contains(layer)
@@ -120,7 +120,7 @@ def layer_effects(
 
 
 def mean_size_effects(searches: Sequence[tuple[SizeEffect, ...]]) -> tuple[SizeEffect, ...]:
-    """The mean over searches of the same sets."""
+    """Means over several searches of the same sets."""
     return tuple(
         SizeEffect(
             size=same[0].size,
@@ -135,7 +135,7 @@ def mean_size_effects(searches: Sequence[tuple[SizeEffect, ...]]) -> tuple[SizeE
 
 
 def mean_layer_effects(searches: Sequence[tuple[LayerEffect, ...]]) -> tuple[LayerEffect, ...]:
-    """The mean over searches of the same sets."""
+    """Means over several searches of the same sets."""
     return tuple(
         LayerEffect(
             layer=same[0].layer,
@@ -149,7 +149,7 @@ def mean_layer_effects(searches: Sequence[tuple[LayerEffect, ...]]) -> tuple[Lay
 
 
 def _best(values: NDArray[np.float64], places: NDArray[np.int64]) -> int:
-    # Positions ascend, so the best of the part breaks ties as the best of all does.
+    # Positions ascend, so ties are broken as for the best of all sets.
     return int(places[np.argmax(comparable(values[places]))])
 
 

@@ -2,13 +2,14 @@
 
 Let a_l and b_l be the vectors of two texts in layer l, and D a set of layers with indicator z.
 The cosine of their means over D is z'G_ab z / sqrt(z'G_aa z · z'G_bb z), where G_ab holds the
-products a_i · b_j (Hosseini et al. 2023, Eq. 1, without making one of its vectors). A quadratic
-form of an indicator is a plain product of the matrix's upper triangle (both halves added) with the
-indicator of pairs of layers: so all sets and all pairs of texts are three matrix products.
+products a_i · b_j (Hosseini et al. 2023, Eq. 1, without computing any of its vectors). A quadratic
+form of an indicator is a product of the matrix's upper triangle (both halves added) with the
+indicator of pairs of layers, so all sets and all pairs of texts are three matrix products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,11 +22,18 @@ _AT_ONCE = 64
 _THREADS = 2
 # A mean over layers whose squared length is below this part of the longest layer's is rounding.
 _NOTHING = 1e-12
+_PAIRS_AT_ONCE = 1024
+_KEPT_BYTES = 256 * 2**20
+
+EncodeLayers = Callable[[Sequence[str], bool], NDArray[np.float32]]
+"""Distinct texts, and whether they are queries, to (texts, hidden states, width) pooled vectors."""
+# A text, and whether it is a query.
+_Text = tuple[str, bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairGrams:
-    """What pairs of texts need for their cosine under any set of layers.
+    """Everything that the cosines of pairs of texts depend on under any set of layers.
 
     Attributes:
         hidden_states: n.
@@ -38,7 +46,7 @@ class PairGrams:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of texts there are."""
+        """Number of pairs of texts."""
         return int(self.triangles.shape[2])
 
     def take(self, pairs: NDArray[np.int64]) -> PairGrams:
@@ -52,8 +60,8 @@ class PairGrams:
             masks: (subsets,) bit masks of the sets.
 
         Returns:
-            (subsets, pairs) float64 in [-1, 1] up to rounding; 0 where a mean over the layers has
-            no length.
+            (subsets, pairs) float64 in [-1, 1] up to rounding; 0 where a mean over the layers is
+            zero.
         """
         indicators = pair_indicators(masks, self.hidden_states)
         return to_cosines(*(indicators @ self.triangles))
@@ -62,7 +70,7 @@ class PairGrams:
 def to_cosines(
     products: NDArray[np.float64], left: NDArray[np.float64], right: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Cosines from z'G_ab z, z'G_aa z and z'G_bb z, which are overwritten; 0 where one is none."""
+    """Cosines from z'G_ab z, z'G_aa z and z'G_bb z, which are overwritten; 0 with a zero vector."""
     nothing = None
     if left.size and min(left.min(), right.min()) < _NOTHING:
         nothing = np.minimum(left, right) < _NOTHING
@@ -116,3 +124,58 @@ def join_grams(parts: list[PairGrams]) -> PairGrams:
         return parts[0]
     triangles = np.concatenate([part.triangles for part in parts], axis=2)
     return PairGrams(parts[0].hidden_states, triangles)
+
+
+def encode_pairs(
+    encode: EncodeLayers,
+    left: Sequence[str],
+    right: Sequence[str],
+    *,
+    queries: bool = False,
+) -> PairGrams:
+    """The products between the layers of pairs of texts, encoded a block of pairs at a time.
+
+    A text is encoded once: the vectors of a text that is in a later block too are kept until then,
+    up to 256 MB of them.
+
+    Args:
+        encode: gives the vectors of the layers.
+        left: each pair's first text; at least one.
+        right: its second text.
+        queries: whether the first texts are queries, which may have another prompt.
+    """
+    firsts = [(text, queries) for text in left]
+    seconds = [(text, False) for text in right]
+    last_use: dict[_Text, int] = {}
+    for pair, both in enumerate(zip(firsts, seconds, strict=True)):
+        last_use.update(dict.fromkeys(both, pair))
+    kept: dict[_Text, NDArray[np.float32]] = {}
+    parts = []
+    for start in range(0, len(left), _PAIRS_AT_ONCE):
+        stop = min(start + _PAIRS_AT_ONCE, len(left))
+        texts = list(dict.fromkeys([*firsts[start:stop], *seconds[start:stop]]))
+        new = [text for text in texts if text not in kept]
+        found = kept | _encoded(encode, new)
+        vectors = np.stack([found[text] for text in texts])
+        row = {text: number for number, text in enumerate(texts)}
+        parts.append(
+            pair_grams(
+                vectors[[row[text] for text in firsts[start:stop]]],
+                vectors[[row[text] for text in seconds[start:stop]]],
+            )
+        )
+        kept = {text: vector for text, vector in kept.items() if last_use[text] >= stop}
+        room = _KEPT_BYTES // vectors[0].nbytes - len(kept)
+        later = [text for text in new if last_use[text] >= stop]
+        # A copy, so that the rest of the block is released.
+        kept.update({text: found[text].copy() for text in later[: max(room, 0)]})
+    return join_grams(parts)
+
+
+def _encoded(encode: EncodeLayers, texts: Sequence[_Text]) -> dict[_Text, NDArray[np.float32]]:
+    found: dict[_Text, NDArray[np.float32]] = {}
+    for query in (False, True):
+        chosen = [text for text in texts if text[1] == query]
+        if chosen:
+            found.update(zip(chosen, encode([text for text, _ in chosen], query), strict=True))
+    return found

@@ -1,20 +1,17 @@
-"""Which layers to take, and what that is worth on data that had no part in the choice.
+"""Choosing layers on one part of the data, and testing the choice on another.
 
-Either the search data and the held-out data are given, or both are drawn from one heap of pairs as
-in Hosseini et al. 2023: shuffle, choose on the first 350 pairs, test on the rest, five times.
+Search and held-out data are either given, or drawn from one set of pairs as in Hosseini et al.
+2023: shuffle, choose on the first 350 pairs, test on the rest, five times.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.layers.bootstrap import bootstrap_gain
-from eval.layers.correlation import Correlation
 from eval.layers.effects import (
     HeldOut,
     LayerEffect,
@@ -24,29 +21,15 @@ from eval.layers.effects import (
     mean_size_effects,
     size_effects,
 )
-from eval.layers.search import Task, best_first, comparable, search_layers
+from eval.layers.search import Task, best_first, comparable, subset_values
 from eval.layers.subsets import LayerSubsets
+from eval.metrics.correlation import Correlation
+from eval.metrics.significance import percentile_interval, resampling_weights
+from eval.progress import Progress, silent
 from retriever.errors import ConfigError
 
-Stage = Callable[[str, int], Callable[[int], None]]
-
-# Every set is tried on the held-out data too, to rank the chosen one, up to so many cosines.
+# Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
 _RANKED_COSINES = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a report holds.
-
-    Attributes:
-        top: how many of the best sets.
-        resamples: of the bootstrap.
-        seed: of the bootstrap, and of the shuffles of the paper's protocol.
-    """
-
-    top: int = 10
-    resamples: int = 1000
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +39,8 @@ class SetScore:
     Attributes:
         layers: ascending.
         search: its objective on the search data.
-        held_out: its objective on the held-out data, if there is any.
-        held_out_rank: 1 + how many sets have a higher objective there; None where not all were
+        held_out: its objective on the held-out data; None if there is none.
+        held_out_rank: 1 + the number of sets with a higher objective there; None if not all were
             tried.
     """
 
@@ -72,10 +55,11 @@ class Gain:
     """The best set against the last layer.
 
     Attributes:
-        held_out: whether on data that had no part in the choice; if not, the gain is optimistic.
+        held_out: whether it is measured on held-out data; otherwise it is optimistic, because the
+            set was chosen on the data it is measured on.
         best, baseline: the objectives of the two.
         gain: their difference.
-        low, high: its 95% interval, from percentiles of a paired bootstrap over the units.
+        low, high: its 95% interval, by a paired bootstrap over the units.
         resamples: of the bootstrap.
     """
 
@@ -93,12 +77,13 @@ class LayerReport:
     """One search.
 
     Attributes:
-        search_units, held_out_units: how many pairs or questions.
-        subsets: how many sets were tried.
-        best: of the search data; ties go to fewer layers, then to the smaller bit mask.
-        baseline: the last layer alone.
+        search_units, held_out_units: numbers of pairs or questions.
+        subsets: number of sets that were tried.
+        best: the best set on the search data; of equal ones that with fewer layers, then that with
+            the smaller bit mask.
+        baseline: the last layer only.
         top: the best sets, best first.
-        gain: on the held-out data, or on the search data where there is none.
+        gain: on the held-out data, or on the search data if there is none.
         sizes: one for each number of layers, ascending.
         layers: one for each hidden state, ascending.
     """
@@ -116,17 +101,18 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class ShuffledReport:
-    """The paper's protocol: a search for each shuffle, and what they have in common.
+    """The paper's protocol: a search per shuffle, and their common results.
 
     Attributes:
         shuffles: one report each.
-        wins: the sets that were best in a shuffle and how often, most often first.
-        best: by the mean objective over the shuffles' search data. What one shuffle searches on,
-            another tests on, so it has no held-out objective.
+        wins: the sets that were best in a shuffle and their numbers of shuffles, most frequent
+            first.
+        best: by the mean objective over the shuffles' search data. It has no held-out objective,
+            because pairs that one shuffle searches on are tested on in another.
         baseline, top: by the same mean.
         sizes, layers: means over the shuffles.
-        test_best, test_baseline: mean over shuffles of the held-out objective of each one's best
-            set, and of the last layer: what the paper reports.
+        test_best, test_baseline: means over the shuffles of the held-out objective of each one's
+            best set and of the last layer, which the paper reports.
         gain, gain_spread: mean and standard deviation (n - 1; 0 for one shuffle) of the held-out
             gains.
     """
@@ -144,48 +130,53 @@ class ShuffledReport:
     gain_spread: float
 
 
-def _no_stage(name: str, total: int) -> Callable[[int], None]:
-    return lambda done: None
-
-
 def search_given(
     search: Task,
     held_out: Task | None,
     subsets: LayerSubsets,
-    settings: Settings,
-    stage: Stage = _no_stage,
+    *,
+    top: int,
+    resamples: int,
+    seed: int,
+    progress: Progress = silent,
 ) -> LayerReport:
     """Choose layers on one task and test them on another.
 
     Args:
-        search: what the choice is made on.
-        held_out: what it is tested on; None where there is nothing.
+        search: the task that layers are chosen on.
+        held_out: the task that they are tested on; None if there is none.
         subsets: the sets to try.
-        settings: what to report.
-        stage: called with the name and the number of steps of each part; what it returns is
-            called with the steps done.
+        top: number of best sets to report.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+        progress: of the search.
     """
-    values = search_layers(search, subsets, stage("searching", len(subsets)))
-    return _report(search, held_out, subsets, values, settings, settings.seed, stage)
+    values = subset_values(search, subsets, progress("searching", len(subsets)))
+    return _report(search, held_out, subsets, values, top, resamples, seed, progress)
 
 
 def search_shuffled(
     everything: Task,
     subsets: LayerSubsets,
-    settings: Settings,
+    *,
     dev_size: int = 350,
     shuffles: int = 5,
-    stage: Stage = _no_stage,
+    top: int,
+    resamples: int,
+    seed: int,
+    progress: Progress = silent,
 ) -> ShuffledReport:
     """The protocol of the paper's STS tables.
 
     Args:
-        everything: all pairs; its objective is a `Correlation`.
+        everything: all pairs; the objective is a `Correlation`.
         subsets: the sets to try.
-        settings: what to report.
-        dev_size: pairs to choose on, at least 2, leaving at least 2.
-        shuffles: how often, at least 1.
-        stage: as for `search_given`.
+        dev_size: number of pairs to choose on, at least 2, leaving at least 2.
+        shuffles: their number, at least 1.
+        top: number of best sets to report.
+        resamples: of the bootstrap.
+        seed: of the shuffles and of the bootstrap.
+        progress: of the searches.
 
     Raises:
         ConfigError: `dev_size` leaves too few pairs on one side, or the objective is over
@@ -201,27 +192,27 @@ def search_shuffled(
     total = np.zeros(len(subsets))
     reports = []
     for shuffle in range(shuffles):
-        order = np.random.default_rng([settings.seed, shuffle]).permutation(grams.pairs)
+        order = np.random.default_rng([seed, shuffle]).permutation(grams.pairs)
         sides = (order[:dev_size], order[dev_size:])
         search, held_out = (Task(grams.take(side), objective.take(side)) for side in sides)
         label = f"shuffle {shuffle + 1} of {shuffles}"
-        values = search_layers(search, subsets, stage(label, len(subsets)))
-        seed = [settings.seed, shuffle, 1]
-        reports.append(_report(search, held_out, subsets, values, settings, seed, stage))
+        values = subset_values(search, subsets, progress(label, len(subsets)))
+        drawn = [seed, shuffle, 1]
+        reports.append(_report(search, held_out, subsets, values, top, resamples, drawn, progress))
         total += values
     mean = total / shuffles
     gains = [report.gain for report in reports]
     wins = Counter(report.best.layers for report in reports)
-    top = tuple(
+    best = tuple(
         SetScore(subsets.layers(place), float(mean[place]), None, None)
-        for place in best_first(mean, settings.top)
+        for place in best_first(mean, top)
     )
     return ShuffledReport(
         shuffles=tuple(reports),
         wins=tuple(wins.most_common()),
-        best=top[0],
+        best=best[0],
         baseline=SetScore(subsets.layers(subsets.last), float(mean[subsets.last]), None, None),
-        top=top,
+        top=best,
         sizes=mean_size_effects([report.sizes for report in reports]),
         layers=mean_layer_effects([report.layers for report in reports]),
         test_best=float(np.mean([gain.best for gain in gains])),
@@ -232,10 +223,10 @@ def search_shuffled(
 
 
 def check_division(pairs: int, dev_size: int) -> None:
-    """Refuse a division of so many pairs that leaves fewer than two on one side.
+    """Refuse a division of the pairs that leaves fewer than two on one side.
 
     Raises:
-        ConfigError: it does; the message names the valid range.
+        ConfigError: it does; names the valid range.
     """
     if not 2 <= dev_size <= pairs - 2:
         raise ConfigError(
@@ -249,14 +240,15 @@ def _report(
     held_out: Task | None,
     subsets: LayerSubsets,
     values: NDArray[np.float64],
-    settings: Settings,
+    top: int,
+    resamples: int,
     seed: int | list[int],
-    stage: Stage,
+    progress: Progress,
 ) -> LayerReport:
     everywhere = None
     if held_out is not None and len(subsets) * held_out.grams.pairs <= _RANKED_COSINES:
-        done = stage("ranking held-out", len(subsets))
-        everywhere = search_layers(held_out, subsets, done)
+        done = progress("ranking held-out", len(subsets))
+        everywhere = subset_values(held_out, subsets, done)
     ordered = None if everywhere is None else comparable(everywhere)
     tested = HeldOut(held_out, subsets, everywhere)
 
@@ -264,13 +256,13 @@ def _report(
         rank = None if ordered is None else 1 + int((ordered > ordered[place]).sum())
         return SetScore(subsets.layers(place), float(values[place]), tested(place), rank)
 
-    order = best_first(values, settings.top).tolist()
+    order = best_first(values, top).tolist()
     best, baseline = score(order[0]), score(subsets.last)
-    judge = held_out or search
+    measured = held_out or search
     ours = best.search if best.held_out is None else best.held_out
     theirs = baseline.search if baseline.held_out is None else baseline.held_out
     masks = int(subsets.masks[order[0]]), int(subsets.masks[subsets.last])
-    low, high = bootstrap_gain(judge, *masks, settings.resamples, seed)
+    low, high = bootstrap_gain(measured, *masks, resamples, seed)
     return LayerReport(
         search_units=search.objective.units,
         held_out_units=None if held_out is None else held_out.objective.units,
@@ -278,7 +270,31 @@ def _report(
         best=best,
         baseline=baseline,
         top=tuple(map(score, order)),
-        gain=Gain(held_out is not None, ours, theirs, ours - theirs, low, high, settings.resamples),
+        gain=Gain(held_out is not None, ours, theirs, ours - theirs, low, high, resamples),
         sizes=size_effects(subsets, values, tested),
         layers=layer_effects(subsets, values, tested),
     )
+
+
+def bootstrap_gain(
+    task: Task, best: int, baseline: int, resamples: int, seed: int | list[int]
+) -> tuple[float, float]:
+    """The 95% percentile interval of the objective of one set minus that of another.
+
+    Pairs or questions are drawn with replacement, the same for both sets, and the objective is
+    recomputed on each draw.
+
+    Args:
+        task: the pairs or questions.
+        best: bit mask of the one set.
+        baseline: bit mask of the other.
+        resamples: number of draws, at least 1.
+        seed: of the draws.
+    """
+    cosines = task.grams.cosines(np.array([best, baseline]))
+    random = np.random.default_rng(seed)
+    gains = []
+    for weights in resampling_weights(task.objective.units, resamples, random):
+        values = task.objective.resampled(cosines, weights)
+        gains.append(values[:, 0] - values[:, 1])
+    return percentile_interval(np.concatenate(gains))

@@ -1,7 +1,7 @@
-"""The exhaustive layer search of BERT-LC (Hosseini et al. 2023), exact and without its vectors.
+"""The exhaustive layer search of BERT-LC (Hosseini et al. 2023), exact and without vectors.
 
 Every set of hidden states gets the value of an objective over pairs of texts: a correlation with
-gold scores (`eval.layers.correlation`) or a measure of ranked candidates (`eval.layers.ranking`).
+gold scores (`eval.metrics.correlation`) or a measure of ranked candidates (`eval.layers.ranking`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from eval.layers.cosines import SubsetCosines
 from eval.layers.grams import PairGrams
 from eval.layers.subsets import LayerSubsets
 
-# Cosines are rounded before they are ranked: identical texts have cosine 1 only up to rounding.
-COSINE_DECIMALS = 10
 _OBJECTIVE_DECIMALS = 12
 _THREADS = min(os.cpu_count() or 1, 8)
 _TABLE_BYTES = 8 * 2**20
-# What fits the cache of a core, sorted keys and ranks included.
+# Fits into the cache of a core, including sorted keys and ranks.
 _RANKED_AT_ONCE = 2**15
 
 
@@ -32,9 +30,9 @@ class Objective(Protocol):
     """A value for each set of layers, from its cosines.
 
     Attributes:
-        name: as on the command line: spearman, pearson, map, mrr or ndcg@10.
-        unit: what is averaged over or correlated, in the plural: pairs or questions.
-        units: how many.
+        name: spearman, pearson, or the canonical name of a measure, such as AP.
+        unit: what is correlated or averaged over: "pairs" or "questions".
+        units: their number.
     """
 
     name: str
@@ -52,7 +50,7 @@ class Objective(Protocol):
 
         Args:
             cosines: (subsets, pairs).
-            weights: (resamples, units), how often each unit was drawn; `units` in all.
+            weights: (resamples, units), how often each unit is drawn; rows sum to `units`.
 
         Returns:
             (resamples, subsets) float64.
@@ -68,14 +66,14 @@ class Task:
     objective: Objective
 
     def values(self, masks: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(subsets,): the objective under each of a few sets of layers, given as bit masks."""
+        """(subsets,) the objective under a few sets of layers, given as bit masks."""
         return self.objective(self.grams.cosines(masks))
 
 
-def search_layers(
+def subset_values(
     task: Task,
     subsets: LayerSubsets,
-    done: Callable[[int], None] = lambda subsets: None,
+    done: Callable[[int], object] = lambda subsets: None,
     *,
     table_bytes: int = _TABLE_BYTES,
     threads: int = _THREADS,
@@ -83,12 +81,12 @@ def search_layers(
     """The objective of every set of layers.
 
     Args:
-        task: what to compute, over which pairs.
-        subsets: which sets.
+        task: the pairs and the objective.
+        subsets: the sets.
         done: called with the number of sets after each block, in the caller's thread.
-        table_bytes: decides how many sets are computed at a time. The memory beside the task and
-            the values is about twice as much, and as much again for each thread.
-        threads: how many blocks are computed at a time.
+        table_bytes: size of a block. Memory in addition to the task and the values is about twice
+            as much, and the same again for each thread.
+        threads: number of blocks that are computed at a time.
 
     Returns:
         (subsets,) float64, in the order of `subsets`.
@@ -114,15 +112,15 @@ def search_layers(
 
 
 def best_first(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Positions of the `count` best sets: by value, then fewer layers, then the smaller bit mask.
+    """Positions of the `count` best sets: by value, then fewer layers, then smaller bit mask.
 
-    Values are compared after rounding to 12 decimals, so that the order of a sum does not decide.
+    Values are rounded to 12 decimals first, so that the order of a summation does not decide.
     """
-    # The order of `LayerSubsets` is the order of ties, and the sort is stable.
+    # Ties keep the order of `LayerSubsets`, because the sort is stable.
     order = np.argsort(-comparable(values), kind="stable")
     return order[:count].astype(np.int64)
 
 
 def comparable(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values without what rounding in float64 leaves."""
+    """Values without the rounding noise of float64."""
     return np.round(values, _OBJECTIVE_DECIMALS)

@@ -1,4 +1,4 @@
-"""The sets of hidden states that a layer search goes through, in the order that decides ties."""
+"""The sets of hidden states that a layer search tries, in the order that decides ties."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LayerSubsets:
     """Non-empty sets of hidden states, fewer layers first, then by bit mask ascending.
 
     Attributes:
-        hidden_states: n; a model of depth L has L + 1, of which 0 is the embedding output.
+        hidden_states: n; a model of depth L has L + 1, and 0 is the embedding output.
         masks: (subsets,) int64; bit l stands for hidden state l.
-        sizes: (subsets,) int64, how many layers each set has; ascending.
+        sizes: (subsets,) int64, the number of layers of each set; ascending.
     """
 
     hidden_states: int
@@ -33,7 +33,7 @@ class LayerSubsets:
 
     @property
     def last(self) -> int:
-        """The position of the set that holds the last layer alone."""
+        """The position of the set of the last layer only."""
         return self.hidden_states - 1
 
     def layers(self, position: int) -> tuple[int, ...]:
@@ -42,20 +42,20 @@ class LayerSubsets:
         return tuple(layer for layer in range(self.hidden_states) if mask >> layer & 1)
 
     def contains(self, layer: int) -> NDArray[np.bool_]:
-        """(subsets,): whether each set has this layer."""
+        """(subsets,) whether each set has this layer."""
         return (self.masks >> layer & 1).astype(np.bool_)
 
 
 def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSubsets:
-    """Every non-empty set of `hidden_states` layers, or those of at most `max_layers`.
+    """Every non-empty set of hidden states, or those of at most `max_layers`.
 
     Raises:
         ConfigError: `max_layers` is not in 1 to `hidden_states`, or there are too many sets: more
-            than 2^21 where `max_layers` is None, more than 2^25 where it is given.
+            than 2^21 if `max_layers` is None, more than 2^25 otherwise.
     """
     if max_layers is not None and not 1 <= max_layers <= hidden_states:
         raise ConfigError(
-            f"max-layers: this model has {hidden_states} hidden states, embeddings included; "
+            f"max-layers: the model has {hidden_states} hidden states, including the embeddings; "
             f"expected 1 to {hidden_states}, found {max_layers}"
         )
     largest = max_layers or hidden_states
@@ -67,7 +67,7 @@ def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSub
         )
         raise ConfigError(
             f"max-layers: {hidden_states} hidden states have {count:,} sets of up to {largest} "
-            f"layers, more than the {most:,} that are searched; set --max-layers, at most "
+            f"layers, more than the maximum of {most:,}; set --max-layers to at most "
             f"{fitting} ({count_subsets(hidden_states, fitting):,} sets)"
         )
     by_size = sets_of_at_most(hidden_states, largest)[1:]
@@ -76,7 +76,7 @@ def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSub
 
 
 def count_subsets(hidden_states: int, largest: int) -> int:
-    """How many non-empty sets of at most `largest` of so many hidden states there are."""
+    """Number of non-empty sets of at most `largest` hidden states."""
     return sum(math.comb(hidden_states, size) for size in range(1, largest + 1))
 
 
@@ -92,8 +92,8 @@ def pair_indicators(masks: NDArray[np.int64], hidden_states: int) -> NDArray[np.
 
 def sets_of_at_most(layers: int, largest: int) -> list[NDArray[np.int64]]:
     """The bit masks of the sets of 0, 1, ... `largest` of the lowest `layers`, each ascending."""
-    # Sets below a new top layer, then those that have it: each list stays ascending, and no more
-    # sets are made than are asked for.
+    # Sets without a new top layer, then those with it: each list stays ascending, and no other
+    # sets are computed.
     by_size = [np.zeros(1, np.int64), *(np.zeros(0, np.int64) for _ in range(largest))]
     for layer in range(layers):
         for size in range(largest, 0, -1):

@@ -1,94 +1,162 @@
-"""Several runs over the same judgments: what each scores, and whether they differ."""
+"""Several runs over the same judgments: the scores of each, and whether they differ."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eval.metrics.ranking import evaluate
-from eval.metrics.significance import bootstrap_interval, holm, randomisation_test
+from eval.metrics.measures import parse_measures
+from eval.metrics.ranking import Grades, Scores, run_values
+from eval.metrics.significance import bootstrap_interval, holm, randomization_test
+from eval.metrics.trec import read_qrels, read_run
 from retriever.errors import ConfigError
 
-Run = Mapping[str, Mapping[str, float]]
-Qrels = Mapping[str, Mapping[str, int]]
+Floats = NDArray[np.float64]
+Run = Mapping[str, Scores]
+Qrels = Mapping[str, Grades]
+SIGNIFICANT = 0.05
+"""A difference is marked where its p-value after Holm's correction is below this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A run against the baseline, by one measure.
+    """A system against the baseline, by one measure.
 
     Attributes:
-        mean: of the run less that of the baseline.
+        value: of the system minus that of the baseline.
         low, high: its 95% bootstrap interval.
-        p: of the paired randomisation test, two-sided.
-        adjusted: p after Holm's correction over the runs that are compared by this measure.
-        better, worse: queries on which the run is above, and below, the baseline.
+        p: of the paired test, two-sided.
+        adjusted: p after Holm's correction over the systems that are compared.
+        better, worse: queries or examples on which the system is above, and below, the baseline;
+            None where single ones have no value, as in a correlation.
     """
 
-    mean: float
+    value: float
     low: float
     high: float
     p: float
     adjusted: float
-    better: int
-    worse: int
+    better: int | None = None
+    worse: int | None = None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the adjusted p is below `SIGNIFICANT`."""
+        return self.adjusted < SIGNIFICANT
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A run by one measure.
+    """A system by one measure.
 
     Attributes:
-        mean: over the queries.
-        low, high: its 95% bootstrap interval.
+        value: in [0, 1], or a correlation in [-1, 1]; over several seeds the mean.
+        spread: standard deviation (n - 1) over the seeds, or over the divisions of a layer search;
+            None where there is one.
+        low, high: the 95% bootstrap interval over queries or examples.
         difference: from the baseline; None for the baseline itself.
     """
 
-    mean: float
+    value: float
+    spread: float | None
     low: float
     high: float
     difference: Difference | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """All runs by all measures.
+    """All systems by all measures.
 
     Attributes:
-        queries: how many were counted.
-        without_positive: queries that no judgment calls relevant.
-        excluded: whether those were left out; if not, they count as zero.
-        missing: run → how many of the counted queries it does not answer; they count as zero.
-        baseline: what the others are compared with.
-        scores: measure → run → score, in the order given.
-        per_query: measure → run → query → value.
+        queries: ids of the queries that count.
+        without_positive: number of queries without a relevant document.
+        excluded: whether those are left out; otherwise they count as zero.
+        missing: system to the number of counted queries for which it ranks nothing; they count as
+            zero.
+        baseline: the system that the others are compared with.
+        scores: measure to system to score, in the order given.
+        values: measure to (systems, queries) float64, in the order of `scores` and `queries`; over
+            several seeds the mean.
     """
 
-    queries: int
+    queries: tuple[str, ...]
     without_positive: int
     excluded: bool
-    missing: dict[str, int]
+    missing: Mapping[str, int]
     baseline: str
-    scores: dict[str, dict[str, Score]]
-    per_query: dict[str, dict[str, dict[str, float]]]
+    scores: Mapping[str, Mapping[str, Score]]
+    values: Mapping[str, Floats]
 
-    def most_different(self, measure: str, run: str, count: int) -> list[tuple[str, float]]:
-        """The queries on which a run differs most from the baseline, with the difference.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The systems, in order."""
+        return tuple(self.missing)
 
-        The greatest absolute difference first, equal ones by query; queries without one left out.
+    def differences(self, measure: str, name: str) -> Floats:
+        """(queries,) value of a system minus that of the baseline."""
+        values, names = self.values[measure], self.names
+        found: Floats = values[names.index(name)] - values[names.index(self.baseline)]
+        return found
+
+    def most_different(self, measure: str, name: str, count: int) -> list[tuple[str, float]]:
+        """The queries on which a system differs most from the baseline, with the difference.
+
+        The greatest absolute difference first, equal ones by query id; queries without a difference
+        are left out.
         """
-        ours, theirs = self.per_query[measure][run], self.per_query[measure][self.baseline]
-        found = [(query, ours[query] - theirs[query]) for query in ours]
-        found.sort(key=lambda one: (-abs(one[1]), one[0]))
-        return [one for one in found[:count] if one[1] != 0]
+        differences = self.differences(measure, name).tolist()
+        found = [
+            (query, one) for query, one in zip(self.queries, differences, strict=True) if one != 0
+        ]
+        return sorted(found, key=lambda one: (-abs(one[1]), one[0]))[:count]
+
+    def text(self, queries: Mapping[str, str] | None = None, top: int = 5) -> str:
+        """A table for each measure, and below it the queries that differ most.
+
+        Args:
+            queries: id to text.
+            top: maximum number of queries to list per system and measure.
+        """
+        from eval.reports.comparison import comparison_lines
+
+        return "\n".join(comparison_lines(self, queries or {}, top))
+
+    def to_json(self, queries: Mapping[str, str] | None = None, top: int = 5) -> dict[str, object]:
+        """Everything but the values of all queries, as JSON values; the arguments are of `text`."""
+        texts = queries or {}
+        return {
+            "queries": len(self.queries),
+            "without_positive": self.without_positive,
+            "excluded": self.excluded,
+            "missing": dict(self.missing),
+            "baseline": self.baseline,
+            "scores": {
+                measure: {name: asdict(score) for name, score in scores.items()}
+                for measure, scores in self.scores.items()
+            },
+            "most_different": {
+                measure: {
+                    name: [
+                        {"query": query, "difference": difference, "text": texts.get(query)}
+                        for query, difference in self.most_different(measure, name, top)
+                    ]
+                    for name in scores
+                    if name != self.baseline
+                }
+                for measure, scores in self.scores.items()
+            },
+        }
 
 
 def compare(
-    runs: Mapping[str, Run],
-    qrels: Qrels,
-    measures: Sequence[str],
+    runs: Mapping[str, Run | str | os.PathLike[str]],
+    qrels: Qrels | str | os.PathLike[str],
+    measures: Sequence[str] = ("AP", "RR", "nDCG@10"),
     *,
     baseline: str | None = None,
     keep_without_positive: bool = False,
@@ -98,120 +166,118 @@ def compare(
     """Score runs and compare each with a baseline.
 
     Args:
-        runs: name → query → document → score; at least one.
-        qrels: query → document → grade.
-        measures: see `eval.metrics.ranking`.
+        runs: name to query to document to score, or to a TREC file; at least one.
+        qrels: query to document to grade, or a file.
+        measures: names, see `eval.metrics.measures`.
         baseline: a name in `runs`; None takes the first.
         keep_without_positive: count queries without a relevant document, as zero.
-        resamples: of bootstrap and randomisation test.
+        resamples: of bootstrap and randomization test.
         seed: of both.
 
     Raises:
         ConfigError: the baseline is no run, or a measure is unknown.
-        BadInputError: no query is left, or a score is not a number.
+        BadInputError: no query is left, or a score is NaN.
+        SourceError: a file cannot be read.
     """
-    found, _ = compare_seeds(
-        {name: [run] for name, run in runs.items()},
-        qrels,
-        measures,
+    judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
+    answered = {query for query, grades in judged.items() if any(g >= 1 for g in grades.values())}
+    counted = {
+        query: grades
+        for query, grades in judged.items()
+        if keep_without_positive or query in answered
+    }
+    parsed = parse_measures(measures)
+    values, missing = {}, {}
+    for name, given in runs.items():
+        run = given if isinstance(given, Mapping) else read_run(given)
+        found = run_values(run, counted, parsed)
+        values[name] = {measure: one[None] for measure, one in found.items()}
+        missing[name] = sum(query not in run for query in counted)
+    return compare_systems(
+        values,
+        tuple(counted),
+        without_positive=len(judged) - len(answered),
+        excluded=not keep_without_positive,
+        missing=missing,
         baseline=baseline,
-        keep_without_positive=keep_without_positive,
         resamples=resamples,
         seed=seed,
     )
-    return found
 
 
-def compare_seeds(
-    runs: Mapping[str, Sequence[Run]],
-    qrels: Qrels,
-    measures: Sequence[str],
+def compare_systems(
+    values: Mapping[str, Mapping[str, Floats]],
+    queries: tuple[str, ...],
     *,
-    baseline: str | None = None,
-    keep_without_positive: bool = False,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> tuple[Comparison, dict[str, dict[str, float]]]:
-    """As `compare`, of systems that were trained with several seeds.
-
-    A query's value is the mean over the seeds; it counts as missing where the first lacks it.
+    without_positive: int,
+    excluded: bool,
+    missing: Mapping[str, int],
+    baseline: str | None,
+    resamples: int,
+    seed: int,
+) -> Comparison:
+    """Compare systems whose values by query are known.
 
     Args:
-        runs: name → one run for each seed.
-        qrels: see `compare`, as the others.
-        measures: see there.
-        baseline: see there.
-        keep_without_positive: see there.
-        resamples: see there.
-        seed: of bootstrap and randomisation test.
+        values: system to measure to (seeds, queries) float64; at least one system.
+        queries: ids, in the order of the values.
+        without_positive: see `Comparison`, as the next two.
+        excluded: see there.
+        missing: see there.
+        baseline: one of the systems; None takes the first.
+        resamples: of bootstrap and randomization test.
+        seed: of both.
 
-    Returns:
-        The comparison, and measure → name → standard deviation (n - 1) of the seeds' means, for
-        the names that have several.
+    Raises:
+        ConfigError: the baseline is none of the systems.
     """
-    baseline = next(iter(runs)) if baseline is None else baseline
-    if baseline not in runs:
+    baseline = next(iter(values)) if baseline is None else baseline
+    if baseline not in values:
         raise ConfigError(
-            f"baseline: expected one of the runs ({', '.join(runs)}), found {baseline!r}"
+            f"baseline: expected one of the runs ({', '.join(values)}), found {baseline!r}"
         )
-    judged = {query for query, grades in qrels.items() if any(g >= 1 for g in grades.values())}
-    counted = {
-        query: grades for query, grades in qrels.items() if keep_without_positive or query in judged
+    measures = list(values[baseline])
+    means = {
+        measure: {name: _mean(one[measure]) for name, one in values.items()} for measure in measures
     }
-    values: dict[str, dict[str, np.ndarray]] = {measure: {} for measure in measures}
-    spread: dict[str, dict[str, float]] = {measure: {} for measure in measures}
-    for name, seeds in runs.items():
-        evaluations = [evaluate(run, counted, measures).per_query for run in seeds]
-        for measure in measures:
-            table = np.array([list(one[measure].values()) for one in evaluations])
-            values[measure][name] = _mean(table)
-            if len(seeds) > 1:
-                means = table.mean(axis=1)
-                spread[measure][name] = float((means - means[0]).std(ddof=1))
-    comparison = Comparison(
-        queries=len(counted),
-        without_positive=len(qrels) - len(judged),
-        excluded=not keep_without_positive,
-        missing={
-            name: sum(query not in seeds[0] for query in counted) for name, seeds in runs.items()
-        },
+    spreads = {
+        measure: {name: _spread(one[measure]) for name, one in values.items()}
+        for measure in measures
+    }
+    return Comparison(
+        queries=queries,
+        without_positive=without_positive,
+        excluded=excluded,
+        missing=dict(missing),
         baseline=baseline,
         scores={
-            measure: compare_values(values[measure], baseline, resamples, seed)
+            measure: compare_values(means[measure], baseline, resamples, seed, spreads[measure])
             for measure in measures
         },
-        per_query={
-            measure: {
-                name: dict(zip(counted, one.tolist(), strict=True))
-                for name, one in values[measure].items()
-            }
-            for measure in measures
-        },
+        values={measure: np.stack(list(means[measure].values())) for measure in measures},
     )
-    return comparison, spread
-
-
-def _mean(table: np.ndarray) -> np.ndarray:
-    """(queries,) of (seeds, queries): the mean over seeds; of equal ones it is each, to the bit."""
-    mean: np.ndarray = table[0] + (table - table[0]).mean(axis=0)
-    return mean
 
 
 def compare_values(
-    values: Mapping[str, np.ndarray], baseline: str, resamples: int, seed: int
+    values: Mapping[str, Floats],
+    baseline: str,
+    resamples: int,
+    seed: int,
+    spreads: Mapping[str, float | None] | None = None,
 ) -> dict[str, Score]:
-    """Compare what is known unit by unit: means, and differences from a baseline.
+    """Compare systems by the means of their values, with a paired randomization test.
 
     Args:
-        values: name → (units,) float64, of the same units in the same order.
-        baseline: one of the names.
-        resamples: of bootstrap and randomisation test.
+        values: system to (units,) float64, of the same units in the same order.
+        baseline: one of the systems.
+        resamples: of bootstrap and randomization test.
         seed: of both.
+        spreads: system to its standard deviation over seeds.
     """
     differences = {
         name: found - values[baseline] for name, found in values.items() if name != baseline
     }
-    p_values = [randomisation_test(one, resamples, seed) for one in differences.values()]
+    p_values = [randomization_test(one, resamples, seed) for one in differences.values()]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
     scores = {}
     for name, found in values.items():
@@ -225,6 +291,21 @@ def compare_values(
                 better=int((one > 0).sum()),
                 worse=int((one < 0).sum()),
             )
-        low, high = bootstrap_interval(found, resamples, seed)
-        scores[name] = Score(float(found.mean()), low, high, difference)
+        interval = bootstrap_interval(found, resamples, seed)
+        spread = None if spreads is None else spreads[name]
+        scores[name] = Score(float(found.mean()), spread, *interval, difference)
     return scores
+
+
+def _mean(table: Floats) -> Floats:
+    """(queries,) means over (seeds, queries); where all seeds are equal, that value exactly."""
+    mean: Floats = table[0] + (table - table[0]).mean(axis=0)
+    return mean
+
+
+def _spread(table: Floats) -> float | None:
+    """The standard deviation (n - 1) of the seeds' means; None for one seed."""
+    if len(table) == 1:
+        return None
+    means = table.mean(axis=1)
+    return float((means - means[0]).std(ddof=1))

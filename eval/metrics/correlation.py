@@ -1,31 +1,29 @@
-"""Correlation of cosines with gold scores: one test, its parts, and three ways to sum them up.
+"""Correlation with gold scores, for many rows of scores at once.
 
-The parts of a test are summed up as ``all`` (its pairs as one list; Gao et al. 2021, Hosseini et
-al. 2023), ``mean`` (of the correlations of the parts) and ``wmean`` (their mean weighted by the
-number of pairs), the two that SentEval prints. They differ by several points: name which.
-
-Cosines are taken in float64 and rounded to 1e-10 before they are correlated, so that pairs of
-identical texts are ties; the cosine with a zero vector is 0; a correlation with a constant is 0.
-sentence-transformers does not round, so that rounding errors order its ties: where several pairs
-are identical texts, its Spearman correlation may be another one (by 1e-4 for 2 such pairs of 200).
+Spearman's correlation is Pearson's of average ranks. It is exact: its sums are of integers, over
+scores that are rounded to 1e-10 first. A correlation with a constant is 0.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import ScoredPairs
-from eval.datasets.sentences.tasks import PairSubset, STSTask
-from eval.layers.search import COSINE_DECIMALS
-from eval.sentences.extra import require_sentence_extra
-from eval.sentences.features import TextVectors
-from retriever.errors import BadInputError
+from eval.metrics.cosines import CORRELATED_DECIMALS
+from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
+
+CorrelationName = Literal["spearman", "pearson"]
+CORRELATIONS: tuple[CorrelationName, ...] = get_args(CorrelationName)
+
+# Adding 1.5 · 2^52 to a number below 2^51 leaves its nearest integer in the low bits of the sum.
+_TO_INTEGER = 1.5 * 2.0**52
+_TO_INTEGER_BITS = int(np.float64(_TO_INTEGER).view(np.int64))
+_CONSTANT = 1e-24
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,117 +34,215 @@ class Correlations:
     spearman: float
 
 
-@dataclass(frozen=True, slots=True)
-class SubsetScore:
-    """The correlations of one part of a test."""
-
-    name: str
-    pairs: int
-    score: Correlations
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class STSScore:
-    """The correlations of a test.
-
-    Attributes:
-        task: its name.
-        subsets: of each part, in the order of the task.
-        all: of all pairs as one list.
-        mean: the mean over the parts.
-        wmean: the mean over the parts, weighted by their pairs.
-        cosines: (pairs,) float64, part after part; for paired tests.
-        gold: (pairs,) float64 beside them.
-    """
-
-    task: str
-    subsets: tuple[SubsetScore, ...]
-    all: Correlations
-    mean: Correlations
-    wmean: Correlations
-    cosines: Floats
-    gold: Floats
-
-
-def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
-    """Each different text of a test, and of its training and dev parts where it is supervised."""
-    parts = [subset.pairs for subset in task.subsets]
-    if supervised:
-        parts += [part for part in (task.train, task.dev) if part is not None]
-    return list(dict.fromkeys(text for part in parts for text in (*part.left, *part.right)))
-
-
-def score_sts(task: STSTask, vectors: TextVectors) -> STSScore:
-    """Correlate the cosines of a test's pairs with their gold scores.
+def correlations(scores: Floats, gold: Floats) -> Correlations:
+    """Pearson's and Spearman's correlation of two arrays; 0 if the scores are all equal.
 
     Args:
-        task: the test.
-        vectors: of at least `sts_texts(task)`.
+        scores: (pairs,) cosines or predicted scores, at least two, below 1e4 in magnitude.
+        gold: (pairs,) not all equal.
 
     Raises:
-        BadInputError: a part has fewer than two pairs, or gold scores that are all equal.
-        MissingExtraError: scipy is not installed.
+        BadInputError: fewer than two pairs, or gold scores that are all equal.
     """
-    require_sentence_extra()
-    found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
-    scores = tuple(
-        SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, cosines))
-        for subset, cosines in zip(task.subsets, found, strict=True)
-    )
-    cosines = np.concatenate(found)
-    gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
-    table = np.array([[one.score.pearson, one.score.spearman] for one in scores])
-    counts = np.array([one.pairs for one in scores], np.float64)
-    return STSScore(
-        task=task.name,
-        subsets=scores,
-        all=correlations(cosines, gold),
-        mean=Correlations(*table.mean(axis=0).tolist()),
-        wmean=Correlations(*np.average(table, axis=0, weights=counts).tolist()),
-        cosines=cosines,
-        gold=gold,
+    return Correlations(
+        float(Correlation(gold, "pearson")(scores[None].copy())[0]),
+        float(Correlation(gold, "spearman")(scores[None].copy())[0]),
     )
 
 
-def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
-    """(pairs,) float64 cosines, rounded to 1e-10; 0 with a zero vector."""
-    left = vectors.of(pairs.left).astype(np.float64)
-    right = vectors.of(pairs.right).astype(np.float64)
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    products = np.einsum("ij,ij->i", left, right)
-    cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-    rounded: Floats = np.round(cosines, COSINE_DECIMALS)
-    return rounded
-
-
-def correlations(scores: Floats, gold: Floats) -> Correlations:
-    """Pearson's and Spearman's correlation, tied values sharing their mean rank; 0 with a constant.
+class Correlation:
+    """Spearman's or Pearson's correlation with gold scores; an `eval.layers.search.Objective`.
 
     Args:
-        scores: (pairs,) at least two.
-        gold: (pairs,).
+        gold: (pairs,) finite scores.
+        name: which of the two.
+
+    Raises:
+        BadInputError: fewer than two pairs, or gold scores that are all equal.
     """
-    from scipy import stats
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.ConstantInputWarning)
-        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-        pearson = float(stats.pearsonr(scores, gold)[0])
-        spearman = float(stats.spearmanr(scores, gold)[0])
-    return Correlations(*(0.0 if np.isnan(value) else value for value in (pearson, spearman)))
+    unit = "pairs"
+
+    def __init__(self, gold: Floats, name: CorrelationName = "spearman") -> None:
+        if len(gold) < 2:
+            raise BadInputError(
+                f"expected at least 2 scored pairs, found {len(gold)}; add pairs to the file"
+            )
+        if (gold == gold[0]).all():
+            raise BadInputError(
+                f"expected gold scores that differ, found {gold[0]:g} for all {len(gold)} pairs; "
+                "nothing correlates with a constant, so check the scores"
+            )
+        self.name: str = name
+        self._name = name
+        self.units = len(gold)
+        self._gold = gold.astype(np.float64)
+        if name == "pearson":
+            self._centred = self._gold - self._gold.mean()
+            self._spread = float(self._centred @ self._centred)
+            return
+        ones = np.ones((1, self.units))
+        # Doubled, an average rank is a whole number.
+        self._doubled = np.rint(2 * _weighted_ranks(ones, _Groups(self._gold))[0]).astype(np.int64)
+        self._positions = 2 * np.arange(self.units, dtype=np.float64) + 1 - self.units
+        self._spread = float(((self._doubled - (self.units + 1.0)) ** 2).sum())
+
+    def take(self, pairs: NDArray[np.int64]) -> Correlation:
+        """The same correlation over the pairs at these positions; raises what the class raises."""
+        return Correlation(self._gold[pairs], self._name)
+
+    def __call__(self, cosines: Floats) -> Floats:
+        """(rows, pairs) cosines, which may be overwritten, to (rows,) correlations."""
+        if self.name == "pearson":
+            return self._pearson(cosines)
+        return self._spearman(cosines)
+
+    def resampled(self, cosines: Floats, weights: Floats) -> Floats:
+        """The correlations over resampled pairs.
+
+        Args:
+            cosines: (rows, pairs).
+            weights: (resamples, pairs), how often each pair is drawn.
+
+        Returns:
+            (resamples, rows) float64.
+        """
+        if self.name == "spearman":
+            gold = _weighted_ranks(weights, _Groups(self._gold))
+            rows = (_Groups(row) for row in np.round(cosines, CORRELATED_DECIMALS))
+            values = [
+                _weighted_pearson(weights, _weighted_ranks(weights, row), gold) for row in rows
+            ]
+        else:
+            values = [_weighted_pearson(weights, row, self._gold) for row in cosines]
+        return np.stack(values, axis=1)
+
+    def _pearson(self, cosines: Floats) -> Floats:
+        cosines -= cosines.mean(axis=1, keepdims=True)
+        spread = np.einsum("ij,ij->i", cosines, cosines)
+        return _ratio(cosines @ self._centred, spread, self._spread)
+
+    def _spearman(self, cosines: Floats) -> Floats:
+        bits = int(self._doubled.max()).bit_length()
+        low = (1 << bits) - 1
+        keys = _whole(cosines)
+        # Each key has its pair's gold rank in its low bits, so that sorting the keys puts the gold
+        # ranks in the order of the cosines without a gather; np.sort of int64 is vectorized.
+        keys <<= bits
+        keys |= self._doubled
+        keys.sort(axis=1)
+        gold = (keys & low).astype(np.float64)
+        products = gold @ self._positions
+        spread = np.full(len(keys), float(self._positions @ self._positions))
+        # Keys of one sign that agree above the low bits differ by no more than the low bits.
+        tied = (keys[:, 1:] ^ keys[:, :-1]).view(np.uint64) <= low
+        if tied.any():
+            _average_ties(tied, gold, self._positions, products, spread)
+        return _ratio(products, spread, self._spread)
 
 
-def _correlate(task: STSTask, subset: PairSubset, cosines: Floats) -> Correlations:
-    gold = subset.pairs.gold
-    if len(gold) < 2:
-        raise BadInputError(
-            f"{task.name}, part {subset.name}: expected at least 2 scored pairs, found "
-            f"{len(gold)}; add pairs or leave the part out"
+def pair_correlation(gold: Floats, name: str | None, source: str) -> Correlation:
+    """The correlation with the gold scores of pairs.
+
+    Args:
+        gold: (pairs,) finite scores.
+        name: "spearman" or "pearson"; None is Spearman's.
+        source: of the pairs, for the message.
+
+    Raises:
+        ConfigError: it is no correlation.
+        BadInputError: fewer than two pairs, or gold scores that are all equal.
+    """
+    if name not in (None, *CORRELATIONS):
+        raise ConfigError(
+            f"objective: expected {' or '.join(CORRELATIONS)} for scored pairs, found {name}; "
+            "measures of rankings need a folder of questions"
         )
-    if (gold == gold[0]).all():
-        raise BadInputError(
-            f"{task.name}, part {subset.name}: expected gold scores that differ, found "
-            f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant, so "
-            "check the scores or leave the part out"
-        )
-    return correlations(cosines, gold)
+    try:
+        return Correlation(gold, name or "spearman")
+    except BadInputError as error:
+        raise BadInputError(f"{source}: {error}") from error
+
+
+def _whole(cosines: Floats) -> NDArray[np.int64]:
+    """The cosines in units of 1e-10, in place."""
+    cosines *= 10.0**CORRELATED_DECIMALS
+    cosines += _TO_INTEGER
+    whole: NDArray[np.int64] = cosines.view(np.int64)
+    whole -= _TO_INTEGER_BITS
+    return whole
+
+
+def _average_ties(
+    tied: NDArray[np.bool_],
+    gold: Floats,
+    positions: Floats,
+    products: Floats,
+    spread: Floats,
+) -> None:
+    """Give tied cosines the average of their ranks, by correcting `products` and `spread`.
+
+    Args:
+        tied: (subsets, pairs - 1), whether a sorted cosine equals the next.
+        gold: (subsets, pairs) doubled gold ranks in the order of the cosines.
+        positions: (pairs,) doubled centred ranks of cosines without ties.
+        products: (subsets,) sums of `positions` times `gold`.
+        spread: (subsets,) sums of squares of `positions`.
+    """
+    subsets, pairs = gold.shape
+    # False before and after each row, so that no run continues into the next row.
+    padded = np.zeros((subsets, pairs + 1), np.bool_)
+    padded[:, 1:-1] = tied
+    flat = padded.ravel()
+    edges = np.flatnonzero(flat[1:] != flat[:-1])
+    rows, first = np.divmod(edges[0::2], pairs + 1)
+    last = edges[1::2] % (pairs + 1)
+    length = last - first + 1
+    run = np.repeat(np.arange(len(length)), length)
+    place = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length) + first[run]
+    average = (positions[first] + positions[last]) / 2
+    moved = (average[run] - positions[place]) * gold[rows[run], place]
+    products += np.bincount(rows[run], moved, minlength=subsets)
+    lengths = length.astype(np.float64)
+    spread -= np.bincount(rows, (lengths**3 - lengths) / 3, minlength=subsets)
+
+
+def _ratio(products: Floats, spread: Floats, gold_spread: float) -> Floats:
+    constant = spread <= _CONSTANT * gold_spread
+    return np.where(
+        constant, 0.0, products / np.sqrt(np.where(constant, 1.0, spread) * gold_spread)
+    )
+
+
+class _Groups:
+    """Values by rank: their order, where each distinct one begins, and which one each is."""
+
+    def __init__(self, values: Floats) -> None:
+        self.order = np.argsort(values, kind="stable")
+        ascending = values[self.order]
+        new = np.concatenate([[True], ascending[1:] != ascending[:-1]])
+        self.starts = np.flatnonzero(new)
+        self.group = np.empty(len(values), np.int64)
+        self.group[self.order] = np.cumsum(new) - 1
+
+
+def _weighted_ranks(weights: Floats, values: _Groups) -> Floats:
+    """(resamples, pairs) average ranks from 1; each pair occurs as often as its weight says."""
+    counts = np.add.reduceat(weights[:, values.order], values.starts, axis=1)
+    averages = np.cumsum(counts, axis=1) - (counts - 1) / 2
+    ranks: Floats = averages[:, values.group]
+    return ranks
+
+
+def _weighted_pearson(weights: Floats, one: Floats, other: Floats) -> Floats:
+    total = weights.sum(axis=1, keepdims=True)
+
+    def centred(values: Floats) -> Floats:
+        mean: Floats = (weights * values).sum(axis=1, keepdims=True) / total
+        return values - mean
+
+    x, y = centred(one), centred(other)
+    product = (weights * x * y).sum(axis=1)
+    spread = (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1)
+    defined = spread > _CONSTANT
+    return np.where(defined, product / np.sqrt(np.where(defined, spread, 1.0)), 0.0)

@@ -1,60 +1,45 @@
-"""Measures of ranked retrieval, as trec_eval defines them.
+"""Scoring runs: query to document to score, as files and other programs have them.
 
-For one query, let the ranking be the run's documents by score descending, then by document
-descending. trec_eval keeps scores as 32-bit floats, so scores that differ only beyond that are
-equal here too. Let g(i) be the grade of the document at rank i (0 where it has none), relevant
-mean g >= 1, and R be the number of relevant judged documents:
-
-- `P@k`: relevant documents in the first k, divided by k (also where fewer were retrieved).
-- `R@k`: relevant documents in the first k, divided by R.
-- `AP`, `AP@k`: the sum over relevant ranks i (up to k) of P@i, divided by R.
-- `RR`, `RR@k`: 1 / the first relevant rank (if it is at most k).
-- `Success@k`: 1 if any of the first k is relevant, else 0.
-- `nDCG`, `nDCG@k`: the sum over ranks i (up to k) of max(g(i), 0) / log2(i + 1), divided by the
-  same sum for all judged documents by grade descending (Järvelin and Kekäläinen 2002).
-
-A value whose divisor is 0 is 0. Every value lies in [0, 1]; higher is better.
+The ranking of a query is the run's documents by descending score, compared as 32-bit floats, then
+by descending id, as in trec_eval. The measures are those of `eval.metrics.measures`.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.ranked_gains import (
+from eval.metrics.measures import (
     Gains,
     Measure,
     Values,
-    dcg,
+    check_numbers,
     descending_keys,
-    precision_sums,
-    reciprocal_ranks,
-    relevant,
-    success,
+    ideal_gains,
+    parse_measures,
 )
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 Scores = Mapping[str, float]
 Grades = Mapping[str, int]
 Chunk = list[tuple[str, Scores, Grades]]
 
-# Cells of the matrices of a chunk, each of which takes about 40 bytes at the most.
+# Cells of the matrices of a chunk, each of which takes at most about 40 bytes.
 _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a run scores.
+    """The scores of a run.
 
     Attributes:
-        per_query: measure → query → value, for every query of the qrels, in their order.
-        means: measure → mean over the queries of the qrels.
+        per_query: measure to query to value, for every query of the qrels, in their order.
+        means: measure to mean over the queries of the qrels.
     """
 
     per_query: dict[str, dict[str, float]]
@@ -66,79 +51,39 @@ def evaluate(
     qrels: Mapping[str, Grades],
     measures: Sequence[str] = ("nDCG@10", "R@100", "AP", "RR"),
 ) -> Evaluation:
-    """Score a run (query → document → score) against judgments (query → document → grade).
+    """Score a run (query to document to score) by judgments (query to document to grade).
 
     A query of the qrels that is missing from the run counts as 0; a query of the run that is
-    missing from the qrels is not used.
+    missing from the qrels is ignored. The result names measures canonically.
 
     Raises:
-        BadInputError: the qrels have no query, or a score is not a number.
+        BadInputError: the qrels have no query, or a score is NaN.
         ConfigError: a measure is unknown.
     """
-    parsed = parse_measures(measures)
+    values = run_values(run, qrels, parse_measures(measures))
+    return Evaluation(
+        {name: dict(zip(qrels, found.tolist(), strict=True)) for name, found in values.items()},
+        {name: math.fsum(found) / len(qrels) for name, found in values.items()},
+    )
+
+
+def run_values(
+    run: Mapping[str, Scores], qrels: Mapping[str, Grades], measures: Mapping[str, Measure]
+) -> dict[str, Values]:
+    """Measure to (queries,) values of a run, in the order of the qrels; see `evaluate`."""
     if not qrels:
         raise BadInputError("expected qrels of at least one query, found none; check the file")
-    values: dict[str, list[float]] = {name: [] for name in parsed}
+    values: dict[str, list[Values]] = {name: [] for name in measures}
     for chunk in _chunks(run, qrels):
         gains = _ranked_gains(chunk)
         ideal = ideal_gains([grades for _, _, grades in chunk])
-        for name, measure in parsed.items():
-            values[name] += measure.values(gains, measure.divisors(ideal)).tolist()
-    per_query = {name: dict(zip(qrels, found, strict=True)) for name, found in values.items()}
-    means = {name: math.fsum(found) / len(qrels) for name, found in values.items()}
-    return Evaluation(per_query, means)
-
-
-def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
-    """The measures of these names, in their order.
-
-    Raises:
-        ConfigError: a measure is unknown.
-    """
-    return {name: _parse(name) for name in names}
-
-
-def check_measures(names: Sequence[str]) -> None:
-    """Refuse names that `evaluate` would refuse.
-
-    Raises:
-        ConfigError: a measure is unknown.
-    """
-    parse_measures(names)
-
-
-def check_numbers(
-    scores: NDArray[np.floating], sizes: NDArray[np.int64], queries: Sequence[str]
-) -> None:
-    """Refuse scores that are not numbers.
-
-    Args:
-        scores: (documents,), those of one query after those of the other.
-        sizes: (queries,) documents of each.
-        queries: their ids.
-
-    Raises:
-        BadInputError: a score is NaN; names the first such query.
-    """
-    wrong = np.isnan(scores)
-    if wrong.any():
-        query = queries[int(np.searchsorted(np.cumsum(sizes), wrong.argmax(), side="right"))]
-        raise BadInputError(f"query {query}: expected scores that are numbers, found NaN")
-
-
-def ideal_gains(judged: Sequence[Grades]) -> Gains:
-    """Each query's positive grades descending, filled up with zeros: (queries, most of them)."""
-    best = [
-        sorted((grade for grade in grades.values() if grade > 0), reverse=True) for grades in judged
-    ]
-    sizes = np.array([len(grades) for grades in best], dtype=np.int64)
-    matrix = np.zeros((len(best), int(sizes.max(initial=0))), dtype=np.int64)
-    matrix[np.arange(matrix.shape[1]) < sizes[:, None]] = list(chain.from_iterable(best))
-    return matrix
+        for name, measure in measures.items():
+            values[name].append(measure.values(gains, measure.divisors(ideal)))
+    return {name: np.concatenate(parts) for name, parts in values.items()}
 
 
 def _chunks(run: Mapping[str, Scores], qrels: Mapping[str, Grades]) -> Iterator[Chunk]:
-    """Queries in the order of the qrels, as many at a time as keep the matrices small."""
+    """Queries in the order of the qrels, in chunks whose matrices are small."""
     chunk: Chunk = []
     widest = 0
     for query, grades in qrels.items():
@@ -155,7 +100,7 @@ def _chunks(run: Mapping[str, Scores], qrels: Mapping[str, Grades]) -> Iterator[
 def _ranked_gains(chunk: Chunk) -> Gains:
     """(queries, ranks) gains in the order of the ranking, up to the last rank that gains.
 
-    Only documents that gain are ranked: by how many scores of the query are above theirs.
+    Only documents that gain are ranked, by the number of scores of their query above theirs.
     """
     sizes = np.array([len(scores) for _, scores, _ in chunk], dtype=np.int64)
     values = (scores.values() for _, scores, _ in chunk)
@@ -191,47 +136,12 @@ def _ranked_gains(chunk: Chunk) -> Gains:
 
 
 def _query_keys(rows: NDArray[np.int64], scores: Values) -> NDArray[np.int64]:
-    """Keys that order documents by query, then by score descending; equal where both are."""
+    """Keys that order documents by query, then by descending score; equal where both are."""
     return (rows << 33) + descending_keys(scores)
 
 
 def _by_id(scores: Scores, places: NDArray[np.int64]) -> dict[str, int]:
-    """The documents at these places of a run, by id descending, each with its number from 0."""
+    """The documents at these positions of a run by descending id, numbered from 0."""
     documents = list(scores)
     group = sorted((documents[place] for place in places.tolist()), reverse=True)
     return {document: number for number, document in enumerate(group)}
-
-
-def _cutoff(ideal: Gains, cutoff: int | None) -> Values:
-    return np.full(len(ideal), cutoff, dtype=np.float64)
-
-
-def _one(ideal: Gains, cutoff: int | None) -> Values:
-    return np.ones(len(ideal))
-
-
-def _all_relevant(ideal: Gains, cutoff: int | None) -> Values:
-    return relevant(ideal)
-
-
-_Total = Callable[[Gains, int | None], Values]
-# Total and divisor.
-_MEASURES: dict[str, tuple[_Total, _Total]] = {
-    "nDCG": (dcg, dcg),
-    "AP": (precision_sums, _all_relevant),
-    "RR": (reciprocal_ranks, _one),
-    "P": (relevant, _cutoff),
-    "R": (relevant, _all_relevant),
-    "Success": (success, _one),
-}
-_NEED_CUTOFF = ("P", "R", "Success")
-_NAME = re.compile(r"(?P<measure>[A-Za-z]+)(?:@(?P<cutoff>[1-9][0-9]{0,8}))?")
-
-
-def _parse(name: str) -> Measure:
-    match = _NAME.fullmatch(name)
-    parts = _MEASURES.get(match["measure"]) if match else None
-    if match and parts and (match["cutoff"] or match["measure"] not in _NEED_CUTOFF):
-        return Measure(*parts, int(match["cutoff"]) if match["cutoff"] else None)
-    known = "nDCG, AP or RR, alone or with @k, P@k, R@k or Success@k, any k from 1 (as nDCG@10)"
-    raise ConfigError(f"unknown measure {name!r}: expected {known}")

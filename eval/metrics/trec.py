@@ -3,12 +3,11 @@
 A run has a line per retrieved document, `query Q0 document rank score tag`; qrels have a line per
 judgment, `query 0 document grade`. Columns are separated by spaces or tabs. BEIR's qrels have a
 header line `query-id corpus-id score` and three columns separated by one tab. Blank lines are
-skipped; files are UTF-8.
+skipped. Files are UTF-8 and may be gzipped.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
@@ -16,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from retriever.errors import BadInputError, SourceError, StorageError
+from eval.lines import numbered_lines
+from retriever.errors import BadInputError, SourceError
+from retriever.output_files import write_lines
 
 Number = TypeVar("Number", int, float)
 
@@ -27,14 +28,15 @@ _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Query → document → score, in the order of the file; ranks and the tag are not used.
+    """Query to document to score, in the order of the file; ranks and the tag are ignored.
 
     Raises:
-        SourceError: the file cannot be read, or a line has not six columns, a score that is no
-            finite number, or a document that its query has already; names file and line.
+        SourceError: the file cannot be read, or a line does not have six columns, or has a score
+            that is not a finite number or a document that its query has already; names file and
+            line.
     """
     run: dict[str, dict[str, float]] = {}
-    for where, line in _lines(path):
+    for where, line in numbered_lines(Path(path)):
         columns = line.split()
         _check_columns(where, line, columns, "query Q0 document rank score tag")
         query, _, document, _, score, _ = columns
@@ -43,20 +45,20 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
 
 
 def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
-    """Query → document → grade, in the order of the file, in TREC's or BEIR's format.
+    """Query to document to grade, in the order of the file, in TREC's or BEIR's format.
 
     Raises:
         SourceError: the file cannot be read, or a line has the wrong number of columns, a grade
-            that is no integer, or a document that its query has already; names file and line.
+            that is not an integer, or a document that its query has already; names file and line.
     """
     qrels: dict[str, dict[str, int]] = {}
     beir = False
-    for number, (where, line) in enumerate(_lines(path)):
+    for number, (where, line) in enumerate(numbered_lines(Path(path))):
         if number == 0 and line.split() == _BEIR_HEADER:
             beir = True
             continue
         # Identifiers in BEIR's tab-separated files may hold spaces.
-        columns = line.rstrip("\n").split("\t") if beir else line.split()
+        columns = line.split("\t") if beir else line.split()
         _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
         query, document, grade = columns if beir else (columns[0], *columns[2:])
         _add(qrels, where, query, document, _grade(where, grade))
@@ -70,35 +72,29 @@ def write_run(
 ) -> None:
     """Write ranked lists of (document, score), queries in the order given, ranks from 1.
 
-    Scores are written so that they read back as the same floats. A tool that evaluates the file
-    ranks it anew by score, then by document descending: documents with equal scores are written
-    in that order, whatever theirs was. A path is written whole or not at all.
+    Scores are written so that they read back as the same floats. Tools that evaluate the file rank
+    it again by score, then by descending document id: documents with equal scores are written in
+    that order, whatever theirs is. A path is written whole or not at all.
 
     Raises:
         BadInputError: an identifier or the tag is empty or has white space, a document is twice
             in a list, a score is not finite or greater than the one before it.
         StorageError: the file cannot be written.
     """
-    _check_word(tag, "run tag")
-    lines = _run_lines(run, tag)
-    if not isinstance(path_or_file, str | os.PathLike):
+    check_run(run)
+    lines = run_lines(run, tag)
+    if isinstance(path_or_file, str | os.PathLike):
+        write_lines(Path(path_or_file), lines, "the run")
+    else:
         path_or_file.writelines(lines)
-        return
-    path = Path(path_or_file)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-        temporary.replace(path)
-    except OSError as error:
-        message = f"{path}: cannot write the run ({error.strerror}); choose a writable folder"
-        raise StorageError(message) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
-def _run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[str]:
+def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
+    """Refuse ranked lists that a run file cannot hold.
+
+    Raises:
+        BadInputError: see `write_run`.
+    """
     for query, ranked in run.items():
         _check_word(query, "query id")
         before, seen = math.inf, set[str]()
@@ -114,34 +110,27 @@ def _run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iter
                 raise BadInputError(f"query {query}: expected {expected}, found {found}; sort it")
             seen.add(document)
             before = float(score)
+
+
+def run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[str]:
+    """The lines of a run file for lists that `check_run` accepts.
+
+    Raises:
+        BadInputError: the tag is empty or has white space.
+    """
+    _check_word(tag, "run tag")
+    for query, ranked in run.items():
         order = sorted(((float(score), document) for document, score in ranked), reverse=True)
         for rank, (score, document) in enumerate(order, 1):
             yield f"{query} Q0 {document} {rank} {score!r} {tag}\n"
 
 
 def _check_word(word: str, name: str) -> None:
-    if word.split() != [word] or any("\ud800" <= character <= "\udfff" for character in word):
-        expected = "UTF-8 text that is not empty and has no white space"
+    unreadable = any("\ud800" <= one <= "\udfff" or one == "\0" for one in word)
+    if word.split() != [word] or unreadable:
+        expected = "UTF-8 text that is not empty and has neither white space nor NUL"
         remedy = "a run file separates its columns by white space, so rename it"
         raise BadInputError(f"expected as {name} {expected}, found {word!r}; {remedy}")
-
-
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Each line that is not blank, with `file:line` for a message."""
-    number = 0
-    try:
-        with Path(path).open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{path}:{number}", line
-    except UnicodeDecodeError as error:
-        found = f"byte {error.object[error.start]:#04x}"
-        raise SourceError(
-            f"{path}: expected UTF-8 after line {number}, found {found}; convert the file"
-        ) from error
-    except OSError as error:
-        message = f"{path}: expected a readable file, found: {error.strerror}"
-        raise SourceError(f"{message}; check the path") from error
 
 
 def _check_columns(where: str, line: str, columns: list[str], names: str) -> None:

@@ -1,11 +1,11 @@
-"""Ranking the pools of a question set with one system after the other."""
+"""Ranking a question set with one system after the other, and comparing them."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,72 +15,182 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.qa.question_set import QuestionSet
-from eval.metrics.comparison import Run
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import canonical_measures
+from eval.metrics.pools import PoolMeasures
 from eval.metrics.trec import read_run
-from eval.qa.corpus import CorpusSearch
-from eval.qa.cross import CrossPlan, Watch, fit_cross_encoder
-from eval.qa.heads import fit_head, head_scores, training_vectors
-from eval.qa.hybrid import Components, best_weight, fixed_weight
-from eval.qa.pairs import as_run
-from eval.qa.resources import Resources
-from eval.qa.result import SystemResult
-from eval.qa.systems import System
+from eval.progress import Notify, Progress, ignore, silent
+from eval.qa.corpus import open_corpus, ranked
+from eval.qa.fits import fit_cross_encoder, fit_head, head_scores, training_vectors
+from eval.qa.resources import Questions, Resources, check_index, split_reader
+from eval.qa.result import QAResult, SystemResult
+from eval.qa.scores import best_weight, fixed_weight
+from eval.qa.settings import QASettings
+from eval.qa.systems import System, parse_systems
 from eval.qa.training import DEV_MEASURE
+from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross.folder import read_cross_encoder
-from retriever.rerankers.cross.settings import Step, kept_epoch
+from retriever.rerankers.cross.settings import kept_epoch
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
-from retriever.search.settings import Mode, SearchSettings
+from retriever.search.settings import Mode
 
-# Systems that need no pools, and how an index ranks as they do.
-_SEARCHES: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense", "hybrid": "hybrid"}
+# Systems that rank a whole corpus, and the component of the index that does it.
+_COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def rank(system: System, resources: Resources) -> SystemResult:
-    """What a system ranks; it is trained or tuned first where it needs that.
+def rank_systems(
+    questions: Questions,
+    systems: str | Sequence[str],
+    settings: QASettings | None = None,
+    *,
+    progress: Progress = silent,
+    notify: Notify = ignore,
+    command: str = "",
+) -> QAResult:
+    """Rank the candidates of questions with several systems, and compare the rankings.
+
+    Systems that are trained or tuned are trained on the training split, and choose epochs and
+    weights on the dev split. A set without pools of candidates is ranked as a whole, through
+    `settings.data.index`.
+
+    Args:
+        questions: a folder in any form that `read_question_set` reads; or the split to rank, or
+            several splits by their names.
+        systems: names, see `eval.qa.systems`; a single text may hold several separated by commas.
+        settings: how they are ranked; None takes the defaults.
+        progress: of long stages.
+        notify: is called with lines that a person should read.
+        command: reproduces the result, for its report.
 
     Raises:
+        ConfigError: a system, a measure or the baseline is unknown, or the set needs an index, or
+            the index holds other documents.
         SourceError: a split or a run cannot be read.
         ModelError: an encoder or a saved reranker cannot be loaded.
-        BadInputError: there is nothing to train or to choose on.
+        BadInputError: there is nothing to rank, to train on or to choose on.
+        MissingExtraError: a system needs a package that is not installed.
     """
+    settings = settings or QASettings()
+    asked = parse_systems([systems] if isinstance(systems, str) else systems)
+    measures = canonical_measures(settings.measures)
+    names = [system.text for system in asked]
+    if settings.baseline is not None and settings.baseline not in names:
+        raise ConfigError(
+            f"baseline: expected one of the systems ({', '.join(names)}), found "
+            f"{settings.baseline!r}"
+        )
+    with open_resources(questions, settings, progress, notify) as resources:
+        found = [_rank(system, resources, settings) for system in asked]
+        ranked_questions = resources.questions
+    return QAResult.of(
+        ranked_questions,
+        found,
+        measures,
+        settings,
+        command=command,
+    )
+
+
+@contextmanager
+def open_resources(
+    questions: Questions, settings: QASettings, progress: Progress, notify: Notify
+) -> Iterator[Resources]:
+    """What the systems share; the index of a set without pools is open meanwhile.
+
+    Raises:
+        ConfigError: the set needs an index, or has no use for one.
+        What `open_corpus` raises.
+    """
+    read = split_reader(questions, settings.data)
+    split = questions.split if isinstance(questions, QuestionSet) else settings.split
+    first = read(split)
+    check_index(first, settings.data)
+    with ExitStack() as stack:
+        corpus = None
+        if settings.data.index is not None:
+            loading = settings.loading
+            corpus = stack.enter_context(
+                open_corpus(
+                    settings.data.index,
+                    first,
+                    ModelChoice(settings.encoder, loading.device, loading.download),
+                    settings.data.depth,
+                    settings.bm25,
+                    progress,
+                    notify,
+                )
+            )
+        yield Resources(
+            read,
+            split,
+            settings.data,
+            settings.encoder,
+            settings.loading,
+            settings.bm25,
+            progress,
+            notify,
+            corpus,
+        )
+
+
+def _rank(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    """The rankings of a system, which is trained or tuned first if necessary."""
     begin = time.perf_counter()
-    if resources.corpus is not None and system.kind in _SEARCHES:
-        result = _search(system, resources, resources.corpus)
+    if resources.corpus is not None and system.kind in _CORPUS_RANKERS:
+        if system.encoder:
+            raise ConfigError(
+                f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
+                "leave out what follows @, or name an index made with that encoder"
+            )
+        result = _CORPUS_RANKERS[system.kind](system, resources, settings)
     else:
-        result = _RANKERS.get(system.kind, _heads)(system, resources)
+        result = _RANKERS.get(system.kind, _heads)(system, resources, settings)
     return replace(result, seconds=time.perf_counter() - begin)
 
 
-def _run(system: System, resources: Resources) -> SystemResult:
+def _run(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     assert system.path is not None
-    return SystemResult(system.text, (read_run(system.path),))
+    run = read_run(system.path)
+    asked = resources.questions.questions
+    found = ranked(asked, [list(run.get(one.id, {}).items()) for one in asked])
+    return SystemResult(system.text, found[0], (found[1],))
 
 
-def _bm25(system: System, resources: Resources) -> SystemResult:
-    questions = resources.questions
-    return SystemResult(system.text, (as_run(questions, resources.lexical(questions)[0]),))
+def _pooled(
+    system: System,
+    questions: QuestionSet,
+    scores: Sequence[NDArray[np.floating]],
+    note: str = "",
+    curves: tuple[tuple[float, ...], ...] = (),
+) -> SystemResult:
+    exact = tuple(one.astype(np.float64) for one in scores)
+    return SystemResult(system.text, questions.questions, exact, note, curves)
 
 
-def _cosine(system: System, resources: Resources) -> SystemResult:
-    questions = resources.questions
-    cosines = resources.pairs(questions, system.encoder).cosines()
-    return SystemResult(system.text, (as_run(questions, cosines),))
+def _bm25(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    pools = resources.pools(resources.questions)
+    return _pooled(system, pools, [resources.lexical(pools)[0]])
 
 
-def _hybrid(system: System, resources: Resources) -> SystemResult:
-    def components(questions: QuestionSet) -> Components:
-        dense = resources.pairs(questions, system.encoder).cosines()
-        return Components.of(questions, dense, resources.lexical(questions))
+def _rank_bm25(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    bm25 = resources.rank_bm25
+    scores = bm25.scores(resources.questions.questions)
+    return _pooled(system, resources.questions, [scores], bm25.note)
 
-    fusion, note = resources.settings.fusion, ""
+
+def _cosine(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    pools = resources.pools(resources.questions)
+    return _pooled(system, pools, [resources.pairs(pools, system.encoder).cosines()])
+
+
+def _hybrid(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    fusion, note = settings.fusion, ""
     if system.tuned:
         dev = resources.dev
-        tried = components(dev.questions)
+        tried = resources.components(dev.questions, system.encoder)
 
         def quality(weight: float) -> float:
             return dev(tried.fused(replace(fusion, method="convex", alpha=weight)))
@@ -89,138 +199,142 @@ def _hybrid(system: System, resources: Resources) -> SystemResult:
         note = f"alpha {fusion.alpha:g}, chosen on {dev.questions.split}"
     elif system.variant:
         fusion = fixed_weight(fusion, system.variant)
-    scores = components(resources.questions).fused(fusion)
-    return SystemResult(system.text, (as_run(resources.questions, scores),), note)
+    pools = resources.pools(resources.questions)
+    return _pooled(system, pools, [resources.components(pools, system.encoder).fused(fusion)], note)
 
 
-def _search(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
-    """BM25, cosine and hybrid rank the whole corpus where there are no pools."""
-    if system.encoder:
-        raise ConfigError(
-            f"system {system.text!r}: the corpus is ranked with the encoder of its index; leave "
-            "out what follows @, or give an index made with that encoder"
-        )
-    settings = SearchSettings(
-        mode=_SEARCHES[system.kind], bm25=resources.settings.bm25, depth=corpus.depth
+def _corpus_component(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    assert resources.corpus is not None
+    pools, scores = resources.corpus.ranked(resources.questions, _COMPONENTS[system.kind])
+    return SystemResult(system.text, pools, (scores,))
+
+
+def _corpus_rank_bm25(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    assert resources.corpus is not None
+    bm25, asked = resources.rank_bm25, resources.questions.questions
+    best = (bm25.best(one.text, resources.corpus.depth) for one in asked)
+    pools, scores = ranked(
+        asked, [list(zip(ids, found.tolist(), strict=True)) for ids, found in best]
     )
-    fusion, note = resources.settings.fusion, ""
+    return SystemResult(system.text, pools, (scores,), bm25.note)
+
+
+def _corpus_hybrid(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+    corpus = resources.corpus
+    assert corpus is not None
+    fusion, note = settings.fusion, ""
     if system.tuned:
-        dev = resources.dev.questions
+        dev = resources.dev_questions
 
         def quality(weight: float) -> float:
-            fused = replace(settings, fusion=replace(fusion, method="convex", alpha=weight))
-            qrels = {one.id: one.grades for one in dev.questions}
-            return evaluate(corpus.run(dev, fused), qrels, [DEV_MEASURE]).means[DEV_MEASURE]
+            pools, scores = corpus.fused(dev, replace(fusion, method="convex", alpha=weight))
+            return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
 
         fusion = replace(fusion, method="convex", alpha=best_weight(quality))
         note = f"alpha {fusion.alpha:g}, chosen on {dev.split}"
     elif system.variant:
         fusion = fixed_weight(fusion, system.variant)
-    run = corpus.run(resources.questions, replace(settings, fusion=fusion))
-    return SystemResult(system.text, (run,), note)
+    pools, scores = corpus.fused(resources.questions, fusion)
+    return SystemResult(system.text, pools, (scores,), note)
 
 
-def _heads(system: System, resources: Resources) -> SystemResult:
-    settings = resources.settings
+def _heads(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     plan = settings.head.of(system.kind, system.variant or "linear")
     encoder = resources.encoder(system.encoder)
     train = resources.training_set(plan.training.sampling.negatives)
-    vectors = training_vectors(
-        encoder, train, settings.cache, lambda total: resources.stage("encoding train", total)
-    )
+    vectors = training_vectors(encoder, train, settings.loading.cache, resources.progress)
     dev = resources.pairs(resources.dev.questions, system.encoder)
-    pairs = resources.pairs(resources.questions, system.encoder)
-    advance = resources.stage(f"training {system.text}", settings.seeds)
-    runs, curves, chosen = [], [], []
+    pools = resources.pools(resources.questions)
+    pairs = resources.pairs(pools, system.encoder)
+    advance = resources.progress(f"training {system.text}", settings.seeds)
+    scores, curves, chosen = [], [], []
     for seed in range(settings.seeds):
         trained = fit_head(plan.seeded(seed), vectors, train.pools, dev, resources.dev)
-        runs.append(as_run(resources.questions, head_scores(trained.head.score, pairs)))
+        scores.append(head_scores(trained.head.score, pairs))
         curves.append(tuple(epoch.dev for epoch in trained.curve))
         chosen.append((trained.best, trained.curve[trained.best].dev))
         advance(1)
-    return SystemResult(system.text, tuple(runs), _chosen(chosen), tuple(curves))
+    return _pooled(system, pools, scores, _chosen(chosen), tuple(curves))
 
 
-def _cross_encoders(system: System, resources: Resources) -> SystemResult:
-    settings = resources.settings
+def _cross_encoders(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
-    train = resources.training_set(plan.settings.sampling.negatives)
-    runs, curves, chosen = [], [], []
+    train = resources.training_set(plan.training.sampling.negatives)
+    pools = resources.pools(resources.questions)
+    scores, curves, chosen = [], [], []
     with ExitStack() as stack:
         models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
         models.mkdir(parents=True, exist_ok=True)
         for seed in range(settings.cross_seeds):
             folder = models / f"{_UNSAFE.sub('-', system.text)}-seed-{seed}"
-            seeded: CrossPlan = replace(plan, settings=replace(plan.settings, seed=seed))
-            name = f"fine-tuning {system.text}, seed {seed}"
+            seeded = plan.seeded(seed)
             curve = fit_cross_encoder(
-                train, resources.dev, seeded, folder, watch=watch(name, resources)
+                train,
+                resources.dev,
+                seeded,
+                folder,
+                settings.loading,
+                name=f"fine-tuning {system.text}, seed {seed}",
+                progress=resources.progress,
+                notify=resources.notify,
             )
-            runs.append(_cross_run(folder, resources))
+            scores.append(_cross_scores(folder, pools, resources, settings))
             curves.append(tuple(epoch.dev for epoch in curve))
-            kept = kept_epoch(curve, seeded.settings.tolerance)
+            kept = kept_epoch(curve, seeded.training.tolerance)
             assert kept is not None
             chosen.append((kept.epoch, kept.dev))
-    return SystemResult(system.text, tuple(runs), _chosen(chosen), tuple(curves))
+    found = _pooled(system, pools, scores, _chosen(chosen), tuple(curves))
+    return replace(found, first_epoch=1)
 
 
-def watch(name: str, resources: Resources) -> Watch:
-    """Shows the steps of a fine-tuning as a stage, and says what each epoch came to."""
-    advances: list[Callable[[int], None]] = []
-
-    def step(done: Step) -> None:
-        if not advances:
-            advances.append(resources.stage(name, done.total))
-            # Steps before a checkpoint.
-            advances[0](done.number - 1)
-        advances[0](1)
-
-    return Watch(
-        step=step,
-        epoch=lambda one: resources.warn(
-            f"{name}: epoch {one.epoch}, loss {one.loss:.4f}, dev MAP {100 * one.dev:.2f}"
-        ),
-    )
-
-
-def _saved(system: System, resources: Resources) -> SystemResult:
+def _saved(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     assert system.path is not None
+    pools = resources.pools(resources.questions)
     if kind_of(system.path) == CROSS_ENCODER:
-        return SystemResult(system.text, (_cross_run(system.path, resources),))
+        return _pooled(system, pools, [_cross_scores(system.path, pools, resources, settings)])
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)
     reranker.check_encoder(resources.encoder(encoder).spec)
-    scores = head_scores(reranker.score, resources.pairs(resources.questions, encoder))
-    return SystemResult(system.text, (as_run(resources.questions, scores),))
+    return _pooled(system, pools, [head_scores(reranker.score, resources.pairs(pools, encoder))])
 
 
-def _cross_run(folder: Path, resources: Resources) -> Run:
-    settings = resources.settings
-    model = read_cross_encoder(folder, device=settings.device, dtype=settings.dtype)
-    left, right = resources.questions.pairs()
-    advance = resources.stage(f"scoring with {folder.name}", len(left))
-    scores: NDArray[np.float32] = model.score(left, right, advance)
+def _cross_scores(
+    folder: Path, pools: QuestionSet, resources: Resources, settings: QASettings
+) -> NDArray[np.float32]:
+    model = read_cross_encoder(folder, device=settings.loading.device, dtype=settings.dtype)
+    left, right = pools.pairs()
+    done = resources.progress(f"scoring with {folder.name}", len(left))
+    scores: NDArray[np.float32] = model.score(left, right, done)
     if model.cut:
-        resources.warn(
+        resources.notify(
             f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs was not read: they "
             f"are longer than the window of {model.max_length} word pieces"
         )
-    return as_run(resources.questions, scores)
+    return scores
 
 
 def _chosen(epochs: Sequence[tuple[int, float]]) -> str:
-    """What dev said, over the seeds: of each the epoch that was kept, and its score."""
+    """The dev score over the seeds, and the epoch that each kept."""
     scores = [100 * dev for _, dev in epochs]
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
     numbers = ", ".join(str(epoch) for epoch, _ in epochs)
-    return f"dev MAP {fmean(scores):.2f}{spread}, after epoch {numbers}"
+    return f"dev AP {fmean(scores):.2f}{spread}, after epoch {numbers}"
 
 
-_RANKERS: dict[str, Callable[[System, Resources], SystemResult]] = {
+_Ranker = Callable[[System, Resources, QASettings], SystemResult]
+_RANKERS: Mapping[str, _Ranker] = {
     "run": _run,
     "bm25": _bm25,
+    "rank-bm25": _rank_bm25,
     "cosine": _cosine,
     "hybrid": _hybrid,
     "cross-encoder": _cross_encoders,
     "saved reranker": _saved,
+}
+# Systems that rank the whole corpus where there are no pools.
+_CORPUS_RANKERS: Mapping[str, _Ranker] = {
+    "bm25": _corpus_component,
+    "rank-bm25": _corpus_rank_bm25,
+    "cosine": _corpus_component,
+    "hybrid": _corpus_hybrid,
 }

@@ -1,161 +1,180 @@
-"""What the systems of an evaluation share: splits, BM25, encoders, vectors."""
+"""What the systems of an evaluation share: splits, BM25, encoders, vectors and the index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
-from eval.qa.corpus import CorpusSearch
-from eval.qa.cross import CrossPlan
-from eval.qa.heads import HeadPlan
-from eval.qa.lexical import PoolBM25
-from eval.qa.pairs import EmbeddedPairs, embed_pairs
+from eval.progress import Notify, Progress, ignore, silent
+from eval.qa.corpus import CorpusSearch, corpus_texts
+from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_pairs
+from eval.qa.settings import QuestionSettings
 from eval.qa.training import DevScore, TrainingSet, hold_out, training_set
-from indexes import BM25Settings
+from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.settings import Dtype
+from retriever.errors import ConfigError
 from retriever.rerankers.training.sampling import NegativeSource
-from retriever.search.fusion import FusionSettings
+from retriever.search.bm25 import BM25Settings
+
+Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
+"""A folder, one split that is loaded, or several by their names."""
 
 _Key = tuple[str, ...]
 
 
-class Stage(Protocol):
-    """Is told that a part of the work begins, and gives what is to be told of its progress."""
+def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str], QuestionSet]:
+    """Reads a split of a question set by name; each is read once.
 
-    def __call__(self, name: str, total: int) -> Callable[[int], None]:
-        """A part of so many steps."""
-        ...
+    Args:
+        given: the set.
+        settings: form and variant of a folder.
 
-
-def quiet(name: str, total: int) -> Callable[[int], None]:
-    """A stage that nobody sees."""
-    return lambda done: None
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationSettings:
-    """What an evaluation uses, but for the systems.
-
-    Attributes:
-        encoder: the text form of the encoder of systems that name none.
-        device: a torch device; None takes a GPU where there is one.
-        download: allow the network for models that are not in the cache.
-        cache: where vectors are kept; None keeps none.
-        models: where cross-encoders are kept; None keeps none.
-        split: what is ranked.
-        train_split: what is trained on.
-        dev_split: what is chosen on.
-        dev_share: this share of the training split instead of `dev_split`.
-        seeds: of each head.
-        cross_seeds: of each cross-encoder.
-        head: training of heads; interaction, head and seed are the system's.
-        cross: training of cross-encoders; the seed is the system's.
-        dtype: what cross-encoders score in.
-        fusion: of ``hybrid``.
-        bm25: of ``bm25`` and ``hybrid``.
+    Raises:
+        ConfigError: when called: the split is not among those that are loaded.
+        SourceError: when called: it cannot be read.
     """
+    loaded: dict[str, QuestionSet] = {}
+    if isinstance(given, QuestionSet):
+        loaded[given.split] = given
+    elif isinstance(given, Mapping):
+        loaded.update(given)
 
-    encoder: str = ""
-    device: str | None = None
-    download: bool = False
-    cache: Path | None = None
-    models: Path | None = None
-    split: str = "test"
-    train_split: str = "train"
-    dev_split: str = "dev"
-    dev_share: float | None = None
-    seeds: int = 3
-    cross_seeds: int = 1
-    head: HeadPlan = field(default_factory=HeadPlan)
-    cross: CrossPlan = field(default_factory=CrossPlan)
-    dtype: Dtype = "float32"
-    fusion: FusionSettings = field(default_factory=FusionSettings)
-    bm25: BM25Settings = field(default_factory=BM25Settings)
+    def read(split: str) -> QuestionSet:
+        if split not in loaded:
+            if not isinstance(given, str | Path):
+                raise ConfigError(
+                    f"split: expected one of {', '.join(loaded)}, which are loaded, found {split}"
+                )
+            loaded[split] = read_question_set(
+                Path(given), split, form=settings.form, variant=settings.variant
+            )
+        return loaded[split]
+
+    return read
+
+
+def check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
+    """Make sure that a set without pools comes with an index, and no other.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if questions.corpus and settings.index is None:
+        raise ConfigError(
+            f"{questions.name}: the set has no pools of candidates, so the whole corpus is ranked; "
+            "name a folder for an index of it with --index FOLDER, which is created if there is "
+            "none"
+        )
+    if settings.index is not None and not questions.corpus:
+        raise ConfigError(
+            f"{questions.name}: the set has pools of candidates, which need no index; leave out "
+            "--index"
+        )
 
 
 class Resources:
     """Each is read, computed or loaded when a system first needs it.
 
     Args:
-        read: a split of the set, by name, with pools.
-        settings: see there.
-        stage: is told of long work.
-        warn: is told, a line each, of what a person should know.
-
-        corpus: searches the corpus of a set that has no pools; `read` gives its hits as pools then.
-
-    Attributes:
-        questions: the split that is ranked.
-
-    Raises:
-        SourceError: the split to rank cannot be read; other splits, when they are needed.
+        read: gives a split of the set by its name.
+        split: the split to rank.
+        data: how the set is divided.
+        encoder: text form of the encoder of systems that name none.
+        loading: where models come from, and where vectors are cached.
+        bm25: variant and parameters.
+        progress: of long stages.
+        notify: what a person should know.
+        corpus: searches the corpus of a set that has no pools.
     """
 
     def __init__(
         self,
         read: Callable[[str], QuestionSet],
-        settings: EvaluationSettings,
-        stage: Stage = quiet,
-        warn: Callable[[str], object] = lambda line: None,
+        split: str,
+        data: QuestionSettings,
+        encoder: str = "",
+        loading: Loading | None = None,
+        bm25: BM25Settings | None = None,
+        progress: Progress = silent,
+        notify: Notify = ignore,
         corpus: CorpusSearch | None = None,
     ) -> None:
+        self.loading = loading or Loading()
+        self.progress = progress
+        self.notify = notify
         self.corpus = corpus
-        self.settings = settings
-        self.stage = stage
-        self.warn = warn
         self._read = read
+        self._split = split
+        self._data = data
+        self._encoder = encoder
+        self._bm25 = bm25
         self._encoders: dict[str, Encoder] = {}
-        self._bm25: dict[tuple[str, ...], PoolBM25] = {}
+        self._pooled: dict[_Key, QuestionSet] = {}
+        self._indexes: list[tuple[Mapping[str, str], PoolBM25]] = []
         self._embedded: dict[tuple[_Key, str], EmbeddedPairs] = {}
         self._lexical: dict[_Key, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
-        self._sets: dict[NegativeSource, TrainingSet] = {}
-        self.questions = read(settings.split)
+        self._training: dict[NegativeSource, TrainingSet] = {}
+
+    @cached_property
+    def questions(self) -> QuestionSet:
+        """The split to rank, as it was read: without pools where the whole corpus is ranked."""
+        return self._read(self._split)
+
+    def pools(self, questions: QuestionSet) -> QuestionSet:
+        """The questions with pools, which are the hits of an index where the set has none."""
+        if self.corpus is None:
+            return questions
+        key = _key(questions)
+        if key not in self._pooled:
+            self._pooled[key] = self.corpus.pools(questions)
+        return self._pooled[key]
+
+    @cached_property
+    def dev_questions(self) -> QuestionSet:
+        """The questions with a relevant passage that weights are chosen on, as they were read."""
+        if self._data.dev_share is not None:
+            return self._divided[1]
+        return self._read(self._data.dev_split).answered()
 
     @cached_property
     def dev(self) -> DevScore:
-        """What trained systems are chosen on."""
-        if self.settings.dev_share is not None:
-            return DevScore(self._divided[1])
-        return DevScore(self._split(self.settings.dev_split))
+        """Scores trained systems on dev."""
+        return DevScore(self.pools(self.dev_questions))
 
     def training_set(self, negatives: NegativeSource) -> TrainingSet:
-        """What systems are trained on."""
-        if negatives not in self._sets:
-            share = self.settings.dev_share
-            train = self._split(self.settings.train_split) if share is None else self._divided[0]
-            self._sets[negatives] = training_set(train, negatives, lambda: self._index(train))
-        return self._sets[negatives]
+        """The data that systems are trained on."""
+        if negatives not in self._training:
+            share = self._data.dev_share
+            read = self._read(self._data.train_split) if share is None else self._divided[0]
+            train = self.pools(read)
+            self._training[negatives] = training_set(train, negatives, lambda: self._index(train))
+        return self._training[negatives]
 
-    def encoder(self, text: str) -> Encoder:
-        """The encoder of a text form, or that of the evaluation where it is empty."""
-        text = text or self.settings.encoder
+    def encoder(self, text: str = "") -> Encoder:
+        """The encoder of a text form; that of the evaluation if it is empty."""
+        text = text or self._encoder
         if text not in self._encoders:
-            settings = self.settings
-            self._encoders[text] = Encoder.load(
-                text, device=settings.device, download=settings.download
-            )
+            self._encoders[text] = self.loading.load(text)
         return self._encoders[text]
 
-    def pairs(self, questions: QuestionSet, encoder: str) -> EmbeddedPairs:
-        """The vectors of a split."""
-        key = (_key(questions), encoder or self.settings.encoder)
+    def pairs(self, questions: QuestionSet, encoder: str = "") -> EmbeddedPairs:
+        """The vectors of questions with pools."""
+        key = (_key(questions), encoder or self._encoder)
         if key not in self._embedded:
             model = self.encoder(encoder)
             name = f"encoding {questions.split}"
             found = embed_pairs(
-                model, questions, self.settings.cache, lambda total: self.stage(name, total)
+                model, questions, self.loading.cache, lambda total: self.progress(name, total)
             )
             if found.cut:
-                self.warn(
+                self.notify(
                     f"{model.spec}: the end of {found.cut:,} texts of {questions.split} was not "
                     f"read: they are longer than the window of {model.spec.max_length} word pieces"
                 )
@@ -163,28 +182,44 @@ class Resources:
         return self._embedded[key]
 
     def lexical(self, questions: QuestionSet) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """BM25 of a split's pairs, and which of them share a term."""
+        """(pairs,) BM25 of questions with pools, and (pairs,) which pairs share a term."""
         key = _key(questions)
         if key not in self._lexical:
-            self._lexical[key] = self._index(questions).scores(questions)
+            self._lexical[key] = self._index(questions).scores(questions.questions)
         return self._lexical[key]
+
+    def components(self, questions: QuestionSet, encoder: str) -> Components:
+        """Both scores of the pairs of questions with pools."""
+        dense = self.pairs(questions, encoder).cosines()
+        sizes = tuple(len(one.candidates) for one in questions.questions)
+        return Components(sizes, dense, *self.lexical(questions))
+
+    @cached_property
+    def rank_bm25(self) -> RankBM25:
+        """The package rank-bm25 over all passages of the set, or over its whole corpus."""
+        questions = self.questions
+        texts = dict(corpus_texts(questions)) if questions.corpus else questions.passages
+        return RankBM25(texts, self._analyzer)
+
+    @property
+    def _analyzer(self) -> Analyzer:
+        return Analyzer() if self.corpus is None else self.corpus.index.analyzer
 
     @cached_property
     def _divided(self) -> tuple[QuestionSet, QuestionSet]:
-        train = self._split(self.settings.train_split)
-        return hold_out(train, self.settings.dev_share or 0)
-
-    def _split(self, name: str) -> QuestionSet:
-        return self.questions if name == self.settings.split else self._read(name)
+        return hold_out(self._read(self._data.train_split), self._data.dev_share or 0)
 
     def _index(self, questions: QuestionSet) -> PoolBM25:
-        # Splits that have the same passages share their statistics.
-        key = tuple(questions.passages)
-        if key not in self._bm25:
-            self._bm25[key] = PoolBM25(questions.passages, Analyzer(), self.settings.bm25)
-        return self._bm25[key]
+        # Splits with the same passages share their statistics. Ids are not enough: some data sets
+        # number the passages of each split from 1.
+        for passages, index in self._indexes:
+            if passages == questions.passages:
+                return index
+        index = PoolBM25(questions.passages, self._analyzer, self._bm25)
+        self._indexes.append((questions.passages, index))
+        return index
 
 
 def _key(questions: QuestionSet) -> _Key:
-    """Tells parts of a set apart: a split, its answered questions, those that are held out."""
-    return tuple(question.id for question in questions.questions)
+    """Distinguishes parts of a set: a split, its questions with answers, those held out."""
+    return (questions.split, *(question.id for question in questions.questions))

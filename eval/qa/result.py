@@ -1,123 +1,156 @@
-"""What an evaluation of systems on a question set comes to."""
+"""The result of an evaluation on a question set."""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from pathlib import Path
 
-from eval.datasets.qa.question_set import QuestionSet
-from eval.datasets.qa.statistics import SetStatistics
-from eval.metrics.comparison import Comparison, Run, compare_seeds
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.qa.statistics import SetStatistics, statistics
+from eval.metrics.comparison import Comparison, compare_systems
+from eval.metrics.pools import PoolMeasures
+from eval.qa.settings import QASettings
+from eval.reports.files import write_report
+from eval.reports.model import Report
+from eval.reports.text import text_lines
+from retriever.errors import BadInputError
+
+Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SystemResult:
-    """What one system ranked.
+    """The rankings of one system.
 
     Attributes:
-        name: the system's, such as "uv:mlp".
-        runs: question to passage to score, higher is better; one run for each seed of a system that
-            is trained, else one.
-        note: what a reader should know, such as "alpha 0.7, chosen on dev"; or empty.
-        curves: for each seed, the dev score after each epoch, the first before training where there
-            is one; empty for a system that is not trained.
-        seconds: what it took to train and to rank.
+        name: of the system, such as "uv:mlp".
+        pools: the questions, each with what was ranked for it as candidates.
+        scores: for each seed (pairs,) float64, pool after pool in the order of
+            `Question.candidates`; higher is better.
+        note: what a reader should know, such as "alpha 0.7, chosen on dev"; may be empty.
+        curves: for each seed the dev AP after each epoch; empty for a system that is not trained.
+        first_epoch: of the curves; 0 is before training.
+        seconds: to train and to rank.
     """
 
     name: str
-    runs: tuple[Run, ...]
+    pools: tuple[Question, ...]
+    scores: tuple[Floats, ...]
     note: str = ""
     curves: tuple[tuple[float, ...], ...] = ()
+    first_epoch: int = 0
     seconds: float = 0.0
 
+    def run(self, seed: int = 0) -> dict[str, list[tuple[str, float]]]:
+        """The ranking of one seed, as `write_run` takes it: equal scores by descending id."""
+        scores = self.scores[seed].tolist()
+        ranked, start = {}, 0
+        for pool in self.pools:
+            stop = start + len(pool.candidates)
+            found = zip(scores[start:stop], pool.candidates, strict=True)
+            if pool.candidates:
+                ranked[pool.id] = [(id_, score) for score, id_ in sorted(found, reverse=True)]
+            start = stop
+        return ranked
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class QAResult:
     """An evaluation.
 
     Attributes:
-        questions: the split that was ranked, questions without an answer included.
-        statistics: of it.
-        measures: in the order of the report, as `eval.metrics.ranking` names them.
-        systems: in the order of the report.
-        comparison: of the systems by each measure; of several seeds each question's mean.
-        spread: measure to system to the standard deviation (n - 1) of its seeds' means; only
-            systems with several seeds.
-        command: what prints it again.
-        environment: name to version of what decides the figures.
+        questions: the split that was ranked, including questions without a relevant passage.
+        statistics: of the split.
+        systems: in the order in which they were named.
+        comparison: of the systems by each measure.
+        settings: how they were ranked.
+        command: reproduces the result; may be empty.
     """
 
     questions: QuestionSet
     statistics: SetStatistics
-    measures: tuple[str, ...]
     systems: tuple[SystemResult, ...]
     comparison: Comparison
-    spread: Mapping[str, Mapping[str, float]]
-    command: str
-    environment: Mapping[str, str]
+    settings: QASettings
+    command: str = ""
 
     @classmethod
     def of(
         cls,
         questions: QuestionSet,
-        statistics: SetStatistics,
-        measures: tuple[str, ...],
         systems: Sequence[SystemResult],
+        measures: Sequence[str],
+        settings: QASettings,
         *,
-        baseline: str | None,
-        count_unanswered: bool,
-        resamples: int,
-        seed: int,
-        command: str,
-        environment: Mapping[str, str],
+        command: str = "",
     ) -> QAResult:
-        """Compare what systems ranked.
+        """Compare the rankings of systems.
 
         Args:
-            questions: see the attributes, as the others that are not named here.
-            statistics: see there.
-            measures: see there.
+            questions: see the attributes, as the next.
             systems: at least one.
-            baseline: a system's name; None takes the first.
-            count_unanswered: count questions that nothing answers as zero, rather than leave them
-                out.
-            resamples: of bootstrap and randomisation test.
-            seed: of both.
-            command: see there.
-            environment: see there.
+            measures: canonical names.
+            settings: baseline, resampling, and what becomes of questions without a relevant
+                passage.
+            command: see the attributes.
 
         Raises:
             BadInputError: no question is left.
         """
-        comparison, spread = compare_seeds(
-            {system.name: system.runs for system in systems},
-            {question.id: question.grades for question in questions.questions},
-            measures,
-            baseline=baseline,
-            keep_without_positive=count_unanswered,
-            resamples=resamples,
-            seed=seed,
+        answered = np.array([one.answered for one in questions.questions])
+        counts = settings.without_positive == "count"
+        counted = np.ones(len(answered), np.bool_) if counts else answered
+        if not counted.any():
+            raise BadInputError(
+                f"{questions.name} {questions.split}: expected a question with a relevant passage, "
+                "found none; check the judgments"
+            )
+        prepared: dict[int, PoolMeasures] = {}
+        values, missing = {}, {}
+        for system in systems:
+            # Systems that rank the same pools share what does not depend on scores.
+            key = id(system.pools)
+            if key not in prepared:
+                prepared[key] = PoolMeasures(system.pools, measures)
+            found = prepared[key](np.stack(system.scores))
+            values[system.name] = {name: one[:, counted] for name, one in found.items()}
+            ranked = np.array([bool(one.candidates) for one in system.pools])
+            missing[system.name] = int((counted & ~ranked).sum())
+        comparison = compare_systems(
+            values,
+            tuple(one.id for one, kept in zip(questions.questions, counted, strict=True) if kept),
+            without_positive=int((~answered).sum()),
+            excluded=not counts,
+            missing=missing,
+            baseline=settings.baseline,
+            resamples=settings.resampling.resamples,
+            seed=settings.resampling.seed,
         )
-        return cls(
-            questions,
-            statistics,
-            measures,
-            tuple(systems),
-            comparison,
-            spread,
-            command,
-            environment,
-        )
+        return cls(questions, statistics(questions), tuple(systems), comparison, settings, command)
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """In the order of the report."""
+        return tuple(self.comparison.scores)
 
-def environment(device: str | None) -> dict[str, str]:
-    """Name to version of what decides the figures."""
-    packages = ("layer-retriever", "torch", "transformers", "faiss-cpu", "numpy")
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in packages:
-        with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return {**found, "device": device or "default"}
+    def report(self) -> Report:
+        """The result for a reader."""
+        from eval.qa.report import qa_report
+
+        return qa_report(self)
+
+    def text(self) -> str:
+        """The brief part of the report for a terminal."""
+        return "\n".join(text_lines(self.report()))
+
+    def to_json(self) -> dict[str, object]:
+        """The content of report.json: everything but the rankings and the texts."""
+        return self.report().to_json()
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report to a folder, with runs and values by question; see `write_report`."""
+        return write_report(folder, self.report())

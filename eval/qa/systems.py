@@ -1,20 +1,21 @@
-"""The systems that an evaluation ranks with, by the text that names them.
+"""The systems of an evaluation, and the texts that name them.
 
 =================================  ===============================================================
 text                               system
 =================================  ===============================================================
 ``bm25``                           BM25
+``rank-bm25``                      BM25Okapi of the package rank-bm25, over the same terms
 ``cosine``                         cosine of question and passage
-``hybrid``, ``hybrid:0.7``,        cosine and BM25 fused: with the usual weight of the cosine, one
-``hybrid:tuned``, ``hybrid:rrf``   that is given, the best on dev, or by reciprocal rank
-``bilinear``, ``concat``, ``uv``   a head on frozen embeddings, trained on the set; ``uv:linear``
-                                   (the default) or ``uv:mlp``
-``cross-encoder``                  a transformer that reads both, fine-tuned on the set
+``hybrid``, ``hybrid:0.7``,        cosine and BM25 fused: with the default weight of the cosine, a
+``hybrid:tuned``, ``hybrid:rrf``   given one, the best one on dev, or by reciprocal rank
+``bilinear``, ``concat``, ``uv``   a head on frozen vectors, trained on the set: ``uv:linear`` (the
+                                   default) or ``uv:mlp``
+``cross-encoder``                  a transformer that reads both texts, fine-tuned on the set
 a folder                           a saved reranker
 a file                             a TREC run
 =================================  ===============================================================
 
-``@ENCODER`` after any but the first and the last two names an encoder of its own:
+``@ENCODER`` after a system that has an encoder names another one for it:
 ``cosine@all-MiniLM-L6-v2::lc:0,6``.
 """
 
@@ -30,6 +31,7 @@ from retriever.errors import ConfigError
 
 Kind = Literal[
     "bm25",
+    "rank-bm25",
     "cosine",
     "hybrid",
     "bilinear",
@@ -40,8 +42,9 @@ Kind = Literal[
     "run",
 ]
 INTERACTIONS = ("bilinear", "concat", "uv")
-_NAMES = ("bm25", "cosine", "hybrid", *INTERACTIONS, "cross-encoder")
-# In the order of the paper's Table 3, from the cheapest to the dearest.
+_LEXICAL = ("bm25", "rank-bm25")
+_NAMES = (*_LEXICAL, "cosine", "hybrid", *INTERACTIONS, "cross-encoder")
+# In the order of Table 3 of Ma et al. (2019), from the cheapest to the most expensive.
 ALL = (
     "bm25",
     "cosine",
@@ -62,10 +65,10 @@ class System:
     """One system.
 
     Attributes:
-        text: what names it, and its name in the report.
-        kind: what it is.
-        variant: what follows the colon; empty where nothing does.
-        encoder: an encoder of its own; empty for that of the evaluation.
+        text: its name.
+        kind: of system.
+        variant: the text after the colon, or empty.
+        encoder: its own encoder; empty for that of the evaluation.
         path: of a saved reranker or a run.
     """
 
@@ -76,23 +79,18 @@ class System:
     path: Path | None = None
 
     @property
-    def trained(self) -> bool:
-        """Whether it is trained on the set."""
-        return self.kind in (*INTERACTIONS, "cross-encoder")
-
-    @property
     def tuned(self) -> bool:
-        """Whether it chooses something on dev."""
+        """Whether its weight is chosen on dev."""
         return self.variant == "tuned"
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
-    """The systems that texts name, each once, in order; ``all`` names all that need no path.
+    """The systems that texts name, each once, in order; ``all`` names those of `ALL`.
 
-    Without an ``@`` a text can hold several names, with commas between them.
+    A text without ``@`` may hold several names separated by commas.
 
     Raises:
-        ConfigError: a text names nothing.
+        ConfigError: a text names no system.
     """
     names: list[str] = []
     for text in texts:
@@ -105,7 +103,7 @@ def parse_system(text: str) -> System:
     """The system that a text names.
 
     Raises:
-        ConfigError: it names nothing, or gives a system what it does not have.
+        ConfigError: it names none, or has a part that the system does not take.
     """
     named, at, encoder = text.partition("@")
     name, colon, variant = named.partition(":")
@@ -114,12 +112,12 @@ def parse_system(text: str) -> System:
         if path.exists():
             return System(text, "saved reranker" if path.is_dir() else "run", path=path)
         raise ConfigError(
-            f"system {text!r}: expected {', '.join(_NAMES)}, all, a saved reranker's folder or a "
-            "TREC run, found none of them"
+            f"system {text!r}: expected {', '.join(_NAMES)}, all, the folder of a saved reranker "
+            "or a TREC run, found none of them"
         )
     if at:
-        if name == "bm25":
-            raise ConfigError(f"system {text!r}: bm25 has no encoder; leave out what follows @")
+        if name in _LEXICAL:
+            raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)
     if colon:
         _check_variant(text, name, variant)

@@ -1,4 +1,4 @@
-"""From question sets to what rerankers are trained with."""
+"""From question sets to the data that rerankers are trained and chosen on."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from eval.datasets.qa.question_set import QuestionSet
 from eval.metrics.pools import PoolMeasures
-from eval.qa.lexical import PoolBM25
+from eval.qa.scores import PoolBM25
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.training.sampling import JudgedPools, NegativeSource
 
 DEV_MEASURE = "AP"
-# Hard negatives are drawn from so many passages of each question.
+# Hard negatives of a question are drawn from this many passages.
 HARD = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSet:
-    """Questions and passages as rows, and which of them belong together.
+    """Questions and passages as rows, and which passages are relevant to which question.
 
     Attributes:
         questions: texts; row i is question i of `pools`.
@@ -46,22 +46,22 @@ class TrainingSet:
 def training_set(
     questions: QuestionSet, negatives: NegativeSource, bm25: Callable[[], PoolBM25]
 ) -> TrainingSet:
-    """What to train with.
+    """The training data of a split.
 
     Args:
-        questions: with pools; those that nothing answers give no triple.
-        negatives: where they come from. With ``pool`` and ``hard`` only the passages that these
-            name are rows, with ``random`` all passages of the set.
-        bm25: the set's passages, asked for with ``hard`` only.
+        questions: with pools; those without a relevant passage give no triple.
+        negatives: their source. With ``pool`` and ``hard`` only the passages that these name are
+            rows, with ``random`` all passages of the set.
+        bm25: of the set's passages; called with ``hard`` only.
 
     Raises:
-        BadInputError: no question has an answer.
+        BadInputError: no question has a relevant passage.
     """
     answered = questions.answered().questions
     if not answered:
         raise BadInputError(
-            f"{questions.name} {questions.split}: expected a question with an answer to train on, "
-            "found none; name another split with --train-split"
+            f"{questions.name} {questions.split}: expected a question with a relevant passage "
+            "to train on, found none; name another split with --train-split"
         )
     positives = [
         [one for one in question.grades if question.grades[one] >= 1 and one in questions.passages]
@@ -89,17 +89,17 @@ def training_set(
 
 
 def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
-    """Divide a split that has to serve for training and for dev, always the same way.
+    """Divide a split into training and dev questions, always in the same way.
 
     Args:
-        questions: of both.
-        share: of the questions with an answer that dev gets, in (0, 1).
+        questions: the split.
+        share: of the questions with a relevant passage that becomes dev, in (0, 1).
 
     Returns:
-        What is left to train on, and dev.
+        The training questions, and dev.
 
     Raises:
-        ConfigError: the share is out of range, or leaves nothing on one side.
+        ConfigError: the share is out of range, or leaves no question on one side.
     """
     if not 0 < share < 1:
         raise ConfigError(f"dev-share: expected more than 0 and less than 1, found {share:g}")
@@ -122,25 +122,25 @@ def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, Questio
 
 
 class DevScore:
-    """Mean average precision of scores on the answered questions of a split.
+    """Mean average precision of scores on the questions of a split with a relevant passage.
 
     Args:
         questions: with pools.
 
     Attributes:
-        questions: those that have an answer.
+        questions: those with a relevant passage.
         left, right: texts of the pairs to score, in order.
 
     Raises:
-        BadInputError: no question has an answer.
+        BadInputError: no question has a relevant passage.
     """
 
     def __init__(self, questions: QuestionSet) -> None:
         self.questions = questions.answered()
         if not self.questions.questions:
             raise BadInputError(
-                f"{questions.name} {questions.split}: expected a question with an answer to choose "
-                "on, found none; name another split with --dev-split"
+                f"{questions.name} {questions.split}: expected a question with a relevant "
+                "passage to choose on, found none; name another split with --dev-split"
             )
         self._measures = PoolMeasures(self.questions.questions, [DEV_MEASURE])
         self.left, self.right = self.questions.pairs()
@@ -154,5 +154,5 @@ class DevScore:
         return hashlib.sha256(json.dumps([content, self.right]).encode()).hexdigest()
 
     def __call__(self, scores: NDArray[np.floating]) -> float:
-        """MAP of (pairs,) scores, in [0, 1]."""
+        """Mean AP of (pairs,) scores, in [0, 1]."""
         return float(self._measures(scores)[DEV_MEASURE].mean())

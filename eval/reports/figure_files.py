@@ -1,17 +1,24 @@
-"""Figures as PNG and SVG files, without a display and without the state of pyplot."""
+"""Figures as PNG and SVG files, without a display and without the global state of pyplot."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.reports.text import printable
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-_ENDINGS = (".png", ".svg")
+FORMATS = (".png", ".svg")
 _DOTS_PER_INCH = 150
 
 
@@ -21,9 +28,9 @@ def check_figure(path: Path) -> None:
     Raises:
         ConfigError: the name ends neither in .png nor in .svg.
         MissingExtraError: matplotlib is not installed.
-        StorageError: there is no such folder, or the name is a folder's.
+        StorageError: its folder does not exist, or it is a folder.
     """
-    if path.suffix.lower() not in _ENDINGS:
+    if path.suffix.lower() not in FORMATS:
         raise ConfigError(
             f"{path}: expected a figure called .png or .svg, found {path.suffix or 'no ending'!r}; "
             "rename it"
@@ -36,7 +43,7 @@ def check_figure(path: Path) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, which needs no display.
+    """An empty figure of this size in inches.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -51,9 +58,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as its ending says; the same figure gives the same bytes.
+    """Write a figure in the format of its ending; equal figures give equal bytes.
 
-    In SVG, text stays text.
+    Text in SVG files stays text.
 
     Raises:
         StorageError: the file cannot be written.
@@ -64,7 +71,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     extra = {"Date": None} if path.suffix.lower() == ".svg" else {}
     try:
         with matplotlib.rc_context(settings), warnings.catch_warnings():
-            # A character that the font lacks becomes a box in PNG, and is right in SVG.
+            # A character that the font lacks is a box in PNG, and correct in SVG.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
             figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=extra)
@@ -72,3 +79,44 @@ def save_figure(figure: Figure, path: Path) -> None:
         raise StorageError(
             f"{path}: cannot write the figure ({error.strerror}); choose a writable folder"
         ) from error
+
+
+def short_label(name: str, longest: int = 40) -> str:
+    """A name as a label: names often differ only at the end, so a long one is cut in the middle."""
+    shown = printable(name)
+    half = longest // 2
+    return shown if len(shown) <= longest else f"{shown[:half]}…{shown[1 - half :]}"
+
+
+def plain_text(*texts: Text) -> None:
+    """Keep matplotlib from setting text between dollar signs as a formula."""
+    for text in texts:
+        text.set_parse_math(False)
+
+
+def panels(
+    figure: Figure, names: Sequence[str], *, columns: int = 4, share_y: bool = False
+) -> list[Axes]:
+    """A grid of axes with these titles; the columns of a row beyond the last name stay empty."""
+    columns = min(columns, len(names))
+    rows = -(-len(names) // columns)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
+    for axes in grid[len(names) :]:
+        axes.remove()
+    for name, axes in zip(names, grid, strict=False):
+        plain_text(axes.set_title(short_label(name), fontsize="small"))
+        axes.tick_params(labelsize="x-small")
+    found: list[Axes] = grid[: len(names)]
+    return found
+
+
+def heat_map(axes: Axes, values: NDArray[np.float64], digits: int, *, numbers: bool) -> Any:
+    """Draw a matrix with its first row at the bottom, and a number in each cell if asked for."""
+    image = axes.imshow(values, cmap="viridis", origin="lower", aspect="auto")
+    if numbers:
+        middle = (values.min() + values.max()) / 2
+        for (row, column), value in np.ndenumerate(values):
+            color = "black" if value > middle else "white"
+            text = f"{value:.{digits}f}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
+    return image

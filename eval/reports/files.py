@@ -1,14 +1,35 @@
-"""Files of a report: checked before the work, written whole or not at all."""
+"""A report as a folder of files; each text file is written whole or not at all.
+
+::
+
+    report.md       tables, and how they were made
+    report.tex      the same tables for LaTeX
+    report.json     the result for programs
+    figures/        PNG and SVG, if matplotlib is installed
+
+and the files of the experiment, such as CSV tables of single questions and TREC runs.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
-from eval.reports.figure_files import new_figure
+from eval.reports.figure_files import FORMATS, new_figure, save_figure
+from eval.reports.latex import latex_lines
+from eval.reports.markdown import markdown_lines
+from eval.reports.model import Report
 from retriever.errors import MissingExtraError, StorageError
+from retriever.output_files import write_lines
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 100
 
 
 def check_report_folder(folder: Path) -> None:
@@ -26,12 +47,83 @@ def check_report_folder(folder: Path) -> None:
         raise StorageError(f"{folder}: cannot write the report; choose a writable folder")
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, if they are not there.
+def write_report(folder: Path, report: Report) -> list[Path]:
+    """Write a report; files of the same names are replaced, others in the folder stay.
+
+    Returns:
+        The files, report.md last. Without matplotlib there are no figures, and report.md says so.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: the folder or a file in it cannot be written.
     """
+    check_report_folder(folder)
+    _make_folder(folder)
+    data = json.dumps(report.to_json(), indent=1, allow_nan=False)
+    texts: dict[str, Iterable[str]] = {
+        "report.json": [f"{data}\n"],
+        "report.tex": (f"{line}\n" for line in latex_lines(report)),
+    }
+    written = []
+    for name, lines in texts.items():
+        written.append(_write(folder / name, lines))
+    for name, make in report.files.items():
+        _make_folder((folder / name).parent)
+        written.append(_write(folder / name, make()))
+    remarks = []
+    try:
+        new_figure(1, 1)
+    except MissingExtraError as error:
+        remarks.append(f"No figures were drawn: {error}")
+    else:
+        _make_folder(folder / "figures")
+        written += _draw(folder / "figures", report)
+    names = [path.relative_to(folder).as_posix() for path in written]
+    lines = (f"{line}\n" for line in markdown_lines(report, names, remarks))
+    return [*written, _write(folder / "report.md", lines)]
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a CSV file with a header."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    for row in (columns, *rows):
+        writer.writerow(row)
+    yield text.getvalue()
+
+
+class FileNames:
+    """Names of files for things with any names: no two the same, even where case is ignored."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def claim(self, name: str, endings: Sequence[str]) -> list[str]:
+        """A name for each ending, with the same safe beginning.
+
+        Args:
+            name: of the thing.
+            endings: of its files.
+        """
+        stem = _UNSAFE.sub("-", name)[:_LONGEST_NAME].strip("-.") or "unnamed"
+        for number in count(1):
+            numbered = stem if number == 1 else f"{stem}-{number}"
+            names = [f"{numbered}{ending}" for ending in endings]
+            if self._taken.isdisjoint(one.lower() for one in names):
+                break
+        self._taken.update(one.lower() for one in names)
+        return names
+
+
+def _draw(folder: Path, report: Report) -> Iterator[Path]:
+    for name, draw in report.figures.items():
+        figure = draw()
+        for ending in FORMATS:
+            path = folder / f"{name}{ending}"
+            save_figure(figure, path)
+            yield path
+
+
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -40,56 +132,6 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all; a byte of a file name that is no UTF-8 as an escape.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.write(text)
-        temporary.replace(path)
-    except OSError as error:
-        message = f"{path}: cannot write the report ({error.strerror}); choose a writable folder"
-        raise StorageError(message) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def finish_report(
-    folder: Path,
-    written: Sequence[Path],
-    draw: Callable[[Path], Sequence[Path]],
-    markdown: Callable[[Sequence[str], Sequence[str]], Iterable[str]],
-) -> list[Path]:
-    """Draw the figures, and write report.md, which names all files of the report.
-
-    Args:
-        folder: of the report.
-        written: the files of it that are there already.
-        draw: draws into a folder that exists, and gives the files; called where matplotlib is
-            installed.
-        markdown: the lines of report.md, from the paths of the files below `folder` and the
-            remarks on what was not drawn.
-
-    Returns:
-        All files, report.md last.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
-    files, remarks = list(written), []
-    try:
-        new_figure(1, 1)
-    except MissingExtraError as error:
-        remarks.append(f"No figures were drawn: {error}")
-    else:
-        make_folder(folder / "figures")
-        files += draw(folder / "figures")
-    names = [path.relative_to(folder).as_posix() for path in files]
-    report = folder / "report.md"
-    write_text(report, "\n".join(markdown(names, remarks)) + "\n")
-    return [*files, report]
+def _write(path: Path, lines: Iterable[str]) -> Path:
+    write_lines(path, lines, "the report")
+    return path

@@ -1,11 +1,12 @@
-"""Text of any origin as LaTeX, and tables of it; the packages booktabs and longtable suffice."""
+"""A report as LaTeX; it needs the packages booktabs and longtable."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from eval.reports.markdown import printable
+from eval.reports.model import Report, Table
+from eval.reports.text import printable
 
 _ESCAPES = str.maketrans(
     {
@@ -28,37 +29,45 @@ _ESCAPES = str.maketrans(
         "×": r"$\times$",
     }
 )
-# Two of them would become a dash or another quote.
+# Two of them would become a dash or another quotation mark.
 _LIGATURE = re.compile(r"([-',])(?=\1)")
 
 
-def latex_escaped(text: str) -> str:
-    """On one line, and nothing in it is a command, a ligature or a comment."""
+def latex_lines(report: Report) -> Iterator[str]:
+    r"""The lines of report.tex, for \input: all tables and remarks; names the packages it needs."""
+    yield r"% needs \usepackage{booktabs,longtable}"
+    yield from (f"% {printable(line)}" for line in report.command.splitlines())
+    tables = [(section.heading, table) for section in report.sections for table in section.tables]
+    for number, (heading, table) in enumerate(tables, 1):
+        yield ""
+        yield from _table(table, table.title or heading, f"tab:{report.name}-{number}")
+    remarks = [remark for section in report.sections for remark in section.remarks]
+    if remarks:
+        yield ""
+        yield r"\begin{itemize}"
+        yield from (rf"\item {escaped(remark)}" for remark in remarks)
+        yield r"\end{itemize}"
+
+
+def escaped(text: str) -> str:
+    """The text on one line, without commands, ligatures and comments."""
     return _LIGATURE.sub(r"\1{}", printable(text).translate(_ESCAPES))
 
 
-def latex_table(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], label: str
-) -> Iterator[str]:
-    """The lines of a table that may break over pages, the columns after the first to the right.
-
-    Args:
-        title: of its caption.
-        header: a cell for each column.
-        rows: as many cells each.
-        label: to refer to it; letters, digits and hyphens.
-    """
-    yield rf"\begin{{longtable}}{{l{'r' * (len(header) - 1)}}}"
-    yield rf"\caption{{{latex_escaped(title)}}}\label{{{label}}}\\"
+def _table(table: Table, caption: str, label: str) -> Iterator[str]:
+    """The lines of a table that may break across pages."""
+    columns = "".join("l" if place in table.left else "r" for place in range(len(table.columns)))
+    yield rf"\begin{{longtable}}{{{columns}}}"
+    yield rf"\caption{{{escaped(caption)}}}\label{{{label}}}\\"
     yield r"\toprule"
-    yield _row(header)
+    yield _row(table.columns)
     yield r"\midrule"
     yield r"\endhead"
-    yield from map(_row, rows)
+    yield from map(_row, table.rows)
     yield r"\bottomrule"
     yield r"\end{longtable}"
 
 
 def _row(cells: Sequence[str]) -> str:
-    # A cell in braces: an opening bracket would be an argument of the line end before it.
-    return f"{' & '.join(f'{{{latex_escaped(cell)}}}' for cell in cells)} \\\\"
+    # In braces: an opening bracket would be an argument of the line end before it.
+    return f"{' & '.join(f'{{{escaped(cell)}}}' for cell in cells)} \\\\"

@@ -1,30 +1,68 @@
-"""Text of any origin as Markdown."""
+"""A report as Markdown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from eval.reports.model import Report, Table
+from eval.reports.text import printable
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 
 
-def printable(text: str) -> str:
-    """The text on one line: spaces for white space, U+FFFD for what else cannot be printed."""
-    return "".join(
-        letter if letter.isprintable() else " " if letter.isspace() else "\ufffd" for letter in text
-    )
+def markdown_lines(report: Report, files: Sequence[str], remarks: Sequence[str]) -> Iterator[str]:
+    """The lines of report.md.
 
-
-def table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---:"
-) -> Iterator[str]:
-    """A table, after an empty line; the columns after the first are aligned so."""
+    Args:
+        report: what to write.
+        files: paths of what was written beside it, below the report's folder.
+        remarks: on what was not written.
+    """
+    yield f"# {escaped(report.title)}"
     yield ""
-    for row in (header, None, *rows):
-        cells = ["---", *[align] * (len(header) - 1)] if row is None else map(escaped, row)
-        yield f"| {' | '.join(cells)} |"
+    # Indented, so that nothing in it can end the block.
+    yield from (f"    {printable(line)}" for line in report.command.splitlines())
+    for section in report.sections:
+        if section.heading:
+            yield ""
+            yield f"## {escaped(section.heading)}"
+        yield from _facts(section.facts)
+        for table in section.tables:
+            yield from _table(table)
+        if section.remarks:
+            yield ""
+            yield from (f"- {escaped(remark)}" for remark in section.remarks)
+    if remarks:
+        yield ""
+        yield from (f"- {escaped(remark)}" for remark in remarks)
+    if report.environment:
+        yield ""
+        yield "## Environment"
+        yield from _facts(report.environment)
+    yield ""
+    yield "## Files"
+    yield ""
+    for file in files:
+        shown = file.startswith("figures/") and file.endswith(".png")
+        yield f"- {'!' if shown else ''}[{escaped(file)}]({file})"
 
 
 def escaped(text: str) -> str:
-    """On one line, and nothing in it is Markdown."""
+    """The text on one line, with nothing in it that Markdown interprets."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
+
+
+def _facts(facts: Mapping[str, str]) -> Iterator[str]:
+    if facts:
+        yield from _table(Table(("", ""), tuple(facts.items()), left=(0, 1)))
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield ""
+    if table.title:
+        yield f"**{escaped(table.title)}**"
+        yield ""
+    marks = ["---" if place in table.left else "---:" for place in range(len(table.columns))]
+    for cells in (map(escaped, table.columns), marks, *(map(escaped, row) for row in table.rows)):
+        yield f"| {' | '.join(cells)} |"

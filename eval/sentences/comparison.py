@@ -1,19 +1,23 @@
-"""Paired comparison of encoders on the same examples: correlations by bootstrap, accuracies by
-randomisation.
+"""Paired comparison of encoders on the same examples: correlations by bootstrap, accuracies by a
+randomization test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.layers.correlation import Correlation, CorrelationName
-from eval.metrics.comparison import Score, compare_values
-from eval.metrics.significance import holm
-from eval.sentences.result import Difference, Value
+from eval.metrics.comparison import Difference, Score, compare_values
+from eval.metrics.correlation import Correlation, CorrelationName
+from eval.metrics.significance import (
+    Resampling,
+    holm,
+    percentile_interval,
+    resampling_weights,
+)
 
 Floats = NDArray[np.float64]
 Done = Callable[[int], object]
@@ -21,26 +25,13 @@ Done = Callable[[int], object]
 _CELLS_AT_ONCE = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Resampling:
-    """How sure figures are made.
-
-    Attributes:
-        resamples: draws of the bootstrap, and signs of the randomisation test.
-        seed: of both.
-    """
-
-    resamples: int = 10_000
-    seed: int = 0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Pairs whose correlation is computed by itself.
+    """Pairs whose correlation is computed separately.
 
     Attributes:
-        gold: (pairs,) float64 scores that differ.
-        weight: of its correlation in the whole; the weights of all parts sum to 1.
+        gold: (pairs,) float64 scores, not all equal.
+        weight: of the correlation in the result; the weights of all parts sum to 1.
     """
 
     gold: Floats
@@ -55,13 +46,13 @@ def compare_correlations(
     baseline: str,
     resampling: Resampling,
     done: Done = lambda draws: None,
-) -> dict[str, Value]:
-    """How sure the correlations of encoders are, and their differences from a baseline.
+) -> dict[str, Score]:
+    """The correlations of encoders with intervals, and their differences from a baseline.
 
     Pairs are drawn with replacement within each part, the same for all encoders. An encoder's value
-    under a draw is the weighted mean over the parts of the correlation of predicted and gold
-    scores, of several seeds their mean. Intervals are the 2.5% and 97.5% points. p of a difference
-    is (1 + 2 m) / (1 + resamples), at most 1, m being the draws on the rarer side of 0.
+    in a draw is the weighted mean over the parts of the correlation of predicted and gold scores,
+    averaged over seeds. Intervals are the 2.5% and 97.5% points. p of a difference is
+    (1 + 2 m) / (1 + resamples), at most 1, where m is the number of draws on the rarer side of 0.
 
     Args:
         parts: of the test; one where all pairs count as one list.
@@ -69,8 +60,8 @@ def compare_correlations(
         predictions: encoder to (seeds, pairs) float64, the pairs part after part.
         name: which correlation.
         baseline: one of the encoders.
-        resampling: how often; the same seed draws the same pairs.
-        done: called with the number of draws for one part; parts times resamples in all.
+        resampling: number of draws; the same seed draws the same pairs.
+        done: called with the number of draws done for one part; parts times resamples in all.
     """
     seeds = [len(one) for one in predictions.values()]
     rows = np.concatenate(list(predictions.values()))
@@ -92,12 +83,14 @@ def compare_correlations(
     p_values = [_p_value(one) for one in differences.values()]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
     return {
-        encoder: Value(
+        encoder: Score(
             value,
             spread,
-            *_interval(means[encoder]),
+            *percentile_interval(means[encoder]),
             Difference(
-                value - found[baseline][0], *_interval(differences[encoder]), *tested[encoder]
+                value - found[baseline][0],
+                *percentile_interval(differences[encoder]),
+                *tested[encoder],
             )
             if encoder in differences
             else None,
@@ -111,32 +104,25 @@ def compare_accuracies(
     correct: Mapping[str, Floats],
     baseline: str,
     resampling: Resampling,
-) -> dict[str, Value]:
-    """How sure the accuracies of encoders are, and their differences from a baseline.
+) -> dict[str, Score]:
+    """The accuracies of encoders with intervals, and their differences from a baseline.
 
-    Intervals are bootstrapped over examples; p is of the paired randomisation test, which for one
-    test of each example is McNemar's in its exact form. Where examples were tested differently
-    often, intervals and differences count each of them once, accuracies each test.
+    Intervals are bootstrapped over examples; p is that of the paired randomization test, which is
+    McNemar's exact test where each example is tested once. Where examples are tested unequally
+    often, intervals and differences count each example once, accuracies each test.
 
     Args:
         found: encoder to its accuracy, and its standard deviation over seeds.
-        correct: encoder to (examples,) float64 in [0, 1], how often each was right; of the same
-            examples for all.
+        correct: encoder to (examples,) float64 in [0, 1], the share of tests in which each is
+            right; of the same examples for all encoders.
         baseline: one of the encoders.
-        resampling: how often.
+        resampling: number of resamples, and the seed.
     """
     scores = compare_values(correct, baseline, resampling.resamples, resampling.seed)
     return {
-        encoder: Value(
-            value, spread, scores[encoder].low, scores[encoder].high, _against(scores[encoder])
-        )
+        encoder: replace(scores[encoder], value=value, spread=spread)
         for encoder, (value, spread) in found.items()
     }
-
-
-def _against(score: Score) -> Difference | None:
-    one = score.difference
-    return None if one is None else Difference(one.mean, one.low, one.high, one.p, one.adjusted)
 
 
 def _drawn(
@@ -148,22 +134,12 @@ def _drawn(
     done: Done,
 ) -> Floats:
     """(resamples, rows) correlations over pairs drawn with replacement."""
-    units = len(gold)
     objective = Correlation(gold, name)
-    at_once = max(1, _CELLS_AT_ONCE // units)
     parts = []
-    for start in range(0, resamples, at_once):
-        count = min(at_once, resamples - start)
-        drawn = random.integers(0, units, (count, units)) + units * np.arange(count)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=count * units).reshape(count, units)
-        parts.append(objective.resampled(rows, weights.astype(np.float64)))
-        done(count)
+    for weights in resampling_weights(len(gold), resamples, random, _CELLS_AT_ONCE):
+        parts.append(objective.resampled(rows, weights))
+        done(len(weights))
     return np.concatenate(parts)
-
-
-def _interval(values: Floats) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def _p_value(differences: Floats) -> float:

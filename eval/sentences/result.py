@@ -1,55 +1,21 @@
-"""What an evaluation of encoders on sets of sentences comes to."""
+"""The result of an evaluation of encoders on sets of sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.qa.result import environment
+from eval.metrics.comparison import Score
+from eval.reports.files import write_report
+from eval.reports.model import Report
+from eval.reports.text import text_lines
 from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """An encoder against the baseline, on one set by one measure.
-
-    Attributes:
-        value: of the encoder less that of the baseline.
-        low, high: its 95% bootstrap interval.
-        p: of the paired test, two-sided.
-        adjusted: p after Holm's correction over the encoders that are compared.
-    """
-
-    value: float
-    low: float
-    high: float
-    p: float
-    adjusted: float
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An encoder on one set by one measure.
-
-    Attributes:
-        value: a correlation in [-1, 1], or an accuracy in [0, 1]; the mean over the seeds.
-        spread: the standard deviation (n - 1) over the seeds, or over the divisions of a search for
-            layers; None where there is one.
-        low, high: its 95% bootstrap interval over the examples.
-        difference: from the baseline; None for the baseline itself.
-    """
-
-    value: float
-    spread: float | None
-    low: float
-    high: float
-    difference: Difference | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,18 +24,18 @@ class EncoderScore:
 
     Attributes:
         encoder: its text form.
-        cut: how many texts of the set were longer than its window and lost their end.
+        cut: number of texts of the set that are longer than its window and lost their ends.
         values: by measure.
         extra: further numbers, as shares: correlations of the parts of a test, F1.
-        note: what else a reader should know; or empty.
-        details: all that is known, as objects that JSON has.
+        note: what else a reader should know; may be empty.
+        details: everything that is known, as JSON values.
         examples: (examples,) float64 for each example: the cosine or the predicted score of a pair,
-            or how often it was classified rightly.
+            or the share of tests in which it was classified correctly.
     """
 
     encoder: str
     cut: int
-    values: Mapping[str, Value]
+    values: Mapping[str, Score]
     extra: Mapping[str, float]
     note: str
     details: Mapping[str, object]
@@ -83,9 +49,9 @@ class SetScores:
     Attributes:
         name: of the set.
         facts: what it is like: name and text.
-        texts: different ones that were encoded.
-        examples: the columns of what was tested, of equal length: texts, labels or gold scores.
-        scores: in the order in which encoders were named.
+        texts: number of different texts that were encoded.
+        examples: columns of what was tested, of equal length: texts, labels or gold scores.
+        scores: in the order in which the encoders were named.
     """
 
     name: str
@@ -97,17 +63,17 @@ class SetScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerGrid:
-    """Every hidden state of a model under several poolings, on one set by one measure.
+    """Every hidden state of a model with several poolings, on one set by one measure.
 
     Attributes:
         name: of the set.
         encoder: the text form of the model.
-        measure: which one.
+        measure: its name.
         poolings: of the columns.
         values: (hidden states, poolings) float64, the embedding output first.
-        spread: as `values`, the standard deviation over the seeds; None where there is one.
-        cut: texts that lost their end.
-        texts: different ones that were encoded.
+        spread: like `values`, the standard deviation over the seeds; None for a single one.
+        cut: number of texts that lost their ends.
+        texts: number of different texts that were encoded.
     """
 
     name: str
@@ -132,15 +98,15 @@ class SentenceResult:
 
     Attributes:
         kind: "sts", "transfer" or "probe".
-        title: a heading.
+        title: heading.
         settings: how it was made: name and text, such as the aggregation or the protocol.
-        remarks: what a reader has to know, a sentence each.
+        remarks: what a reader must know, one sentence each.
         measures: in the order of the report.
-        sets: of the encoders' own vectors; empty where layers were looked at.
-        grids: layer by layer; or empty.
-        baseline: the encoder that others are compared with; None where nothing is compared.
-        command: what prints it again.
-        environment: name to version of what decides the figures.
+        sets: of the encoders' own vectors; empty if layers were scored.
+        grids: layer by layer; may be empty.
+        baseline: the encoder that the others are compared with; None if nothing is compared.
+        device: as asked for.
+        command: reproduces the result; may be empty.
     """
 
     kind: str
@@ -151,8 +117,26 @@ class SentenceResult:
     sets: tuple[SetScores, ...] = ()
     grids: tuple[LayerGrid, ...] = ()
     baseline: str | None = None
+    device: str | None = None
     command: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def report(self) -> Report:
+        """The result for a reader."""
+        from eval.sentences.report import sentence_report
+
+        return sentence_report(self)
+
+    def text(self) -> str:
+        """The brief part of the report for a terminal."""
+        return "\n".join(text_lines(self.report()))
+
+    def to_json(self) -> dict[str, object]:
+        """The content of report.json: everything but the examples."""
+        return self.report().to_json()
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report to a folder, with the values of examples; see `write_report`."""
+        return write_report(folder, self.report())
 
 
 def layer_grid(
@@ -173,10 +157,10 @@ def layer_grid(
 
 
 def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
-    """The encoder that the others are compared with; None is the first.
+    """The encoder that the others are compared with; the first one if None.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: it is none of the encoders.
     """
     if baseline is None:
         return encoders[0]
@@ -187,7 +171,14 @@ def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
     return baseline
 
 
-def sentence_environment(device: str | None) -> dict[str, str]:
-    """Name to version of what decides the figures, classifiers included."""
-    learners = {name: metadata.version(name) for name in ("scikit-learn", "scipy")}
-    return {**environment(device), **learners}
+def check_names(names: Sequence[str]) -> None:
+    """Refuse sets with the same name, which a table could not distinguish.
+
+    Raises:
+        ConfigError: two sets have the same name.
+    """
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two data sets are called {name}: name each once, or rename one of the folders"
+            )

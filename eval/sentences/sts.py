@@ -1,28 +1,51 @@
-"""Many encoders on tests of similarity: the correlations of each, and how sure they differ."""
+"""Scoring encoders on tests of semantic textual similarity."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.sentences.sts import read_sts
 from eval.datasets.sentences.tasks import STSTask
-from eval.layers.correlation import CorrelationName
-from eval.metrics.correlation import Correlations, STSScore, score_sts, sts_texts
-from eval.sentences.comparison import Part, Resampling, compare_correlations
-from eval.sentences.encoders import LayerEncoders, SentenceEncoders, SentenceVectors
-from eval.sentences.features import TextVectors
-from eval.sentences.result import EncoderScore, LayerGrid, SetScores, layer_grid
+from eval.metrics.correlation import CorrelationName, Correlations
+from eval.metrics.significance import Resampling
+from eval.progress import Progress, silent
+from eval.sentences.aggregation import STSScore, sts_correlations, sts_texts
+from eval.sentences.comparison import Part, compare_correlations
+from eval.sentences.result import (
+    EncoderScore,
+    LayerGrid,
+    SentenceResult,
+    SetScores,
+    check_baseline,
+    check_names,
+    layer_grid,
+)
 from eval.sentences.supervised import RelatednessScore, RelatednessSettings, score_relatedness
-from retriever.errors import BadInputError
+from eval.vectors.embedding import TextVectors
+from eval.vectors.encoders import (
+    LayerEncoders,
+    Loading,
+    SentenceEncoders,
+    fitted_remark,
+    named_encoders,
+)
+from retriever.encoders.settings import Pooling
+from retriever.errors import BadInputError, ConfigError, require_several
 
 Floats = NDArray[np.float64]
 Aggregation = Literal["all", "mean", "wmean"]
-Stage = Callable[[str, int], Callable[[int], object]]
 STS_MEASURES: tuple[CorrelationName, ...] = ("spearman", "pearson")
+AGGREGATIONS: dict[Aggregation, str] = {
+    "all": "the pairs of all parts of a test as one list",
+    "mean": "the mean over the parts of a test",
+    "wmean": "the mean over the parts of a test, weighted by their pairs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +53,115 @@ class STSSettings:
     """How tests of similarity are scored.
 
     Attributes:
-        aggregation: how the parts of a test become one number, see `eval.metrics.correlation`.
-        supervised: how a softmax layer is trained over the vectors; None correlates cosines. Then
-            a test counts as one list.
+        aggregation: how the parts of a test become one number, see `eval.sentences.aggregation`.
+        supervised: how a softmax layer is trained over the vectors, with a test as one list; None
+            correlates cosines.
+        poolings: score every hidden state of each encoder's model with these poolings, instead of
+            the encoder's own vectors; empty scores the encoders.
+        baseline: the encoder that the others are compared with; None takes the first.
+        resampling: of intervals and p-values.
+        loading: where models come from, and where vectors are cached.
+
+    Raises:
+        ConfigError: the aggregation is unknown, or settings contradict each other.
     """
 
     aggregation: Aggregation = "all"
     supervised: RelatednessSettings | None = None
+    poolings: tuple[Pooling, ...] = ()
+    baseline: str | None = None
+    resampling: Resampling = field(default_factory=Resampling)
+    loading: Loading = field(default_factory=Loading)
+
+    def __post_init__(self) -> None:
+        if self.aggregation not in AGGREGATIONS:
+            raise ConfigError(
+                f"aggregation: expected {', '.join(AGGREGATIONS)}, found {self.aggregation!r}"
+            )
+        if self.supervised is not None and self.aggregation != "all":
+            raise ConfigError(
+                f"aggregation: found {self.aggregation}, but the supervised protocol takes all "
+                "pairs of a test as one list; leave it out"
+            )
+        if self.poolings and self.baseline is not None:
+            raise ConfigError(
+                "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
+
+
+def score_sts(
+    tests: Sequence[str | Path | STSTask],
+    encoders: Sequence[str],
+    settings: STSSettings | None = None,
+    *,
+    progress: Progress = silent,
+    command: str = "",
+) -> SentenceResult:
+    """Correlate the similarity of two sentences under encoders with human scores.
+
+    Args:
+        tests: folders or files, see `read_sts`, or tests that are loaded; at least one.
+        encoders: text forms; those that are fitted are fitted on the texts of each test's pairs.
+        settings: how they are scored; None takes the defaults.
+        progress: of long stages.
+        command: reproduces the result, for its report.
+
+    Raises:
+        ConfigError: an encoder or the baseline is unknown, or two tests have the same name.
+        SourceError: a test cannot be read.
+        BadInputError: a part of a test has fewer than two pairs or gold scores that are all equal,
+            or the supervised protocol lacks training or dev pairs.
+        TypeError: one string instead of several.
+        What `Encoder.load` raises.
+    """
+    settings = settings or STSSettings()
+    require_several("tests", tests)
+    names = named_encoders(encoders)
+    tasks = [one if isinstance(one, STSTask) else read_sts(Path(one)) for one in tests]
+    check_names([task.name for task in tasks])
+    for task in tasks:
+        check_sts(task, settings)
+    sets: list[SetScores] = []
+    grids: list[LayerGrid] = []
+    baseline = None
+    if settings.poolings:
+        layers = LayerEncoders(names, settings.poolings, settings.loading)
+        grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
+    else:
+        baseline = check_baseline(settings.baseline, names)
+        loaded = SentenceEncoders(names, settings.loading)
+        sets = [_set(task, loaded, settings, baseline, progress) for task in tasks]
+    return SentenceResult(
+        kind="sts",
+        title=f"Semantic textual similarity: {', '.join(task.name for task in tasks)}",
+        settings=_facts_of(settings),
+        remarks=(
+            _protocol(settings),
+            *fitted_remark(names, "the texts of its test pairs, without scores"),
+        ),
+        measures=STS_MEASURES,
+        sets=tuple(sets),
+        grids=tuple(grids),
+        baseline=baseline,
+        device=settings.loading.device,
+        command=command,
+    )
+
+
+def check_sts(task: STSTask, settings: STSSettings) -> None:
+    """Refuse a test that cannot be scored, before anything is encoded.
+
+    Raises:
+        BadInputError: see `score_sts`.
+    """
+    texts = sts_texts(task)
+    sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
+    if settings.supervised is not None and (task.train is None or task.dev is None):
+        lacking = "training" if task.train is None else "dev"
+        raise BadInputError(
+            f"{task.name}: the supervised protocol needs training, dev and test pairs; found no "
+            f"{lacking} pairs; leave out the set or --supervised"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +173,7 @@ class _Found:
 
     @property
     def predictions(self) -> Floats:
-        """(seeds, pairs) cosines, or the scores that were predicted."""
+        """(seeds, pairs) cosines, or predicted scores."""
         one = self.score
         return one.cosines[None] if isinstance(one, STSScore) else one.predictions
 
@@ -56,60 +181,32 @@ class _Found:
         """The correlation, and its standard deviation over the seeds."""
         one = self.score
         if isinstance(one, STSScore):
-            summed: Correlations = getattr(one, settings.aggregation)
-            return getattr(summed, measure), None
+            aggregated: Correlations = getattr(one, settings.aggregation)
+            return getattr(aggregated, measure), None
         spread: float | None = None if one.spread is None else getattr(one.spread, measure)
         return getattr(one.mean, measure), spread
 
 
-def check_sts(task: STSTask, settings: STSSettings) -> None:
-    """Refuse a test that cannot be scored, before anything is encoded.
-
-    Raises:
-        BadInputError: a part has fewer than two pairs, or gold scores that are all equal; the
-            supervised protocol is asked for, and there is no training or dev part.
-    """
-    texts = sts_texts(task)
-    score_sts(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
-    if settings.supervised is not None and (task.train is None or task.dev is None):
-        lacking = "training" if task.train is None else "dev"
-        raise BadInputError(
-            f"{task.name}: the supervised protocol needs training, dev and test pairs; found no "
-            f"{lacking} pairs; leave out the set or --supervised"
-        )
-
-
-def score_sts_set(
+def _set(
     task: STSTask,
     encoders: SentenceEncoders,
     settings: STSSettings,
     baseline: str,
-    resampling: Resampling,
-    stage: Stage,
+    progress: Progress,
 ) -> SetScores:
-    """Every encoder on one test.
-
-    Args:
-        task: the test.
-        encoders: those that are to be fitted are fitted on the texts of the test pairs.
-        settings: how to score.
-        baseline: the encoder that others are compared with.
-        resampling: how often pairs are drawn.
-        stage: begins a part of the work, of so many steps.
-
-    Raises:
-        BadInputError: see `check_sts`.
-    """
+    """Every encoder on one test."""
     texts = sts_texts(task, supervised=settings.supervised is not None)
-    done = stage(f"{task.name}: vectors", len(texts) * len(encoders.names))
+    done = progress(f"{task.name}: vectors", len(texts) * len(encoders.names))
     scored: Callable[[int], object] | None = None
     found: dict[str, _Found] = {}
     for one in encoders.vectors(texts, sts_texts(task), done):
-        scored = scored or stage(f"{task.name}: scores", len(encoders.names))
-        found[one.name] = _Found(_score(task, one, settings), one.cut)
+        scored = scored or progress(f"{task.name}: scores", len(encoders.names))
+        found[one.name] = _Found(_score(task, one.vectors, settings), one.cut)
         scored(1)
-    parts = _parts(task, settings)
-    done = stage(f"{task.name}: resamples", resampling.resamples * len(parts) * len(STS_MEASURES))
+    parts, resampling = _parts(task, settings), settings.resampling
+    done = progress(
+        f"{task.name}: resamples", resampling.resamples * len(parts) * len(STS_MEASURES)
+    )
     predictions = {name: one.predictions for name, one in found.items()}
     values = {
         measure: compare_correlations(
@@ -143,23 +240,23 @@ def score_sts_set(
     )
 
 
-def sts_grids(
-    task: STSTask, layers: LayerEncoders, settings: STSSettings, stage: Stage
+def _grids(
+    task: STSTask, layers: LayerEncoders, settings: STSSettings, progress: Progress
 ) -> Iterator[LayerGrid]:
     """Every hidden state and pooling on one test: a grid for each model and measure."""
     texts = sts_texts(task, supervised=settings.supervised is not None)
     count = len(layers.names) * len(layers.poolings)
-    done = stage(f"{task.name}: vectors", len(texts) * count)
+    done = progress(f"{task.name}: vectors", len(texts) * count)
     columns: dict[str, list[list[_Found]]] = {name: [] for name in layers.names}
     states_in_all = sum(layers.depth(name) + 1 for name in layers.names) * len(layers.poolings)
     scored: Callable[[int], object] | None = None
     for _, found in layers.vectors(texts, done):
-        scored = scored or stage(f"{task.name}: scores", states_in_all)
+        scored = scored or progress(f"{task.name}: scores", states_in_all)
         states = found.vectors.of(texts)
         column = []
         for layer in range(states.shape[1]):
-            one = _layer(found, texts, states[:, layer])
-            column.append(_Found(_score(task, one, settings), found.cut))
+            score = _score(task, TextVectors(texts, states[:, layer]), settings)
+            column.append(_Found(score, found.cut))
             scored(1)
         columns[found.name].append(column)
     for name, by_pooling in columns.items():
@@ -170,18 +267,12 @@ def sts_grids(
             )
 
 
-def _layer(
-    found: SentenceVectors, texts: Sequence[str], states: NDArray[np.float32]
-) -> SentenceVectors:
-    return SentenceVectors(found.name, TextVectors(texts, states), found.cut)
-
-
 def _score(
-    task: STSTask, one: SentenceVectors, settings: STSSettings
+    task: STSTask, vectors: TextVectors, settings: STSSettings
 ) -> STSScore | RelatednessScore:
     if settings.supervised is None:
-        return score_sts(task, one.vectors)
-    return score_relatedness(task, one.vectors, settings.supervised)
+        return sts_correlations(task, vectors)
+    return score_relatedness(task, vectors, settings.supervised)
 
 
 def _parts(task: STSTask, settings: STSSettings) -> list[Part]:
@@ -194,6 +285,29 @@ def _parts(task: STSTask, settings: STSSettings) -> list[Part]:
     return [Part(gold, len(gold) / pairs) for gold in golds]
 
 
+def _protocol(settings: STSSettings) -> str:
+    if settings.supervised is not None:
+        return (
+            "correlations of the scores that a softmax layer over |u - v| and u * v predicts, "
+            "trained on the set's training pairs (SentEval's supervised protocol); all pairs as "
+            "one list"
+        )
+    name = settings.aggregation
+    return f"correlations of cosines; aggregation {name}: {AGGREGATIONS[name]}"
+
+
+def _facts_of(settings: STSSettings) -> dict[str, str]:
+    facts = {"protocol": "cosine" if settings.supervised is None else "supervised (SentEval)"}
+    if settings.supervised is None:
+        facts["aggregation"] = f"{settings.aggregation}: {AGGREGATIONS[settings.aggregation]}"
+    else:
+        facts["seeds"] = f"{settings.supervised.seeds}"
+    if not settings.poolings:
+        resampling = settings.resampling
+        facts["resamples"] = f"{resampling.resamples:,}, seed {resampling.seed}"
+    return facts
+
+
 def _facts(task: STSTask, settings: STSSettings) -> dict[str, str]:
     pairs = sum(len(subset.pairs) for subset in task.subsets)
     facts = {"pairs": f"{pairs:,}"}
@@ -201,7 +315,7 @@ def _facts(task: STSTask, settings: STSSettings) -> dict[str, str]:
         listed = (f"{subset.name} {len(subset.pairs):,}" for subset in task.subsets)
         facts["parts"] = ", ".join(listed)
     if settings.supervised is not None and task.train and task.dev:
-        facts["pairs to train on"] = f"{len(task.train):,}, and {len(task.dev):,} dev"
+        facts["training pairs"] = f"{len(task.train):,}, and {len(task.dev):,} dev"
     return facts
 
 
@@ -216,7 +330,7 @@ def _columns(task: STSTask) -> dict[str, Sequence[object]]:
 
 
 def _extra(score: STSScore | RelatednessScore) -> dict[str, float]:
-    """The parts of a test, where it has several."""
+    """The parts of a test, if it has several."""
     if isinstance(score, RelatednessScore) or len(score.subsets) < 2:
         return {}
     return {

@@ -1,17 +1,17 @@
-"""The supervised protocol of STS-B and SICK-R: a softmax layer over whole scores (SentEval).
+"""The supervised protocol of STS-B and SICK-R: a softmax layer over integer scores (SentEval).
 
-Features of a pair are |u - v| and u * v. The target of a score y is shared by its two neighbouring
-whole numbers, floor(y) + 1 - y to the lower one (Tai et al. 2015, Eq. 15); the prediction is the
-mean of the whole numbers under the softmax. Adam trains in batches of 64, dev is looked at every 50
-epochs, and after the fourth look without a higher Pearson correlation, or 1000 epochs, training
-ends; the weights of the best look are kept.
+Features of a pair are |u - v| and u * v. The target of a score y is divided between its two
+neighboring integers, with floor(y) + 1 - y for the lower one (Tai et al. 2015, Eq. 15); the
+prediction is the mean of the integers under the softmax. Adam trains in batches of 64. Dev is
+evaluated every 50 epochs; training ends at the fourth evaluation without a higher Pearson
+correlation, or after 1000 epochs, and the weights of the best evaluation are kept.
 
-Two things are not as in SentEval's code. It numbers the scores from 1 for STS-B too, whose scores
-begin at 0, so that a pair of score 0 has no target at all: here the whole numbers are those between
-the training scores, 0 to 5 for STS-B and 1 to 5 for SICK-R. And it gives the features as they are:
-those of unit vectors are so small that training does not get anywhere, so here each is scaled to
-deviation 1 on the training pairs. Its loss, the squared error of the softmax, is `mse`; the
-default is the Kullback-Leibler divergence of Tai et al.
+Two things differ from SentEval's code. It numbers the scores from 1 for STS-B too, whose scores
+begin at 0, so a pair with score 0 has no target; here the integers span the training scores, 0 to 5
+for STS-B and 1 to 5 for SICK-R. And it does not scale the features; those of unit vectors are so
+small that training makes no progress, so here each is scaled to standard deviation 1 on the
+training pairs. Its loss, the squared error of the softmax, is `mse`; the default is the
+Kullback-Leibler divergence of Tai et al.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from eval.datasets.sentences.pairs import ScoredPairs
 from eval.datasets.sentences.tasks import STSTask
 from eval.metrics.correlation import Correlations, correlations
-from eval.sentences.extra import require_sentence_extra
-from eval.sentences.features import TextVectors
-from eval.transfer.batched_training import epoch_batches, first_weights, scaling_of
+from eval.sentences.batched_training import epoch_batches, first_weights, scaling_of
+from eval.vectors.embedding import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
 if TYPE_CHECKING:
@@ -41,13 +40,16 @@ class RelatednessSettings:
     """How the softmax layer is trained.
 
     Attributes:
-        seeds: how many layers are trained, each from other weights and in another order.
+        seeds: number of trainings, each with its own first weights and order of pairs.
         loss: ``kl`` or ``mse``.
-        batch: pairs in a step.
-        look: epochs between two looks at dev.
-        patience: looks without a gain that training goes on after; the next one ends it.
-        epochs: after which training ends at the latest.
-        rate: of Adam.
+        batch: number of pairs per step.
+        look: number of epochs between two evaluations on dev.
+        patience: number of evaluations without a gain after which training continues.
+        epochs: maximum number of epochs.
+        rate: learning rate of Adam.
+
+    Raises:
+        ConfigError: a number is below 1, or the loss is unknown.
     """
 
     seeds: int = 5
@@ -92,19 +94,17 @@ class RelatednessScore:
 def score_relatedness(
     task: STSTask, vectors: TextVectors, settings: RelatednessSettings | None = None
 ) -> RelatednessScore:
-    """Train on a test's training pairs, stop on dev, predict its pairs.
+    """Train on the training pairs of a test, stop early by dev, and predict the test pairs.
 
     Args:
         task: with `train` and `dev`.
         vectors: of at least `sts_texts(task, supervised=True)`.
-        settings: how to train.
+        settings: of the training; None takes the defaults.
 
     Raises:
         BadInputError: the task has no training or dev part, or a part whose gold scores are all
             equal.
-        MissingExtraError: scipy is not installed.
     """
-    require_sentence_extra()
     settings = settings or RelatednessSettings()
     if task.train is None or task.dev is None:
         raise BadInputError(
@@ -143,10 +143,11 @@ def pair_features(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDAr
 
 
 def soft_targets(gold: NDArray[np.float64]) -> tuple[int, NDArray[np.float32]]:
-    """The lowest whole number at or below the scores, and each score's shares of those above it.
+    """The targets of the softmax: shares of the integers from the lowest score on.
 
     Returns:
-        The number, and (pairs, numbers) float32; rows sum to 1 and have the score as their mean.
+        The lowest integer, and (pairs, integers) float32; each row sums to 1 and its mean integer
+        is the score.
     """
     low = int(np.floor(gold.min()))
     count = max(int(np.ceil(gold.max())) - low + 1, 2)

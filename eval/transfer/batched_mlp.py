@@ -1,13 +1,12 @@
-"""Classifiers with one hidden layer, all folds and strengths of a task trained side by side.
+"""MLP classifiers: all folds and strengths of a task are trained side by side.
 
 The MLP of SentEval as Wang and Kuo (2020) use it: 50 sigmoid units, softmax, Adam with a learning
-rate of 0.001 and the strength as weight decay in its gradient, batches of 64, 4 epochs, from 1e-5
-to 1e-2 whichever strength is best. SentEval takes the 4 epochs for one look at dev and goes on
-until five looks brought nothing; the paper says that all experiments train for 4 epochs, and that
-is what is done here.
+rate of 0.001, the strength as weight decay in its gradient, batches of 64, 4 epochs, and the best
+strength from 1e-5 to 1e-2. SentEval's code checks dev every 4 epochs and continues until five
+checks bring no gain; the paper trains for 4 epochs in all experiments, and so does this module.
 
-In so few epochs nothing is learned from the features of unit vectors, which are small: each feature
-is scaled to mean 0 and deviation 1 on the training rows, for every encoder alike.
+So few epochs learn nothing from the features of unit vectors, which are small: for every encoder
+each feature is scaled to mean 0 and deviation 1 on the training rows.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.transfer.batched_training import Scaling, epoch_batches, first_weights, scaling_of
+from eval.sentences.batched_training import Scaling, epoch_batches, first_weights, scaling_of
 from eval.transfer.classifiers import Job, Rows
 from retriever.errors import ConfigError
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 _STRENGTHS = tuple(10.0**power for power in range(-5, -1))
-# Folds whose weights and batches fit the caches.
+# Folds whose weights and batches fit into the processor's caches.
 _JOBS_AT_ONCE = 10
 _PREDICTED_AT_ONCE = 4096
 
@@ -61,7 +60,7 @@ class MLPs:
             raise ConfigError(f"rate: expected a number above 0, found {self.rate}")
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """See `Classifier`; the same for all."""
+        """See `Classifier`; the same for all protocols."""
         return _STRENGTHS
 
     def predict(
@@ -74,8 +73,8 @@ class MLPs:
     ) -> list[Rows]:
         """See `Classifier`.
 
-        A job's result does not depend on the others by more than rounding, but for one thing: jobs
-        of fewer steps in an epoch than others beside them make an idle step of Adam at its end.
+        A job's result depends on the others only by rounding, with one exception: a job with fewer
+        steps per epoch than others beside it makes idle steps of Adam at the end.
         """
         classes = 1 + max(int(labels[job.train].max()) for job in jobs)
         predictions = []
@@ -144,7 +143,7 @@ class _Networks:
         classes: int,
         seed: int,
     ) -> _Networks:
-        """The same first weights for all, as SentEval's one seed gives them."""
+        """The same first weights for all, as with SentEval's single seed."""
         import torch
 
         random = np.random.default_rng([seed, 0])
@@ -180,7 +179,7 @@ class _Networks:
         return logits
 
     def add_decay(self, decay: torch.Tensor) -> None:
-        """Add the gradient of half the squared weights, (J, V) times: Adam's weight decay."""
+        """Add the gradient of half the squared weights times `decay` (J, V): Adam's decay."""
         into, into_bias, out, out_bias = self.weights
         hidden = out.shape[2]
         columns = decay.repeat_interleave(hidden, dim=1)[:, None]
@@ -192,7 +191,7 @@ class _Networks:
                 weight.grad.addcmul_(decay[:, :, None, None], weight.detach())
 
     def predict(self, job: int, features: NDArray[np.float32]) -> Rows:
-        """(V, rows) the class with the greatest logit."""
+        """(V, rows) the class with the highest logit."""
         import torch
 
         one = _Networks(

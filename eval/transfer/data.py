@@ -1,4 +1,4 @@
-"""Tasks of classification as features and whole numbers, ready for a classifier."""
+"""Classification tasks as features and class numbers, ready for a classifier."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
-from eval.sentences.features import TextVectors
+from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts
 from eval.sentences.supervised import pair_features
+from eval.vectors.embedding import TextVectors
 from retriever.errors import BadInputError
 
 Rows = NDArray[np.int64]
@@ -20,14 +20,14 @@ _LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationData:
-    """A task of classification under one encoder.
+    """A classification task under one encoder.
 
     Attributes:
         name: of the task.
-        classes: the labels of the split to learn from, in order, then those that it lacks, in
-            order; the place of one is its number.
-        features: (examples, features) float32, the splits one after the other: the vector of a
-            text; of a pair |u - v| and u * v.
+        classes: the labels of the training split in order, then those that it lacks in order; the
+            number of a class is its place.
+        features: (examples, features) float32, split after split: the vector of a text, or
+            |u - v| and u * v of a pair.
         labels: (examples,) int64, the number of each example's class.
         splits: split to its rows, {"all"}, {"train", "test"} or {"train", "dev", "test"}.
         pairs: whether the examples are pairs of texts.
@@ -48,7 +48,7 @@ class ClassificationData:
 
 
 def task_texts(task: ClassificationTask) -> list[str]:
-    """Each different text of a task."""
+    """Each distinct text of a task."""
     parts = task.splits.values()
     return list(dict.fromkeys(text for part in parts for text in (*part.left, *(part.right or ()))))
 
@@ -57,11 +57,11 @@ def classification_data(task: ClassificationTask, vectors: TextVectors) -> Class
     """The features and classes of a task.
 
     Args:
-        task: what its files hold.
+        task: texts and labels.
         vectors: of at least `task_texts(task)`.
 
     Raises:
-        BadInputError: a split is missing or empty, or the training texts have one class only.
+        BadInputError: a split is missing or empty, or the training texts have only one class.
     """
     labels, splits, classes = _labels(task)
     features = [_features(part, vectors) for part in _parts(task)]
@@ -72,12 +72,12 @@ def classification_data(task: ClassificationTask, vectors: TextVectors) -> Class
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerData:
-    """A task of classification, with the vectors of every layer instead of features.
+    """A classification task with the vectors of every layer instead of features.
 
     Attributes:
         data: the task, without features.
-        left: (examples, hidden states, width) float32, of each text or of a pair's first.
-        right: as `left`, of a pair's second; None where examples are single texts.
+        left: (examples, hidden states, width) float32, of each text or a pair's first text.
+        right: like `left`, of a pair's second text; None for single texts.
     """
 
     data: ClassificationData
@@ -86,11 +86,11 @@ class LayerData:
 
     @property
     def hidden_states(self) -> int:
-        """How many layers there are, embeddings included."""
+        """Number of layers, including the embeddings."""
         return int(self.left.shape[1])
 
     def features(self, layers: Sequence[int]) -> NDArray[np.float32]:
-        """Those of the mean over some layers (Hosseini et al. 2023), of no set length."""
+        """Features of the mean over some layers (Hosseini et al. 2023), which is not normalized."""
         chosen = list(layers)
         left: NDArray[np.float32] = self.left[:, chosen].mean(axis=1)
         if self.right is None:
@@ -106,7 +106,7 @@ def layer_data(task: ClassificationTask, vectors: TextVectors) -> LayerData:
     """The vectors of every layer of a task.
 
     Args:
-        task: what its files hold.
+        task: texts and labels.
         vectors: (hidden states, width) for each of at least `task_texts(task)`.
 
     Raises:
@@ -122,7 +122,7 @@ def layer_data(task: ClassificationTask, vectors: TextVectors) -> LayerData:
     return LayerData(data, left, vectors.of(second))
 
 
-def _parts(task: ClassificationTask) -> list[LabelledTexts]:
+def _parts(task: ClassificationTask) -> list[LabeledTexts]:
     return list(task.splits.values())
 
 
@@ -130,7 +130,7 @@ def _is_pairs(task: ClassificationTask) -> bool:
     return any(part.right is not None for part in _parts(task))
 
 
-def _features(part: LabelledTexts, vectors: TextVectors) -> NDArray[np.float32]:
+def _features(part: LabeledTexts, vectors: TextVectors) -> NDArray[np.float32]:
     left = vectors.of(part.left)
     return left if part.right is None else pair_features(left, vectors.of(part.right))
 
@@ -162,3 +162,44 @@ def _labels(task: ClassificationTask) -> tuple[Rows, dict[str, Rows], tuple[str,
         splits[name] = np.arange(len(labels), len(labels) + len(part))
         labels += [number[label] for label in part.labels]
     return np.array(labels, np.int64), splits, classes
+
+
+def without_features(task: ClassificationTask) -> ClassificationData:
+    """The classes and splits of a task, with features of zero.
+
+    Raises:
+        BadInputError: a split is missing or empty, or there is only one class.
+    """
+    texts = task_texts(task)
+    return classification_data(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
+
+
+def task_facts(task: ClassificationTask, tested: Rows) -> dict[str, str]:
+    """What a report says about a task of which these rows were tested."""
+    data = without_features(task)
+    majority = np.bincount(data.labels[tested]).max() / len(tested)
+    splits = ", ".join(f"{name} {len(part):,}" for name, part in task.splits.items())
+    return {
+        "splits": splits,
+        "classes": f"{len(data.classes):,}",
+        "tested examples": f"{len(tested):,}, of which {100 * majority:.2f}% are of one class",
+    }
+
+
+def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[object]]:
+    """Split, label and texts of the examples that were tested, as columns."""
+    rows = [
+        (split, label, left, right)
+        for split, part in task.splits.items()
+        for label, left, right in zip(
+            part.labels, part.left, part.right or [""] * len(part), strict=True
+        )
+    ]
+    columns = list(zip(*(rows[int(row)] for row in tested), strict=True))
+    named: dict[str, list[object]] = {
+        name: list(column)
+        for name, column in zip(("split", "label", "text", "text2"), columns, strict=True)
+    }
+    if all(part.right is None for part in task.splits.values()):
+        del named["text2"]
+    return named

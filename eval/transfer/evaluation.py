@@ -1,162 +1,440 @@
-"""The accuracy of a classifier over sentence vectors: over seeds, and example by example."""
+"""Scoring encoders by a classifier on their vectors: transfer tasks, probing tasks, and the choice
+of layers for a task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from eval.datasets.probing.files import read_probing
+from eval.datasets.sentences.classification import read_classification
+from eval.datasets.sentences.tasks import ClassificationTask
+from eval.extras import require_classifiers
+from eval.layers.subsets import count_subsets
+from eval.metrics.significance import Resampling
+from eval.progress import Progress, silent
+from eval.sentences.comparison import compare_accuracies
+from eval.sentences.result import (
+    EncoderScore,
+    LayerGrid,
+    SentenceResult,
+    SetScores,
+    check_baseline,
+    check_names,
+    layer_grid,
+)
+from eval.transfer.batched_mlp import MLPs
+from eval.transfer.classifiers import Classifier, LogisticRegressions
+from eval.transfer.data import (
+    classification_data,
+    layer_data,
+    task_facts,
+    task_texts,
+    tested_columns,
+    without_features,
+)
+from eval.transfer.layer_search import (
+    LayerTransferScore,
+    LayerTransferSettings,
+    search_transfer,
+)
+from eval.transfer.protocols import TransferProtocol, trainings
+from eval.transfer.scores import ClassificationScore, effective_seeds, score_classification
+from eval.vectors.embedding import TextVectors
+from eval.vectors.encoders import (
+    LayerEncoders,
+    Loading,
+    SentenceEncoders,
+    fitted_remark,
+    named_encoders,
+)
+from retriever.encoders.settings import Pooling
+from retriever.errors import ConfigError, require_several
 
-from eval.transfer.classifiers import Classifier
-from eval.transfer.data import ClassificationData, Rows
-from eval.transfer.protocols import Done, Outcome, Protocol, run_protocol
-from retriever.errors import ConfigError
+ClassifierName = Literal["lr", "lr-senteval", "mlp"]
+ACCURACY = "accuracy"
+CLASSIFIERS: dict[ClassifierName, str] = {
+    "lr": "logistic regression on scaled features",
+    "lr-senteval": "logistic regression on features as they are, with SentEval's strengths",
+    "mlp": "an MLP with 50 sigmoid units, 4 epochs of Adam (SBERT-WK)",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class SeedScore:
-    """What one seed came to.
+class TransferSettings:
+    """How classification tasks are scored.
 
     Attributes:
-        accuracy: share of the tested examples that are right, in [0, 1].
-        f1: of pairs in two classes, that of the last class (1, a paraphrase, in MRPC); else None.
-        dev: the accuracy that chose the strength of regularisation, a mean over what chose; None
-            where nothing was chosen.
-        chosen: the strength of each test part.
-    """
-
-    accuracy: float
-    f1: float | None
-    dev: float | None
-    chosen: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassificationScore:
-    """What the seeds came to.
-
-    Attributes:
-        task: its name.
-        classifier: ``logistic`` or ``mlp``.
-        protocol: what was trained and tested.
-        classes: the labels.
-        examples: how many different examples were tested.
-        majority: the share of the most frequent class among those tested: what costs nothing.
-        unseen: tests, over all seeds, of an example whose class no example trained on had; they
-            count as wrong.
-        seeds: of each seed.
-        accuracy: their mean.
-        spread: their standard deviation (n - 1); None for a single seed.
-        f1: the mean of theirs, or None.
-        f1_spread: as `spread`.
-        tested: (examples,) int64 rows that were tested, ascending; the same for every encoder.
-        correct: (examples,) float64 in [0, 1], how often each of them was right, over the seeds
-            and the times it was tested; for paired tests.
-    """
-
-    task: str
-    classifier: str
-    protocol: Protocol
-    classes: tuple[str, ...]
-    examples: int
-    majority: float
-    unseen: int
-    seeds: tuple[SeedScore, ...]
-    accuracy: float
-    spread: float | None
-    f1: float | None
-    f1_spread: float | None
-    tested: Rows
-    correct: NDArray[np.float64]
-
-
-def score_classification(
-    data: ClassificationData,
-    classifier: Classifier,
-    protocol: Protocol | None = None,
-    seeds: int = 5,
-    done: Done = lambda trained: None,
-) -> ClassificationScore:
-    """Train and test a classifier under seeds 0, 1, ...
-
-    Args:
-        data: a task under one encoder.
-        classifier: `LogisticRegressions` or `eval.transfer.batched_mlp.MLPs`.
-        protocol: how; `senteval` where it is None.
-        seeds: how many; one is enough, and one is run, where nothing is random
-            (`effective_seeds`).
-        done: called with the number of classifiers trained; in all `effective_seeds` times
-            `eval.transfer.protocols.trainings`.
+        classifier: ``lr``, the logistic regression of the protocol; ``lr-senteval``, that of
+            SentEval's code; or ``mlp``.
+        protocol: how it is trained and tested.
+        seeds: number of random seeds.
+        layer_search: choose layers for each task as BERT-LC does, and compare them with the last
+            layer; None scores the encoders.
+        poolings: score every hidden state of each encoder's model with these poolings, instead of
+            the encoder's own vectors; empty scores the encoders.
+        baseline: the encoder that the others are compared with; None takes the first.
+        resampling: of intervals and p-values.
+        loading: where models come from, and where vectors are cached.
 
     Raises:
-        BadInputError: there are fewer examples than folds, or one class alone to train on.
-        ConfigError: fewer than 1 seed, or a classifier that the protocol has no use for.
-        MissingExtraError: scikit-learn is not installed.
+        ConfigError: settings that contradict each other.
     """
-    protocol = protocol or Protocol()
-    count = effective_seeds(data, classifier, protocol, seeds)
-    outcomes = [run_protocol(data, classifier, protocol, seed, done) for seed in range(count)]
-    scores = tuple(_seed_score(data, outcome) for outcome in outcomes)
-    tested, correct = correctness(data.labels, outcomes)
-    labels = data.labels[tested]
-    accuracy, spread = mean_and_spread([one.accuracy for one in scores])
-    f1s = [one.f1 for one in scores if one.f1 is not None]
-    f1, f1_spread = mean_and_spread(f1s) if f1s else (None, None)
-    return ClassificationScore(
-        task=data.name,
-        classifier=classifier.name,
-        protocol=protocol,
-        classes=data.classes,
-        examples=len(tested),
-        majority=float(np.bincount(labels).max() / len(tested)),
-        unseen=sum(one.unseen for one in outcomes),
-        seeds=scores,
-        accuracy=accuracy,
-        spread=spread,
-        f1=f1,
-        f1_spread=f1_spread,
-        tested=tested,
-        correct=correct,
+
+    classifier: ClassifierName = "lr"
+    protocol: TransferProtocol = field(default_factory=TransferProtocol)
+    seeds: int = 5
+    layer_search: LayerTransferSettings | None = None
+    poolings: tuple[Pooling, ...] = ()
+    baseline: str | None = None
+    resampling: Resampling = field(default_factory=Resampling)
+    loading: Loading = field(default_factory=Loading)
+
+    def __post_init__(self) -> None:
+        if self.classifier not in CLASSIFIERS:
+            raise ConfigError(
+                f"classifier: expected {', '.join(CLASSIFIERS)}, found {self.classifier!r}"
+            )
+        if self.protocol.name == "bert-lc" and self.classifier != "lr":
+            raise ConfigError(
+                f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
+                "for which no strength of regularization is chosen; leave it out"
+            )
+        if self.poolings and self.baseline is not None:
+            raise ConfigError(
+                "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
+        if self.layer_search is None:
+            return
+        for name, found in (
+            ("classifier", self.classifier != "lr"),
+            ("poolings", bool(self.poolings)),
+            ("baseline", self.baseline is not None),
+        ):
+            if found:
+                raise ConfigError(
+                    f"{name}: found {getattr(self, name)}, but a layer search compares the chosen "
+                    "layers with the last one, by BERT-LC's logistic regression; leave it out"
+                )
+
+    def make(self) -> Classifier:
+        """A new classifier; raises MissingExtraError if scikit-learn is not installed."""
+        if self.classifier == "mlp":
+            return MLPs()
+        if self.classifier == "lr-senteval":
+            return LogisticRegressions("senteval")
+        return LogisticRegressions("bert-lc" if self.protocol.name == "bert-lc" else "scaled")
+
+
+def score_transfer(
+    tasks: Sequence[str | Path | ClassificationTask],
+    encoders: Sequence[str],
+    settings: TransferSettings | None = None,
+    *,
+    progress: Progress = silent,
+    command: str = "",
+) -> SentenceResult:
+    """Train and test a classifier on the vectors of encoders.
+
+    Args:
+        tasks: folders or files, see `read_classification`, or tasks that are loaded; at least one.
+        encoders: text forms; those that are fitted are fitted on all texts of each task, without
+            labels.
+        settings: how they are scored; None takes the defaults.
+        progress: of long stages.
+        command: reproduces the result, for its report.
+
+    Raises:
+        ConfigError: an encoder or the baseline is unknown, or two tasks have the same name.
+        SourceError: a task cannot be read.
+        BadInputError: a task lacks a split, or has only one class or too few examples.
+        MissingExtraError: scikit-learn is not installed.
+        TypeError: one string instead of several.
+        What `Encoder.load` raises.
+    """
+    require_several("tasks", tasks)
+    read = [
+        one if isinstance(one, ClassificationTask) else read_classification(Path(one))
+        for one in tasks
+    ]
+    return _score_tasks("transfer", read, encoders, settings, progress, command)
+
+
+def score_probing(
+    tasks: Sequence[str | Path | ClassificationTask],
+    encoders: Sequence[str],
+    settings: TransferSettings | None = None,
+    *,
+    progress: Progress = silent,
+    command: str = "",
+) -> SentenceResult:
+    """Train and test a classifier that predicts a linguistic property from the vectors of encoders.
+
+    Args:
+        tasks: files, see `read_probing`, or tasks that are loaded; at least one.
+        encoders: see `score_transfer`, as the others.
+        settings: see there.
+        progress: see there.
+        command: see there.
+
+    Raises:
+        What `score_transfer` raises.
+    """
+    require_several("tasks", tasks)
+    read = [
+        one if isinstance(one, ClassificationTask) else read_probing(Path(one)) for one in tasks
+    ]
+    return _score_tasks("probe", read, encoders, settings, progress, command)
+
+
+def _score_tasks(
+    kind: Literal["transfer", "probe"],
+    tasks: Sequence[ClassificationTask],
+    encoders: Sequence[str],
+    settings: TransferSettings | None,
+    progress: Progress,
+    command: str,
+) -> SentenceResult:
+    settings = settings or TransferSettings()
+    names = named_encoders(encoders)
+    require_classifiers()
+    check_names([task.name for task in tasks])
+    for task in tasks:
+        # Raises what it lacks before anything is encoded.
+        without_features(task)
+    sets: list[SetScores] = []
+    grids: list[LayerGrid] = []
+    baseline: str | None = None
+    if settings.layer_search is not None:
+        layers = LayerEncoders(names, ("mean",), settings.loading)
+        baseline = searched_names(names[0])[0]
+        search = settings.layer_search
+        sets = [_search(task, layers, search, settings.resampling, progress) for task in tasks]
+    elif settings.poolings:
+        layers = LayerEncoders(names, settings.poolings, settings.loading)
+        grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
+    else:
+        baseline = check_baseline(settings.baseline, names)
+        loaded = SentenceEncoders(names, settings.loading)
+        sets = [_set(task, loaded, settings, baseline, progress) for task in tasks]
+    facts, remarks = _described(settings)
+    if sets:
+        resampling = settings.resampling
+        facts["resamples"] = f"{resampling.resamples:,}, seed {resampling.seed}"
+    title = "Transfer" if kind == "transfer" else "Probing"
+    return SentenceResult(
+        kind=kind,
+        title=f"{title}: {', '.join(task.name for task in tasks)}",
+        settings=facts,
+        remarks=(*remarks, *fitted_remark(names, "all of its texts, without labels")),
+        measures=(ACCURACY,),
+        sets=tuple(sets),
+        grids=tuple(grids),
+        baseline=baseline,
+        device=settings.loading.device,
+        command=command,
     )
 
 
-def effective_seeds(
-    data: ClassificationData, classifier: Classifier, protocol: Protocol, seeds: int
-) -> int:
-    """How many of the seeds are run: one where neither classifier nor examples are drawn.
+def searched_names(model: str) -> tuple[str, str]:
+    """The names of a model's last layer and of its chosen layers."""
+    return f"{model}::last", f"{model}, layers chosen"
 
-    Raises:
-        ConfigError: fewer than 1.
+
+def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The facts and the remarks of a report on these settings."""
+    search = settings.layer_search
+    if search is not None:
+        finalists = (
+            f", then by the logistic regression of {search.finalists} finalists"
+            if search.finalists > 1
+            else ""
+        )
+        return {
+            "protocol": f"bert-lc: {search.outer} divisions into 85% to learn from and 15% to test "
+            "on",
+            "choice": f"sets of up to {search.max_layers or 'all'} layers, on {search.inner} "
+            f"divisions of the 85%, by a ridge classifier{finalists}",
+        }, (
+            "accuracies of BERT-LC's logistic regression on the mean of layers that were chosen "
+            "without the tested examples, and on the last layer",
+        )
+    classifier, protocol = CLASSIFIERS[settings.classifier], settings.protocol
+    said = f"senteval: the splits of each set, or {protocol.folds} nested folds"
+    if protocol.name == "bert-lc":
+        classifier = "logistic regression by SAGA with C = 10 (BERT-LC)"
+        said = f"bert-lc: {protocol.outer} divisions into 85% to train on and 15% to test on"
+    return {
+        "classifier": f"{settings.classifier}: {classifier}",
+        "protocol": said,
+        "seeds": f"{settings.seeds}, or 1 where nothing is random",
+    }, (f"accuracies of {classifier}; {said}",)
+
+
+def _set(
+    task: ClassificationTask,
+    encoders: SentenceEncoders,
+    settings: TransferSettings,
+    baseline: str,
+    progress: Progress,
+) -> SetScores:
+    """Every encoder on one task."""
+    texts = task_texts(task)
+    done = progress(f"{task.name}: vectors", len(texts) * len(encoders.names))
+    trained: Callable[[int], object] | None = None
+    scores: dict[str, ClassificationScore] = {}
+    notes: dict[str, str] = {}
+    cut: dict[str, int] = {}
+    for one in encoders.vectors(texts, texts, done):
+        trained = trained or progress(
+            f"{task.name}: classifiers", _steps(task, settings) * len(encoders.names)
+        )
+        classifier = settings.make()
+        scores[one.name] = score_classification(
+            classification_data(task, one.vectors),
+            classifier,
+            settings.protocol,
+            settings.seeds,
+            trained,
+        )
+        notes[one.name] = _note(scores[one.name], classifier)
+        cut[one.name] = one.cut
+    values = compare_accuracies(
+        {name: (one.accuracy, one.spread) for name, one in scores.items()},
+        {name: one.correct for name, one in scores.items()},
+        baseline,
+        settings.resampling,
+    )
+    tested = next(iter(scores.values())).tested
+    return SetScores(
+        name=task.name,
+        facts=task_facts(task, tested),
+        texts=len(texts),
+        examples=tested_columns(task, tested),
+        scores=tuple(
+            EncoderScore(
+                encoder=name,
+                cut=cut[name],
+                values={ACCURACY: values[name]},
+                extra={} if one.f1 is None else {"F1": one.f1},
+                note=notes[name],
+                details={
+                    "seeds": [asdict(seed) for seed in one.seeds],
+                    "f1": one.f1,
+                    "f1_spread": one.f1_spread,
+                    "unseen": one.unseen,
+                },
+                examples=one.correct,
+            )
+            for name, one in scores.items()
+        ),
+    )
+
+
+def _grids(
+    task: ClassificationTask,
+    layers: LayerEncoders,
+    settings: TransferSettings,
+    progress: Progress,
+) -> Iterator[LayerGrid]:
+    """Every hidden state and pooling on one task: a grid for each model."""
+    texts = task_texts(task)
+    done = progress(f"{task.name}: vectors", len(texts) * len(layers.names) * len(layers.poolings))
+    columns: dict[str, list[list[tuple[float, float | None]]]] = {name: [] for name in layers.names}
+    cut: dict[str, int] = {}
+    states_in_all = sum(layers.depth(name) + 1 for name in layers.names) * len(layers.poolings)
+    trained: Callable[[int], object] | None = None
+    for _, found in layers.vectors(texts, done):
+        trained = trained or progress(
+            f"{task.name}: classifiers", _steps(task, settings) * states_in_all
+        )
+        states = found.vectors.of(texts)
+        column = []
+        for layer in range(states.shape[1]):
+            data = classification_data(task, TextVectors(texts, states[:, layer]))
+            score = score_classification(
+                data, settings.make(), settings.protocol, settings.seeds, trained
+            )
+            column.append((score.accuracy, score.spread))
+        columns[found.name].append(column)
+        cut[found.name] = found.cut
+    for name, cells in columns.items():
+        yield layer_grid(task.name, name, ACCURACY, layers.poolings, cells, cut[name], len(texts))
+
+
+def _search(
+    task: ClassificationTask,
+    layers: LayerEncoders,
+    settings: LayerTransferSettings,
+    resampling: Resampling,
+    progress: Progress,
+) -> SetScores:
+    """The layers that BERT-LC chooses from every model beside its last layer, on one task.
+
+    All are compared with the last layer of the first model.
     """
-    if seeds < 1:
-        raise ConfigError(f"seeds: expected at least 1, found {seeds}")
-    fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
-    return 1 if fixed else seeds
+    texts = task_texts(task)
+    done = progress(f"{task.name}: vectors", len(texts) * len(layers.names))
+    found: dict[str, LayerTransferScore] = {}
+    cut: dict[str, int] = {}
+    for _, one in layers.vectors(texts, done):
+        data = layer_data(task, one.vectors)
+        most = min(settings.max_layers or data.hidden_states, data.hidden_states)
+        sets = count_subsets(data.hidden_states, most)
+        tried = progress(f"{task.name}: sets of layers", sets * settings.outer * settings.inner)
+        found[one.name] = search_transfer(data, settings, done=tried)
+        cut[one.name] = one.cut
+    accuracies: dict[str, tuple[float, float | None]] = {}
+    correct = {}
+    for model, score in found.items():
+        last, chosen = searched_names(model)
+        accuracies[last] = (score.baseline, score.baseline_spread)
+        accuracies[chosen] = (score.accuracy, score.spread)
+        correct[last], correct[chosen] = score.baseline_correct, score.correct
+    values = compare_accuracies(accuracies, correct, next(iter(accuracies)), resampling)
+    scores = []
+    for model, score in found.items():
+        for name, note, details in zip(
+            searched_names(model), ("", _wins(score)), ({}, _divisions(score)), strict=True
+        ):
+            value = {ACCURACY: values[name]}
+            scores.append(EncoderScore(name, cut[model], value, {}, note, details, correct[name]))
+    tested = next(iter(found.values())).tested
+    return SetScores(
+        name=task.name,
+        facts=task_facts(task, tested),
+        texts=len(texts),
+        examples=tested_columns(task, tested),
+        scores=tuple(scores),
+    )
 
 
-def correctness(labels: Rows, outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
-    """The rows that were tested, ascending, and how often each of them was right."""
-    rows = np.concatenate([one.rows for one in outcomes])
-    right = np.concatenate([one.predicted == labels[one.rows] for one in outcomes])
-    times = np.bincount(rows, minlength=len(labels))
-    tested = np.flatnonzero(times)
-    share: NDArray[np.float64] = np.bincount(rows, right, len(labels))[tested] / times[tested]
-    return tested, share
+def _steps(task: ClassificationTask, settings: TransferSettings) -> int:
+    """Number of classifiers that are trained for one encoder."""
+    data, classifier = without_features(task), settings.make()
+    seeds = effective_seeds(data, classifier, settings.protocol, settings.seeds)
+    return seeds * trainings(data, classifier, settings.protocol)
 
 
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and the standard deviation (n - 1), or None for a single value."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return float(np.mean(values)), spread
+def _note(score: ClassificationScore, classifier: Classifier) -> str:
+    notes = []
+    if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
+        notes.append(f"{classifier.unconverged:,} fits reached the maximum number of steps")
+    if score.unseen:
+        notes.append(f"{score.unseen:,} tests of a class that is not in the training data")
+    return "; ".join(notes)
 
 
-def _seed_score(data: ClassificationData, outcome: Outcome) -> SeedScore:
-    labels = data.labels[outcome.rows]
-    f1 = None
-    if data.pairs and len(data.classes) == 2:
-        found, wanted = outcome.predicted == 1, labels == 1
-        both = 2 * int((found & wanted).sum())
-        f1 = both / max(int(found.sum() + wanted.sum()), 1)
-    accuracy = float((outcome.predicted == labels).mean())
-    return SeedScore(accuracy, f1, outcome.dev, outcome.chosen)
+def _wins(score: LayerTransferScore) -> str:
+    won = "; ".join(f"{','.join(map(str, layers))} ({times})" for layers, times in score.wins)
+    return f"layers chosen (divisions): {won}"
+
+
+def _divisions(score: LayerTransferScore) -> dict[str, object]:
+    return {
+        "divisions": [asdict(one) for one in score.divisions],
+        "wins": [{"layers": list(layers), "divisions": times} for layers, times in score.wins],
+    }

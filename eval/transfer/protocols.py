@@ -1,16 +1,17 @@
-"""Which examples a classifier is trained on, chosen on and tested on: the protocols of the papers.
+"""Protocols of the papers: the examples that a classifier is trained, chosen and tested on.
 
-``senteval`` (Conneau and Kiela 2018; Wang and Kuo 2020) goes by the splits of a task:
+``senteval`` (Conneau and Kiela 2018; Wang and Kuo 2020) follows the splits of a task:
 
-- one split: nested cross-validation; each fold is tested once, and what is left of it is divided
-  into folds again, which choose the strength of regularisation;
-- train and test: folds of train choose, all of train is trained on;
-- train, dev and test: dev chooses, train alone is trained on.
+- one split: nested cross-validation; each fold is tested once, and inner folds of the rest choose
+  the strength of regularization;
+- train and test: folds of train choose, and all of train is trained on;
+- train, dev and test: dev chooses, and only train is trained on.
 
 ``bert-lc`` (Hosseini et al. 2023) merges all splits and divides them at random into 85% to train
 on and 15% to test on, ten times; its strength is fixed, so nothing is chosen.
 
-Folds are stratified. The strength with the highest mean accuracy is chosen; ties go to the first.
+Folds are stratified. The strength with the highest mean accuracy is chosen, the first of equal
+ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.sentences.extra import require_sentence_extra
+from eval.extras import require_classifiers
 from eval.transfer.classifiers import Classifier, Job, Rows
 from eval.transfer.data import ClassificationData
 from retriever.errors import BadInputError, ConfigError
@@ -35,16 +36,16 @@ _TEST_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
-    """What is trained and tested.
+class TransferProtocol:
+    """How a classifier is trained and tested.
 
     Attributes:
         name: ``senteval`` or ``bert-lc``.
-        folds: of each cross-validation, at least 2.
-        outer: divisions into training and test examples by ``bert-lc``.
+        folds: number of folds of each cross-validation, at least 2.
+        outer: number of divisions into training and test examples by ``bert-lc``.
 
     Raises:
-        ConfigError: a value that is impossible.
+        ConfigError: a value is impossible.
     """
 
     name: ProtocolName = "senteval"
@@ -62,14 +63,15 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a classifier predicted under one seed.
+    """The predictions of a classifier with one seed.
 
     Attributes:
         rows: the rows that were tested, test part after test part.
         predicted: the class of each of them.
         chosen: the strength of each test part.
-        dev: the mean accuracy that chose them; None where nothing was chosen.
-        unseen: tests of an example whose class no example trained on has: they cannot be right.
+        dev: the mean accuracy by which they were chosen; None if nothing was chosen.
+        unseen: number of tests of an example whose class is not in the training data; these
+            predictions cannot be right.
     """
 
     rows: Rows
@@ -82,29 +84,29 @@ class Outcome:
 def run_protocol(
     data: ClassificationData,
     classifier: Classifier,
-    protocol: Protocol,
+    protocol: TransferProtocol,
     seed: int,
     done: Done = lambda trained: None,
 ) -> Outcome:
-    """Train, choose and test under one seed, which decides folds, divisions and first weights.
+    """Train, choose and test with one seed, which decides folds, divisions and first weights.
 
     Args:
         data: the task.
         classifier: what is trained.
         protocol: how.
-        seed: at least 0; encoders of equal seeds are tested on equal examples.
+        seed: at least 0; encoders with the same seed are tested on the same examples.
         done: called with the number of classifiers trained, `trainings` in all.
 
     Raises:
-        BadInputError: there are fewer examples than folds, or a part to train on has one class.
+        BadInputError: there are fewer examples than folds, or a training part has only one class.
         MissingExtraError: scikit-learn is not installed.
     """
-    require_sentence_extra()
+    require_classifiers()
     if protocol.name == "bert-lc":
         values = classifier.grid(folded=False)
         if len(values) != 1:
             raise ConfigError(
-                f"protocol: bert-lc chooses no strength of regularisation, and {classifier.name} "
+                f"protocol: bert-lc chooses no strength of regularization, and {classifier.name} "
                 "has several; use the logistic regression of bert-lc"
             )
         jobs = [Job(*parts, values) for parts in outer_divisions(data, protocol.outer, seed)]
@@ -118,7 +120,7 @@ def run_protocol(
     if "dev" in data.splits:
         grid = classifier.grid(folded=False)
         dev = data.splits["dev"]
-        # One training a strength is enough: the best one is the one to test.
+        # One training per strength is enough: the best one is tested.
         job = Job(learned, np.concatenate([dev, test]), grid)
         (both,) = classifier.predict(
             data.features, data.labels, checked_jobs(data, [job]), seed, done
@@ -130,8 +132,8 @@ def run_protocol(
     return _folded(data, classifier, protocol.folds, seed, done)
 
 
-def trainings(data: ClassificationData, classifier: Classifier, protocol: Protocol) -> int:
-    """How many classifiers `run_protocol` trains."""
+def trainings(data: ClassificationData, classifier: Classifier, protocol: TransferProtocol) -> int:
+    """The number of classifiers that `run_protocol` trains."""
     if protocol.name == "bert-lc":
         return protocol.outer
     if "all" in data.splits:
@@ -146,7 +148,7 @@ def outer_divisions(data: ClassificationData, count: int, seed: int) -> list[tup
     """Random divisions of all examples: (rows to train on, rows to test on), of 85% and 15%.
 
     Raises:
-        BadInputError: there are fewer than 7 examples, so that 15% is none.
+        BadInputError: there are fewer than 7 examples, so that 15% are none.
     """
     examples = len(data.labels)
     held = int(examples * _TEST_SHARE)
@@ -207,8 +209,8 @@ def stratified(
     """Folds of some rows, stratified and shuffled: (rows of the others, rows of the fold).
 
     Raises:
-        BadInputError: no class has as many examples as there are folds, or one fold's others are
-            of one class.
+        BadInputError: no class has as many examples as there are folds, or the examples outside of
+            a fold are all of one class.
     """
     from sklearn.model_selection import StratifiedKFold
 
@@ -221,7 +223,7 @@ def stratified(
         )
     divider = StratifiedKFold(folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
-        # A class with fewer examples than folds is in some of them only.
+        # A class with fewer examples than folds is missing from some folds.
         warnings.filterwarnings("ignore", message="The least populated class")
         parts = [(rows[a], rows[b]) for a, b in divider.split(labels, labels)]
     checked_jobs(data, [Job(learned, held, ()) for learned, held in parts])
@@ -232,7 +234,7 @@ def checked_jobs(data: ClassificationData, jobs: Sequence[Job]) -> Sequence[Job]
     """The same jobs.
 
     Raises:
-        BadInputError: what one of them is trained on is of one class.
+        BadInputError: the training rows of one of them are all of one class.
     """
     for job in jobs:
         labels = data.labels[job.train]
@@ -247,7 +249,7 @@ def checked_jobs(data: ClassificationData, jobs: Sequence[Job]) -> Sequence[Job]
 def _accuracies(
     data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]
 ) -> NDArray[np.float64]:
-    """(strengths,) the mean over parts of the share that is right."""
+    """(strengths,) mean over the parts of the share of correct predictions."""
     shares = [(predicted == data.labels[rows]).mean(axis=1) for rows, predicted in parts]
     mean: NDArray[np.float64] = np.mean(shares, axis=0)
     return mean

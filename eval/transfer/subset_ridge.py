@@ -1,15 +1,15 @@
-"""How well every set of layers classifies: least squares on inner divisions, exact for each set.
+"""The accuracy of every set of layers by ridge regression on inner divisions, exact for each set.
 
-The classifier is ridge regression on indicators of the classes (1 and -1), a class each; the
-highest output wins, the lower class on a tie. Its penalty is `strength` times the mean variance of
-the features, so that sets of layers of other lengths are treated alike.
+The classifier is ridge regression on an indicator (1 or -1) of each class; the highest output wins,
+the lower class on a tie. Its penalty is `strength` times the mean variance of the features, so that
+sets of layers with vectors of different lengths are treated alike.
 
-Features of a single text under a set D of layers are the mean of its layers' vectors, a linear
-combination of them. So their scatter matrix is the mean of the blocks of one matrix, that of all
-layers beside each other, and each set follows from a smaller one by adding a few blocks: no set's
-features are multiplied with each other. What is left of each set is one Cholesky decomposition a
-division. |u - v| and u * v of pairs are not linear in the layers: there each set's scatter is
-computed from its features.
+The features of a single text under a set of layers are the mean of the layers' vectors, which is
+linear in them. So their scatter matrix is the mean of blocks of one matrix, that of all layers side
+by side, and each set follows from a smaller one by adding a few blocks; no set's features are
+multiplied with each other. What remains per set and division is one Cholesky decomposition.
+|u - v| and u * v of pairs are not linear in the layers: each set's scatter is computed from its
+features.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def inner_accuracies(
     strength: float,
     done: Callable[[int], object] = lambda sets: None,
 ) -> Floats:
-    """The accuracy of every set of layers, each time trained and tested on other examples.
+    """The accuracy of every set of layers in every division.
 
     Args:
         data: the task.
-        divisions: (rows to train on, rows to test on); together the same rows in each.
+        divisions: (rows to train on, rows to test on); their union is the same in each.
         subsets: the sets.
         strength: of the penalty, above 0.
         done: called with 1 for each set and division.
 
     Returns:
-        (divisions, subsets) float64 in [0, 1]. Memory for single texts: three matrices of (hidden
-        states times width)² float64.
+        (divisions, subsets) float64 in [0, 1]. For single texts this takes memory for three
+        float64 matrices of (hidden states times width)².
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
@@ -60,7 +60,7 @@ def _by_blocks(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets, strength: float
 ) -> Iterator[tuple[int, int, float]]:
     rows = np.concatenate(divisions[0])
-    # Without what is common to all examples, sums of squares lose no digits.
+    # Subtracting what all examples have in common keeps sums of squares exact.
     centre = data.left[rows].mean(axis=0, dtype=np.float64)
 
     def flat(chosen: Rows) -> Floats:
@@ -71,7 +71,7 @@ def _by_blocks(
     labels, classes = data.data.labels, len(data.data.classes)
     for number, (train, test) in enumerate(divisions):
         fitted = _Fit(labels[train], classes)
-        # What is not tested is trained on.
+        # Rows that are not tested are trained on.
         scatter = total - _scatter(flat, test)
         blocks = _Blocks(flat(train), flat(test), scatter, fitted.targets, centre.shape)
         for chosen, outputs in blocks.outputs(int(subsets.sizes[-1]), strength):
@@ -105,7 +105,7 @@ class _Blocks:
         self._pairs = {(i, j): _pair(blocks, i, j) for i in layers for j in layers if i <= j}
 
     def outputs(self, largest: int, strength: float) -> Iterator[tuple[tuple[int, ...], Floats]]:
-        """Every set of at most so many layers, and (test rows, classes) without the intercept."""
+        """Every set of up to `largest` layers, and (test rows, classes) without the intercept."""
         width, classes = self._products.shape[1:]
         yield from self._grown(
             (),
@@ -125,7 +125,7 @@ class _Blocks:
         largest: int,
         strength: float,
     ) -> Iterator[tuple[tuple[int, ...], Floats]]:
-        """The sets that have one or more layers above those of this one, whose sums are given."""
+        """The sets that add layers above those of this set, whose sums are given."""
         size = len(chosen) + 1
         for layer in range(chosen[-1] + 1 if chosen else 0, self._states):
             joined = scatter + self._pairs[layer, layer]
@@ -169,12 +169,12 @@ class _Fit:
         self._means = self.targets.mean(axis=0)
 
     def accuracy(self, outputs: Floats, labels: Rows) -> float:
-        """The share that is right; outputs are (rows, classes) without the intercept."""
+        """The share of correct classes; outputs are (rows, classes) without the intercept."""
         return float(((outputs + self._means).argmax(axis=1) == labels).mean())
 
 
 def _scatter(rows_of: Callable[[Rows], Floats], rows: Rows) -> Floats:
-    """The sum over rows of their outer products, a block of rows at a time."""
+    """The sum of the outer products of rows, computed a block of rows at a time."""
     total: Floats | None = None
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         block = rows_of(rows[start : start + _ROWS_AT_ONCE])

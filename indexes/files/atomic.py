@@ -11,8 +11,8 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from indexes.errors import StorageError
@@ -55,10 +55,11 @@ def fsync_path(path: Path) -> None:
 
 
 def fsync_tree(folder: Path) -> None:
-    """Flush every file of a flat folder, then the folder, then its parent."""
-    for path in sorted(folder.iterdir()):
-        fsync_path(path)
-    fsync_path(folder)
+    """Flush everything below a folder, each file before its folder; then its parent."""
+    for root, _, names in os.walk(folder, topdown=False):
+        for name in sorted(names):
+            fsync_path(Path(root, name))
+        fsync_path(Path(root))
     fsync_path(folder.parent)
 
 
@@ -72,23 +73,33 @@ def whole_files(*paths: Path) -> Iterator[list[Path]]:
     Raises:
         StorageError: the disk is full or cannot be written.
     """
+    with storage_errors(paths[-1]), _renamed_at_end(paths) as new:
+        yield new
+
+
+@contextmanager
+def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
     new = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
-    with storage_errors(paths[-1]):
-        try:
-            yield new
-            for path in new:
-                fsync_path(path)
-            for path, name in zip(new, paths, strict=True):
-                os.replace(path, name)
-            fsync_path(paths[-1].parent)
-        finally:
-            for path in new:
+    try:
+        yield new
+        for path in new:
+            fsync_path(path)
+        for path, name in zip(new, paths, strict=True):
+            os.replace(path, name)
+        fsync_path(paths[-1].parent)
+    finally:
+        for path in new:
+            with suppress(OSError):
                 path.unlink(missing_ok=True)
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to write flat files into, which takes the place of `folder` at the end.
+def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of `folder` if the block ends well.
+
+    Args:
+        folder: its parent exists.
+        replace: whether a folder that holds something may be replaced; an empty one always may.
 
     Raises:
         StorageError: the disk is full or cannot be written.
@@ -101,13 +112,37 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             new.mkdir()
             yield new
             fsync_tree(new)
-            if folder.exists():
+            if replace and folder.exists():
                 replace_folder(new, folder)
             else:
                 os.rename(new, folder)
                 fsync_path(folder.parent)
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+
+def write_lines(path: Path, lines: Iterable[str], what: str) -> None:
+    """Write a text file whole or not at all, in place of the file of this name if there is one.
+
+    Args:
+        path: the file.
+        lines: with their ends, taken one by one. A lone surrogate, as in a file name that is not
+            UTF-8, is written as an escape.
+        what: the content, for the message, such as "the run".
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        with (
+            _renamed_at_end([path]) as (new,),
+            new.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+        ):
+            file.writelines(lines)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot write {what} ({error.strerror}); choose a writable folder"
+        ) from error
 
 
 def aside_of(current: Path) -> Path:

@@ -16,13 +16,13 @@ _LEAST_FREE = 32 * 1024
 _REFUSALS = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
-    errno.EROFS: "the file system is read-only: choose another folder with -i",
-    errno.EACCES: "permission denied: make the folder writable or choose another with -i",
-    errno.EPERM: "permission denied: make the folder writable or choose another with -i",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EACCES: "permission denied: make the folder writable or choose another",
+    errno.EPERM: "permission denied: make the folder writable or choose another",
     errno.EFBIG: "the file would be too large: raise the limit (ulimit -f) or choose another disk",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
-    errno.EEXIST: "a file is in the way: choose another folder with -i",
-    errno.ENOTDIR: "a file is in the way: choose another folder with -i",
+    errno.EEXIST: "a file is in the way: choose another folder",
+    errno.ENOTDIR: "a file is in the way: choose another folder",
     errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
 }
 _REMEDY = "restore it from a backup or index again with --recreate"

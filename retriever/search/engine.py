@@ -7,7 +7,7 @@ two are fused. Higher scores are better everywhere; equal ones are ordered by th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,28 @@ class Hit:
     first_rank: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredPassages:
+    """The candidates of a query with both component scores, in no particular order.
+
+    Attributes:
+        documents: (n,) the id of each passage's document.
+        dense: (n,) float64 cosines, or inner products where the encoder does not normalize.
+        bm25: (n,) float64, 0 where `matches` is False.
+        matches: (n,) bool, whether the passage holds a query term.
+    """
+
+    documents: tuple[str, ...]
+    dense: NDArray[np.float64]
+    bm25: NDArray[np.float64]
+    matches: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls) -> ScoredPassages:
+        """Those of an empty index."""
+        return cls((), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidates:
     """Passages with their scores, in no particular order.
@@ -130,27 +152,52 @@ class Engine:
         Modes ``dense`` and ``hybrid`` can rank every document; ``bm25`` only those that hold a
         query term.
         """
+        found: list[list[Hit]] = [[] for _ in queries]
+        for i, candidates, chosen in self._ranked(queries):
+            found[i] = self._hits(candidates, chosen)
+        return found
+
+    def candidates(self, queries: Sequence[Query]) -> list[ScoredPassages]:
+        """What the mode ``hybrid`` fuses for each query: passages with both component scores.
+
+        They do not depend on how they are fused. The best `k` documents by `fuse` of these scores,
+        each by its best passage, equal ones by id, are the hits of `search`.
+        """
+        found = [ScoredPassages.none() for _ in queries]
+        for i, candidates, _ in self._ranked(queries):
+            passages = candidates.passages.tolist()
+            documents = self._view.documents_of(passages)
+            found[i] = ScoredPassages(
+                tuple(documents[one][1] for one in passages),
+                candidates.dense,
+                candidates.bm25,
+                candidates.matches,
+            )
+        return found
+
+    def _ranked(self, queries: Sequence[Query]) -> Iterator[tuple[int, _Candidates, list[int]]]:
+        """The number of each query, its candidates, and the places of those that are hits."""
         depth = 2 * self._settings.k
         if self._settings.mode == "hybrid":
             depth = max(depth, self._settings.depth)
-        found: list[list[Hit]] = [[] for _ in queries]
         open_queries = list(range(len(queries)))
         while open_queries and self._view.segments:
             nearest = self._nearest([queries[i] for i in open_queries], depth)
             deeper = []
             for i, positions in zip(open_queries, nearest, strict=True):
-                hits = self._rank(queries[i], positions, depth)
-                if hits is None:
+                ranked = self._rank(queries[i], positions, depth)
+                if ranked is None:
                     deeper.append(i)
                 else:
-                    found[i] = hits
+                    yield i, *ranked
             open_queries = deeper
             # The best passages belong to fewer than `k` documents.
             depth *= 4
-        return found
 
-    def _rank(self, query: Query, nearest: _Positions, depth: int) -> list[Hit] | None:
-        """The hits of a query, or None if more candidates are needed."""
+    def _rank(
+        self, query: Query, nearest: _Positions, depth: int
+    ) -> tuple[_Candidates, list[int]] | None:
+        """The candidates of a query and the hits among them; None if more are needed."""
         k = self._settings.k
         found = self._candidates(query, nearest, depth)
         chosen = self._best_of_documents(found)
@@ -161,7 +208,7 @@ class Engine:
             chosen = self._best_of_documents(found)
         if len(chosen) < k and not found.complete:
             return None
-        return self._hits(found, chosen[:k])
+        return found, chosen[:k]
 
     def _nearest(self, queries: Sequence[Query], depth: int) -> list[_Positions]:
         """For each query, the positions of the `depth` nearest passages of all segments."""

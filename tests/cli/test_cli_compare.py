@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
+from wcwidth import width
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(ret
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].startswith("20 queries; 0 without a relevant document, left out")
-    assert lines[1] == "poor.run: 1 queries are missing and count as zero"
+    assert lines[1] == "poor.run: 1 query is missing and counts as zero"
     assert lines[4].split() == ["good.run", "1.0000", "1.0000", "to", "1.0000", "baseline"]
     assert lines[5].split()[:2] == ["poor.run", "0.4750"]
     assert "-0.5250" in lines[5]
@@ -50,7 +52,7 @@ def test_json_holds_all_of_it(retriever, files):
     assert found["missing"] == {"good.run": 0, "poor.run": 1}
     difference = found["scores"]["AP"]["good.run"]["difference"]
     assert difference["p"] == pytest.approx(1 / 10_001)
-    assert difference["mean"] == pytest.approx(0.525)
+    assert difference["value"] == pytest.approx(0.525)
     assert found["most_different"]["AP"]["good.run"][0]["query"] == "3"
 
 
@@ -70,3 +72,35 @@ def test_bad_input_is_one_line_and_exit_code_2(retriever, files, arguments, mess
     assert done.out == ""
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_the_columns_of_a_table_of_runs_are_aligned_whatever_measures_and_files_are_called(
+    retriever, files
+):
+    (files / "good.run").rename(files / "良い検索.run")
+    done = retriever(
+        "eval",
+        "run",
+        "良い検索.run",
+        "poor.run",
+        "--qrels",
+        "qrels",
+        "-m",
+        "Success@10",
+        "-m",
+        "RR",
+    )
+    assert (done.code, done.err) == (0, "")
+    header, first, second = done.out.splitlines()
+    assert width(header) == width(first) == width(second)
+    assert header.split() == ["Success@10", "RR"]
+    assert second.split() == ["poor.run", "0.9500", "0.4750"]
+
+
+def test_runs_and_judgments_may_be_gzipped(retriever, files):
+    for name in ("good.run", "qrels"):
+        (files / f"{name}.gz").write_bytes(gzip.compress((files / name).read_bytes()))
+    plain = retriever("eval", "run", "good.run", "--qrels", "qrels", "--json")
+    packed = retriever("eval", "run", "good.run.gz", "--qrels", "qrels.gz", "--json")
+    assert (packed.code, packed.err) == (0, "")
+    assert packed.out == plain.out.replace("good.run", "good.run.gz")

@@ -266,8 +266,8 @@ def test_files_where_folders_are_meant_and_the_other_way_round(retriever, standi
     refused(retriever(*run, "folder.npy"), "folder.npy: cannot write the run")
     refused(retriever(*run, "no/out.run"), "no/out.run: cannot write the run")
     refused(retriever("eval", "run", "folder.npy", "--qrels", queries), "expected")
-    refused(retriever("eval", "run", queries, "--qrels", "folder.npy"), "folder.npy: expected a re")
-    refused(retriever("eval", "run", queries, "--qrels", "none"), "none: expected a readable file")
+    refused(retriever("eval", "run", queries, "--qrels", "folder.npy"), "npy: cannot be read")
+    refused(retriever("eval", "run", queries, "--qrels", "none"), "none: no such file")
 
 
 @pytest.mark.parametrize(

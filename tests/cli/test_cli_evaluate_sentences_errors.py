@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.error_cases import refused
-from tests.eval.sentence_samples import write_probe, write_sts, write_task
+from tests.eval.sentences.sentence_samples import write_probe, write_sts, write_task
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
         ("transfer few.tsv -e {model}", ["few", "10 folds", "at most 6"]),
         ("transfer lacking.tsv", ["lacking.tsv", "train and test", "found train"]),
         ("probe nodev.txt", ["nodev.txt", "va (dev)"]),
-        ("probe pairs", ["expected a file of a probing task, found a folder"]),
+        ("probe pairs", ["expected the file of a probing task, found a folder"]),
     ],
 )
 def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
@@ -64,18 +64,27 @@ def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
     [
         ("sts pairs --seeds 2", "--seeds belongs to --supervised"),
         ("sts pairs --supervised --aggregation mean", "as one list"),
-        ("sts pairs pairs.tsv", "two DATASETs are called pairs"),
-        ("sts pairs --by-layer --poolings mean,median", "--poolings"),
+        ("sts pairs pairs.tsv", "two data sets are called pairs"),
+        ("sts pairs --by-layer --poolings mean,median", "poolings: expected some of"),
         ("sts pairs --by-layer --poolings mean,mean", "each once"),
-        ("sts pairs --by-layer --baseline x", "leave it out with --by-layer"),
+        ("sts pairs --by-layer --baseline x", "every hidden state is scored; leave it out"),
         ("sts pairs --aggregation sum", "--aggregation"),
         ("sts pairs --encoders mine", "--encoders"),
         ("transfer texts.tsv --protocol bert-lc --classifier mlp", "leave it out"),
-        ("transfer texts.tsv --layers-search --classifier mlp", "leave --classifier out"),
-        ("transfer texts.tsv --layers-search --by-layer", "leave --by-layer out"),
-        ("transfer texts.tsv --layers-search --protocol senteval", "leave --protocol out"),
-        ("transfer texts.tsv --layers-search --seeds 3", "leave --seeds out"),
-        ("transfer texts.tsv --layers-search --baseline x", "leave --baseline out"),
+        (
+            "transfer texts.tsv --layers-search --classifier mlp",
+            "classifier: found mlp, but",
+        ),
+        ("transfer texts.tsv --layers-search --by-layer", "poolings: found"),
+        (
+            "transfer texts.tsv --layers-search --protocol senteval",
+            "--protocol: --layers-search",
+        ),
+        ("transfer texts.tsv --layers-search --seeds 3", "--seeds: --layers-search"),
+        (
+            "transfer texts.tsv --layers-search --baseline x",
+            "baseline: found x, but",
+        ),
         ("transfer texts.tsv --folds 1", "--folds"),
         ("probe", "DATASET"),
     ],
@@ -100,13 +109,13 @@ def test_nothing_is_encoded_before_every_set_was_looked_at(
     refused(retriever("eval", "transfer", "texts.tsv", "one.tsv", *model), "at least 2 classes")
 
 
-@pytest.mark.parametrize("asked", ["sts pairs", "transfer texts.tsv", "probe probe.txt"])
+@pytest.mark.parametrize("asked", ["transfer texts.tsv", "probe probe.txt"])
 def test_without_the_extra_it_is_named_before_anything_is_encoded(
     retriever, folder, tiny_models, monkeypatch, asked
 ):
     from retriever.encoders.encoder import Encoder
 
-    monkeypatch.setattr("eval.sentences.extra.find_spec", lambda name: None)
+    monkeypatch.setattr("eval.extras.find_spec", lambda name: None)
     monkeypatch.setattr(Encoder, "encode_pieces", lambda *_: pytest.fail("encoded"))
     done = retriever("eval", *asked.split(), "--model", tiny_models["bert"])
     refused(done, 'pip install "layer-retriever[sentences]"')

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from eval.datasets.probing.forms import read_probing
+from eval.datasets.probing.files import read_probing
 
 WORDS = [f"word{number}" for number in range(500)]
 
@@ -77,8 +77,8 @@ def test_an_existing_file_is_not_replaced(make, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "source", "said"),
     [
-        (["--task", "sentlen", "--words", 5], None, "--words is of wc; --task is sentlen"),
-        ([], "-", "read SOURCE... twice, and standard input can be read only once"),
+        (["--task", "sentlen", "--words", 5], None, "--words belongs to wc; found --task sentlen"),
+        ([], "-", "read SOURCE twice, and standard input can be read only once"),
         (["--words", 1], None, "--words"),
         (["--task", "treedepth"], None, "'treedepth' is not one of"),
         ([], "absent.txt", "absent.txt: no such file or folder"),
@@ -92,9 +92,10 @@ def test_what_cannot_be_done_is_said(make, corpus, tmp_path, arguments, source, 
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_read(
-    retriever, corpus, tmp_path
+    retriever, corpus, tmp_path, monkeypatch
 ):
-    done = retriever("make", "probing", "absent", "-o", tmp_path / "a/b")
-    assert (done.code, "expected a name in a folder that exists" in done.err) == (2, True)
-    done = retriever("make", "probing", "absent", "-o", corpus)
+    monkeypatch.setattr("cli.commands.make.probing._texts", lambda *_, **__: pytest.fail("read"))
+    done = retriever("make", "probing", corpus, "-o", tmp_path / "a/b")
+    assert (done.code, "expected its parent folder to exist" in done.err) == (2, True)
+    done = retriever("make", "probing", corpus, "-o", corpus)
     assert (done.code, "expected a folder, found a file" in done.err) == (2, True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
 
 from eval.metrics.ranking import evaluate
 from eval.metrics.trec import read_qrels, read_run
-from tests.eval.qa_samples import made_set, write_set
+from tests.eval.qa.samples import made_set, write_set
 
 WINDOW = ("--max-length", "32")
 
@@ -44,18 +45,29 @@ def test_systems_are_ranked_and_compared(retriever, dataset, model, tmp_path):
         for query, grades in read_qrels(dataset / "qrels.test.tsv").items()
         if max(grades.values()) > 0
     }
-    means = []
-    for path in sorted((report / "runs").iterdir()):
-        means.append(evaluate(read_run(path), qrels, ["AP"]).means["AP"])
-    assert len(means) == 5
-    assert f"{100 * means[0]:.2f}" in (report / "report.md").read_text()
+    names = {"bm25": ["bm25"], "cosine": ["cosine"], "hybrid:tuned": ["hybrid-tuned"]}
+    names["uv:mlp"] = ["uv-mlp.seed-0", "uv-mlp.seed-1"]
+    assert [one["name"] for one in found["systems"]] == list(names)
+    for one in found["systems"]:
+        runs = [read_run(report / f"runs/{name}.run") for name in names[one["name"]]]
+        means = [evaluate(run, qrels, ["AP"]).means["AP"] for run in runs]
+        assert one["scores"]["AP"]["value"] == pytest.approx(sum(means) / len(means), abs=1e-12)
+    assert len(list((report / "runs").iterdir())) == 5
 
 
 def test_the_table_names_every_system_and_says_what_was_left_out(retriever, dataset, model):
-    done = retriever("eval", "qa", dataset, *model, "-s", "bm25,cosine,hybrid")
+    done = retriever("eval", "qa", dataset, *model, "-s", "bm25,cosine,hybrid", "-m", "map")
     assert done.code == 0, done.err
-    for text in ("bm25", "cosine", "hybrid", "12", "3"):
-        assert text in done.out
+    lines = done.out.splitlines()
+    start = lines.index("Means × 100")
+    assert lines[start + 1].split() == ["system", "AP"]
+    assert [line.split()[0] for line in lines[start + 2 : start + 5]] == [
+        "bm25",
+        "cosine",
+        "hybrid",
+    ]
+    said = "means over 9 questions; 3 questions without a relevant passage are left out"
+    assert said in lines
 
 
 def test_a_second_run_encodes_nothing(retriever, dataset, model, cache, monkeypatch):
@@ -79,7 +91,7 @@ def test_a_trained_head_ranks_the_set_and_the_hits_of_an_index(retriever, datase
         "--seeds", "2", "--epochs", "3",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "dev MAP" in done.out
+    assert "dev AP" in done.out
     assert retriever("eval", "qa", dataset, *model, "-s", head).code == 0
     index = tmp_path / "index"
     assert retriever("index", dataset / "corpus.jsonl", "-i", index, "-q", *model).code == 0
@@ -150,18 +162,60 @@ def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, mode
     index = tmp_path / "index"
     done = retriever("eval", "qa", dataset, *model, *asked, "--index", index, "--json")
     assert done.code == 0, done.err
-    run = tmp_path / "dense.run"
-    queries = dataset / "queries.test.jsonl"
-    retriever(
-        "query", "--queries", queries, "-i", index, "--mode", "dense", "-k", "10", "--run", run
-    )
+    scores = {one["name"]: one["scores"]["AP"]["value"] for one in json.loads(done.out)["systems"]}
+    assert list(scores) == ["bm25", "cosine", "hybrid", "hybrid:tuned", "bilinear"]
     qrels = {
         query: grades
         for query, grades in read_qrels(dataset / "qrels.test.tsv").items()
         if max(grades.values()) > 0
     }
-    expected = evaluate(read_run(run), qrels, ["AP"]).means["AP"]
-    assert f"{expected:.6f}"[:7] in done.out
+    queries = dataset / "queries.test.jsonl"
+    for name, mode in (("bm25", "bm25"), ("cosine", "dense"), ("hybrid", "hybrid")):
+        run = tmp_path / f"{mode}.run"
+        asked = ("--queries", queries, "-i", index, "--mode", mode, "-k", "10", "--depth", "10")
+        assert retriever("query", *asked, "--run", run).code == 0
+        expected = evaluate(read_run(run), qrels, ["AP"]).means["AP"]
+        assert scores[name] == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_index_that_is_not_of_the_corpus_is_completed_or_refused(
+    retriever, dataset, model, tmp_path
+):
+    for path in dataset.glob("candidates.*"):
+        path.unlink()
+    asked = ("eval", "qa", dataset, *model, "-s", "bm25", "--json")
+    whole = retriever(*asked, "--index", tmp_path / "whole")
+    assert whole.code == 0, whole.err
+    lines = (dataset / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "part.jsonl").write_text("".join(lines[::9]))
+    index = tmp_path / "part"
+    assert retriever("index", tmp_path / "part.jsonl", "-i", index, "-q", *model).code == 0
+    part = retriever(*asked, "--index", index)
+    assert part.code == 0
+    assert f"{len(lines) - len(lines[::9])} documents of the corpus were missing" in part.err
+    first, second = (json.loads(done.out)["per_question"] for done in (part, whole))
+    assert first == second
+    (tmp_path / "more.jsonl").write_text('{"id": "foreign", "text": "w1"}\n')
+    assert retriever("add", tmp_path / "more.jsonl", "-i", index, "-q").code == 0
+    refused = retriever(*asked, "--index", index)
+    assert (refused.code, refused.out) == (2, "")
+    assert "found 1 of its" in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_the_published_baseline_stands_beside_ours(retriever, dataset, model, monkeypatch):
+    done = retriever("eval", "qa", dataset, *model, "-s", "bm25,rank-bm25")
+    assert done.code == 0, done.err
+    noted = "BM25Okapi of rank-bm25 with k1 1.5, b 0.75, epsilon 0.25"
+    assert [line for line in done.out.splitlines() if line.startswith("rank-bm25  " + noted)]
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "eval.extras.find_spec", lambda name: None if name == "rank_bm25" else find(name)
+    )
+    refused = retriever("eval", "qa", dataset, *model, "-s", "bm25,rank-bm25")
+    assert (refused.code, refused.out) == (2, "")
+    assert 'pip install "layer-retriever[baselines]"' in refused.err
+    assert len(refused.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -169,8 +223,8 @@ def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, mode
     [
         (("eval", "qa", "{set}", "-s", "nonsense"), "found none of them"),
         (("eval", "qa", "{set}", "--split", "nonsense"), "nonsense"),
-        (("eval", "qa", "{set}", "-m", "MAP"), "unknown measure"),
-        (("eval", "qa", "{set}", "--baseline", "uv"), "--baseline"),
+        (("eval", "qa", "{set}", "-m", "magic"), "unknown measure"),
+        (("eval", "qa", "{set}", "--baseline", "uv"), "baseline: expected one of the systems"),
         (("eval", "qa", "{set}", "--index", "i"), "leave out --index"),
         (("eval", "qa", "{set}/nothing"), "nothing"),
         (("eval", "qa", "{set}", "-s", "uv", "--train-split", "none"), "none"),

@@ -1,29 +1,61 @@
-"""`retriever eval probe`: what does a sentence's vector tell of the sentence?"""
+"""`retriever eval probe`: which properties of a sentence can be read off its vector?"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cli.commands.eval.classification_runs import classifier_options, run_tasks
-from cli.options.sentences import check_output, sentence_options
+from cli.options.declaring import Command
+from cli.options.evaluation import ResamplingOptions, report_option, resampling_options
+from cli.options.output import json_option, quiet_option
+from cli.options.sentences import (
+    ClassifierOptions,
+    SentenceOptions,
+    classifier_options,
+    datasets_argument,
+    sentence_options,
+)
 
 
-@click.command("probe")
+@click.command("probe", cls=Command)
+@datasets_argument
 @sentence_options
 @classifier_options
-def command(datasets: tuple[Path, ...], **options: Any) -> None:
-    """Train a classifier to read length, words, tense ... off encoders' vectors.
+@report_option("the report, values by sentence and figures")
+@resampling_options
+@json_option
+@quiet_option
+def command(
+    datasets: tuple[Path, ...],
+    encoders: SentenceOptions,
+    classifier: ClassifierOptions,
+    output: Path | None,
+    resampling: ResamplingOptions,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Train a classifier to predict length, words, tense, ... from the vectors of encoders.
 
-    DATASET is a file of a probing task in SentEval's form: its ten, those that `retriever make
-    probing` writes, or your own. The dev split chooses the strength of regularisation.
+    DATASET is a file of a probing task in SentEval's form: one of its ten, one that `retriever make
+    probing` writes, or your own. The dev split chooses the strength of regularization.
     """
-    from eval.datasets.probing.forms import read_probing
-    from eval.transfer.sets import TransferSettings
+    from cli.output.progress import Stages
+    from cli.output.results import command_line, report
+    from eval import TransferSettings, check_report_folder, score_probing
 
-    check_output(options)
-    tasks = [read_probing(path) for path in datasets]
-    settings = TransferSettings(options["classifier"], seeds=options["seeds"] or 5)
-    run_tasks("probe", tasks, settings, options)
+    settings = TransferSettings(
+        classifier=classifier.classifier,
+        seeds=classifier.seeds or 5,
+        poolings=encoders.scored_poolings(),
+        baseline=encoders.compared_with(),
+        resampling=resampling.settings(),
+        loading=encoders.loading(),
+    )
+    if output is not None:
+        check_report_folder(output)
+    with Stages(quiet=quiet) as progress:
+        result = score_probing(
+            datasets, encoders.names(), settings, progress=progress, command=command_line()
+        )
+    report(result, output, as_json=as_json)

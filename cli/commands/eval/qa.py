@@ -1,158 +1,148 @@
-"""`retriever eval qa`: which system ranks the answers of a question set best?"""
+"""`retriever eval qa`: which system ranks the passages of a question set best?"""
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import click
 
-from cli.options.encoder import model_choice
-from cli.options.qa import cache_folder, cache_option, dataset_options, opened
-from cli.options.shared import (
-    json_option,
+from cli.options.declaring import Command, option
+from cli.options.encoder import EncoderOptions, encoder_options
+from cli.options.evaluation import (
+    ResamplingOptions,
+    cache_folder,
+    cache_option,
     measure_option,
-    model_options,
-    quiet_option,
+    report_option,
     resampling_options,
+    without_positive_option,
 )
+from cli.options.output import json_option, quiet_option
+from cli.options.qa import QuestionOptions, dataset_argument, question_options
 
 _MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
 _SYSTEMS = ("bm25", "cosine", "hybrid")
 
 
-@click.command("qa")
-@dataset_options
-@click.option("--split", default="test", show_default=True, help="What is ranked.")
-@click.option(
+@click.command("qa", cls=Command)
+@dataset_argument
+@option(
+    "--split",
+    default="test",
+    show_default=True,
+    metavar="NAME",
+    help="Split to rank.",
+    section="Input",
+)
+@question_options
+@option(
     "-s",
     "--systems",
     "systems",
     multiple=True,
     default=_SYSTEMS,
-    show_default=True,
-    help="bm25, cosine, hybrid[:WEIGHT|tuned|rrf], bilinear, concat or uv[:linear|mlp], "
-    "cross-encoder, each but bm25 with @ENCODER; a saved reranker; a TREC run; or all. "
-    "Several with commas, or repeated.",
+    shown_default=",".join(_SYSTEMS),
+    metavar="NAME[,NAME...]",
+    help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], bilinear, concat or "
+    "uv[:linear|mlp], cross-encoder, each with an encoder optionally @ENCODER; the folder of a "
+    "saved reranker; a TREC run; or all. May be repeated.",
+    section="Ranking",
 )
-@click.option("--baseline", help="The system that others are compared with. [default: the first]")
+@option(
+    "--baseline",
+    metavar="NAME",
+    help="System that the others are compared with.",
+    shown_default="the first",
+    section="Ranking",
+)
 @measure_option(_MEASURES)
-@click.option(
-    "--without-positive",
-    type=click.Choice(["exclude", "count"]),
-    default="exclude",
-    show_default=True,
-    help="Questions that nothing answers: left out, or zero.",
-)
-@click.option(
+@without_positive_option
+@option(
     "--seeds",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="How often each head is trained.",
+    metavar="N",
+    help="Number of times that each head is trained.",
+    section="Training",
 )
-@click.option(
+@option(
     "--cross-seeds",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How often each cross-encoder is fine-tuned.",
+    metavar="N",
+    help="Number of times that each cross-encoder is fine-tuned.",
+    section="Training",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    help="A folder for the report, runs, figures and cross-encoders.",
-)
-@click.option(
+@report_option("the report, TREC runs, figures and cross-encoders")
+@option(
     "--top",
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How many of the questions that differ most to list for each system.",
+    metavar="N",
+    help="Number of questions to list per system on which it differs most from the baseline.",
+    section="Output",
 )
-@resampling_options
+@encoder_options("all-MiniLM-L6-v2, or the model of --index")
 @cache_option
-@model_options
+@resampling_options
 @json_option
 @quiet_option
 def command(
     dataset: Path,
     split: str,
+    data: QuestionOptions,
     systems: tuple[str, ...],
     baseline: str | None,
     measures: tuple[str, ...],
-    without_positive: str,
+    without_positive: Literal["exclude", "count"],
     seeds: int,
     cross_seeds: int,
     output: Path | None,
     top: int,
-    resamples: int,
-    seed: int,
+    encoder: EncoderOptions,
+    cache: bool,
+    resampling: ResamplingOptions,
     as_json: bool,
     quiet: bool,
-    **options: Any,
 ) -> None:
-    """Rank the candidates of each question of DATASET, and say which system is best.
+    """Rank the candidates of each question of DATASET with several systems.
 
     DATASET is a folder in the project's own form or in that of WikiPassageQA, InsuranceQA,
     Quasar-T, SearchQA, WikiQA, TrecQA, BEIR, MS MARCO or TREC. Heads and cross-encoders are trained
-    on its training split; epochs and weights are chosen on its dev split.
+    on its training split; epochs and weights are chosen on its dev split. Systems are compared by
+    intervals and paired tests.
     """
-    from cli.output.qa import report_lines
-    from eval.datasets.qa.statistics import statistics
-    from eval.metrics.ranking import check_measures
-    from eval.qa.evaluation import rank
-    from eval.qa.resources import EvaluationSettings
-    from eval.qa.result import QAResult, environment
-    from eval.qa.systems import parse_systems
-    from eval.reports.files import check_report_folder
-    from eval.reports.qa_report import result_json, write_report
+    from cli.output.progress import Stages
+    from cli.output.results import command_line, report, say
+    from eval import Loading, QASettings, check_report_folder, rank_systems
 
-    asked = parse_systems(systems)
-    names = [system.text for system in asked]
-    if baseline is not None and baseline not in names:
-        raise click.UsageError(f"--baseline: expected one of {', '.join(names)}")
-    measures = tuple(dict.fromkeys(measures))
-    check_measures(measures)
     if output is not None:
         check_report_folder(output)
-    choice = model_choice(options)
-    settings = EvaluationSettings(
-        encoder=choice.encoder,
-        device=choice.device,
-        download=choice.download,
-        cache=cache_folder(options["cache"]),
-        models=None if output is None else output / "rerankers",
-        split=split,
-        train_split=options["train_split"],
-        dev_split=options["dev_split"],
-        dev_share=options["dev_share"],
-        seeds=seeds,
-        cross_seeds=cross_seeds,
-    )
-    with opened({"dataset": dataset, **options}, settings, choice, quiet=quiet) as resources:
-        found = [rank(system, resources) for system in asked]
-        questions = resources.questions
-    result = QAResult.of(
-        questions,
-        statistics(questions),
-        measures,
-        found,
-        baseline=baseline,
-        count_unanswered=without_positive == "count",
-        resamples=resamples,
-        seed=seed,
-        command=shlex.join(["retriever", *sys.argv[1:]]),
-        environment=environment(settings.device),
-    )
-    if output is not None:
-        write_report(output, result)
-    if as_json:
-        click.echo(json.dumps(result_json(result)))
-    else:
-        click.echo("\n".join(report_lines(result, top)))
-    if output is not None:
-        click.echo(f"{output}: report.md, report.json, per_question.csv, runs, figures", err=True)
+    choice = encoder.choice()
+    with Stages(quiet=quiet) as progress:
+        result = rank_systems(
+            dataset,
+            systems,
+            QASettings(
+                encoder=choice.encoder,
+                loading=Loading(choice.device, choice.download, cache_folder(cache)),
+                data=data.settings(),
+                split=split,
+                measures=measures,
+                baseline=baseline,
+                without_positive=without_positive,
+                resampling=resampling.settings(),
+                seeds=seeds,
+                cross_seeds=cross_seeds,
+                models=None if output is None else output / "rerankers",
+                top=top,
+            ),
+            progress=progress,
+            notify=say,
+            command=command_line(),
+        )
+    report(result, output, as_json=as_json)

@@ -2,116 +2,79 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.commands.inspect.texts import (
-    inspected,
-    limit_option,
-    open_sources,
-    said_texts,
-    source_options,
-    texts_of,
-    warn_cut,
-)
-from cli.options.encoder import model_choice
-from cli.output.tables import table
-
-if TYPE_CHECKING:
-    from eval.inspect.word_variance import VarianceGroups
+from cli.commands.inspect.texts import limit_option
+from cli.options.declaring import Command, option
+from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
+from cli.options.evaluation import plot_option
+from cli.options.output import json_option, quiet_option
+from cli.options.source import SourceOptions, corpus_texts, source_options, sources_argument
 
 
-@click.command("words")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.command("words", cls=Command)
+@sources_argument
 @limit_option
-@click.option(
+@source_options
+@option(
     "--min-count",
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Only words that occur so often in the texts that were looked at.",
+    metavar="N",
+    help="Minimum number of occurrences of a word.",
+    section="Output",
 )
-@click.option(
+@option(
     "--top",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="How many words of each group to show.",
+    metavar="N",
+    help="Maximum number of words to show in each group.",
+    section="Output",
 )
-@source_options
+@encoder_options(MINILM, only=STATES)
+@plot_option
+@json_option
+@quiet_option
 def command(
     sources: tuple[str, ...],
     limit: int,
+    source: SourceOptions,
     min_count: int,
     top: int,
-    id_field: str | None,
-    text_field: str | None,
-    title_field: str | None,
-    on_error: Literal["fail", "skip"],
+    encoder: EncoderOptions,
     plot: Path | None,
     as_json: bool,
     quiet: bool,
-    **encoder: Any,
 ) -> None:
     """Show the words of SOURCE... whose adjacent-layer cosines vary least, middling and most.
 
-    Words in lower case; the vector of a word is the mean of its pieces', its variance the mean
+    Words are in lower case. The vector of a word is the mean over its pieces, its variance the mean
     over its occurrences (SBERT-WK, Table I).
     """
-    from cli.output.progress import warn_reader
-    from eval.inspect.word_variance import variance_groups, word_variances
-    from eval.reports.figure_files import check_figure
-    from eval.reports.inspect_figures import draw_variances
-    from retriever.errors import BadInputError
+    from cli.output.progress import Stages, warn_reader
+    from cli.output.results import draw, say, show
+    from eval import Loading, check_figure, inspect_words
 
     if plot is not None:
         check_figure(plot)
-    reader = open_sources(sources, (id_field, text_field, title_field), on_error)
-    model = model_choice(encoder).load()
-    layers = model.depth + 1
-    with inspected(model, texts_of(reader), limit, quiet=quiet) as inspection:
-        words = word_variances(inspection, min_count)
-    warn_reader(reader, lambda line: click.echo(line, err=True))
-    warn_cut(inspection.cut, model.spec.max_length)
-    if not words:
-        raise BadInputError(
-            f"expected words that occur at least {min_count} times in {inspection.texts:,} texts, "
-            "found none; set a smaller --min-count or a greater --limit"
+    reader = source.reader(sources)
+    choice = encoder.choice()
+    with Stages(quiet=quiet) as progress:
+        result = inspect_words(
+            corpus_texts(reader),
+            choice.encoder,
+            min_count=min_count,
+            top=top,
+            limit=limit,
+            loading=Loading(choice.device, choice.download),
+            progress=progress,
+            notify=say,
         )
-    groups = variance_groups(words, top)
-    if plot is not None:
-        draw_variances(groups, plot)
-    if as_json:
-        facts = {
-            "encoder": str(model.spec),
-            "texts": inspection.texts,
-            "cut": inspection.cut,
-            "hidden_states": layers,
-            "min_count": min_count,
-            "words": len(words),
-        }
-        click.echo(json.dumps(facts | asdict(groups), ensure_ascii=False))
-        return
-    said = said_texts(inspection, limit, True)
-    click.echo(f"{model.spec}: {said}, {len(words):,} words that occur at least {min_count} times")
-    click.echo("\n".join(_lines(groups)))
-
-
-def _lines(groups: VarianceGroups) -> Iterator[str]:
-    yield ""
-    yield "variance of the adjacent-layer cosines, mean over occurrences"
-    header, rows = [], []
-    for name, group in asdict(groups).items():
-        header += [name, "variance", "count"]
-        rows.append([[one["word"], f"{one['variance']:.2e}", f"{one['count']:,}"] for one in group])
-    blank = ["", "", ""]
-    yield from table(
-        header,
-        [[cell for part in line for cell in part] for line in zip_longest(*rows, fillvalue=blank)],
-    )
+    warn_reader(reader, say)
+    draw(result, plot)
+    show(result, as_json=as_json)

@@ -2,194 +2,233 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 import click
 
-from cli.options.qa import dataset_options, opened
-from cli.options.sampling import sampling_options, sampling_settings
-from cli.options.shared import json_option, quiet_option
+from cli.options.declaring import RARE, Command, option, settings
+from cli.options.encoder import MINILM, device_option, download_option
+from cli.options.evaluation import plot_option, seed_option
+from cli.options.output import json_option, quiet_option
+from cli.options.qa import QuestionOptions, dataset_argument, question_options
+from cli.options.sampling import SamplingOptions, sampling_options
 
-if TYPE_CHECKING:
-    from retriever.rerankers.cross.settings import CrossEpoch
+
+@dataclass(frozen=True, slots=True)
+class FineTuningOptions:
+    """How a cross-encoder is fine-tuned."""
+
+    epochs: int
+    patience: int
+    tolerance: float
+    learning_rate: float
+    head_learning_rate: float
+    weight_decay: float
+    warmup: float
+    clip: float
+    averaging: float
+    train_word_embeddings: bool
+    precision: Literal["auto", "float32", "bfloat16"]
+    seed: int
 
 
-@click.command("cross-encoder")
-@dataset_options
-@click.option(
+_FINE_TUNING = [
+    option(
+        "--epochs",
+        type=click.IntRange(min=1),
+        default=3,
+        show_default=True,
+        metavar="N",
+        help="Maximum number of epochs.",
+        section="Training",
+    ),
+    option(
+        "--patience",
+        type=click.IntRange(min=1),
+        default=2,
+        show_default=True,
+        metavar="N",
+        help="Stop after this many epochs in a row that are not kept.",
+        section="Training",
+    ),
+    option(
+        "--tolerance",
+        type=click.FloatRange(min=0),
+        default=0.02,
+        show_default=True,
+        metavar="AP",
+        help="Keep the last epoch whose dev AP (0 to 1) is at most this much below the best before "
+        "it.",
+        section="Training",
+    ),
+    option(
+        "--learning-rate",
+        type=click.FloatRange(min=0, min_open=True),
+        default=1e-4,
+        show_default=True,
+        metavar="RATE",
+        help="Learning rate of the transformer after the warm-up.",
+        section="Training",
+    ),
+    option(
+        "--head-learning-rate",
+        type=click.FloatRange(min=0, min_open=True),
+        default=1e-3,
+        show_default=True,
+        metavar="RATE",
+        help="Learning rate of the MLP on [CLS].",
+        section=RARE,
+    ),
+    option(
+        "--weight-decay",
+        type=click.FloatRange(min=0),
+        default=0.01,
+        show_default=True,
+        metavar="D",
+        help="Weight decay of matrices.",
+        section=RARE,
+    ),
+    option(
+        "--warmup",
+        type=click.FloatRange(0, 1),
+        default=0.1,
+        show_default=True,
+        metavar="SHARE",
+        help="Share of the steps during which the learning rates rise.",
+        section=RARE,
+    ),
+    option(
+        "--clip",
+        type=click.FloatRange(min=0, min_open=True),
+        default=1.0,
+        show_default=True,
+        metavar="NORM",
+        help="Norm that gradients are clipped to.",
+        section=RARE,
+    ),
+    option(
+        "--averaging",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.95,
+        show_default=True,
+        metavar="DECAY",
+        help="Decay of the moving average of the weights, which is kept; 0 keeps the last weights.",
+        section=RARE,
+    ),
+    option(
+        "--train-word-embeddings",
+        is_flag=True,
+        help="Train the word embeddings too, unlike the paper.",
+        section=RARE,
+    ),
+    option(
+        "--precision",
+        type=click.Choice(["auto", "float32", "bfloat16"]),
+        default="auto",
+        show_default=True,
+        help="Number format of products in training; auto is bfloat16 where the processor is "
+        "faster with it.",
+        section=RARE,
+    ),
+    seed_option("the MLP's first weights, dropout and the order of questions"),
+]
+
+
+@click.command("cross-encoder", cls=Command)
+@dataset_argument
+@option(
+    "-o",
     "--output",
     required=True,
     type=click.Path(path_type=Path),
-    help="The folder to write the cross-encoder into.",
+    metavar="FOLDER",
+    help="Write the cross-encoder to this folder.",
+    section="Output",
 )
-@click.option("--model", metavar="MODEL", help="The transformer. [default: all-MiniLM-L6-v2]")
-@click.option(
+@question_options
+@option(
+    "--model",
+    "transformer",
+    metavar="MODEL",
+    help="Transformer to fine-tune: a folder, the name of a bundled model, or a hub id in the "
+    "local cache.",
+    shown_default=MINILM,
+    section="Encoder",
+)
+@option(
     "--max-length",
     type=click.IntRange(min=16),
     default=160,
     show_default=True,
-    help="The window in word pieces, of question and passage together.",
+    metavar="N",
+    help="Window in word pieces, of question and passage together.",
+    section="Encoder",
 )
-@click.option(
-    "--epochs", type=click.IntRange(min=1), default=3, show_default=True, help="At most so many."
-)
-@click.option(
-    "--patience",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Stop after so many epochs in a row that are not kept.",
-)
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    default=0.02,
-    show_default=True,
-    help="Keep the last epoch whose dev MAP (0 to 1) is at most this below the best before it.",
-)
-@click.option(
-    "--learning-rate",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1e-4,
-    show_default=True,
-    help="Of the transformer, after the warm-up.",
-)
-@click.option(
-    "--head-learning-rate",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1e-3,
-    show_default=True,
-    help="Of the MLP on [CLS].",
-)
-@click.option(
-    "--weight-decay",
-    type=click.FloatRange(min=0),
-    default=0.01,
-    show_default=True,
-    help="Of matrices.",
-)
-@click.option(
-    "--warmup",
-    type=click.FloatRange(0, 1),
-    default=0.1,
-    show_default=True,
-    help="Share of the steps in which the rates rise.",
-)
-@click.option(
-    "--clip",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="The norm that gradients are clipped to.",
-)
-@click.option(
-    "--averaging",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Decay of the moving average of the weights that is kept; 0 keeps the last weights.",
-)
+@device_option
+@download_option
+@settings("tuning", FineTuningOptions, _FINE_TUNING)
 @sampling_options(count=12, positives=3, questions=8)
-@click.option(
-    "--train-word-embeddings", is_flag=True, help="Train the word embeddings too, unlike the paper."
+@option(
+    "--restart",
+    is_flag=True,
+    help="Start over instead of resuming from a checkpoint.",
+    section="Training",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["auto", "float32", "bfloat16"]),
-    default="auto",
-    show_default=True,
-    help="Of products in training; auto is bfloat16 where the processor is quicker with it.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of chance.")
-@click.option("--restart", is_flag=True, help="Begin anew rather than go on from a checkpoint.")
-@click.option(
-    "--plot", type=click.Path(path_type=Path), help="A .png or .svg file for the learning curve."
-)
-@click.option("--device", help="cpu, cuda, ... [default: a GPU if there is one]")
-@click.option("--download", is_flag=True, help="Fetch a model that is not in the local hub cache.")
+@plot_option
 @json_option
 @quiet_option
 def command(
     dataset: Path,
     output: Path,
-    model: str | None,
+    data: QuestionOptions,
+    transformer: str | None,
     max_length: int,
-    restart: bool,
-    plot: Path | None,
     device: str | None,
     download: bool,
+    tuning: FineTuningOptions,
+    sampling: SamplingOptions,
+    restart: bool,
+    plot: Path | None,
     as_json: bool,
     quiet: bool,
-    **options: Any,
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET by pairwise hinge loss.
 
-    Interrupted, it goes on from the last checkpoint when the same command is run again. The last
-    epoch is kept that is not worse than earlier ones on the dev split, see --tolerance.
+    If it is interrupted, the same command resumes from the last checkpoint. The last epoch is kept
+    that is not worse on the dev split than an earlier one, see --tolerance.
     """
-    from dataclasses import asdict, fields
+    from dataclasses import asdict
 
-    from eval.qa.cross import CrossPlan, fit_cross_encoder
-    from eval.qa.evaluation import watch
-    from eval.qa.resources import EvaluationSettings
-    from eval.reports.figure_files import check_figure
-    from eval.reports.qa_figures import draw_learning
-    from retriever.encoders.choice import ModelChoice
-    from retriever.encoders.models import DEFAULT_MODEL
-    from retriever.rerankers.cross.settings import CrossTrainingSettings, kept_epoch
-    from retriever.rerankers.manifest import check_target
+    from cli.output.progress import Stages
+    from cli.output.results import draw, say, show
+    from eval import (
+        CrossEncoderSettings,
+        CrossPlan,
+        Loading,
+        check_figure,
+        fit_cross_encoder,
+    )
+    from retriever.rerankers.cross.settings import CrossTrainingSettings
 
-    check_target(output)
     if plot is not None:
         check_figure(plot)
-    given = dict(options)
-    sampling = sampling_settings(given)
-    names = {field.name for field in fields(CrossTrainingSettings)}
     training = CrossTrainingSettings(
-        **{name: given.pop(name) for name in names & given.keys()}, sampling=sampling
+        margin=sampling.margin, sampling=sampling.settings(), **asdict(tuning)
     )
-    plan = CrossPlan(model or DEFAULT_MODEL, max_length, training, device, download)
-    settings = EvaluationSettings(
-        device=device,
-        download=download,
-        split=given["train_split"],
-        train_split=given["train_split"],
-        dev_split=given["dev_split"],
-        dev_share=given["dev_share"],
-    )
-    choice = ModelChoice("", device, download)
-    with opened({"dataset": dataset, **given}, settings, choice, quiet=quiet) as resources:
-        train = resources.training_set(sampling.negatives)
-        curve = fit_cross_encoder(
-            train,
-            resources.dev,
-            plan,
+    with Stages(quiet=quiet) as progress:
+        result = fit_cross_encoder(
+            dataset,
             output,
+            CrossEncoderSettings(
+                CrossPlan(transformer or MINILM, max_length, training),
+                Loading(device, download),
+                data.settings(),
+            ),
             restart=restart,
-            watch=watch("fine-tuning", resources),
+            progress=progress,
+            notify=say,
         )
-    if plot is not None:
-        draw_learning({"cross-encoder": (tuple(one.dev for one in curve),)}, plot, first=1)
-    kept = kept_epoch(curve, training.tolerance)
-    assert kept is not None
-    if as_json:
-        summary = {"output": str(output), "kept_epoch": kept.epoch, "dev_map": kept.dev}
-        click.echo(json.dumps({**summary, "curve": [asdict(one) for one in curve]}))
-        return
-    for line in _lines(curve):
-        click.echo(line)
-    click.echo(f"{output}: dev MAP {100 * kept.dev:.2f} after epoch {kept.epoch}")
-
-
-def _lines(curve: tuple[CrossEpoch, ...]) -> list[str]:
-    from cli.output.tables import table
-
-    return table(
-        ("epoch", "loss", "active", "dev MAP"),
-        [
-            (str(one.epoch), f"{one.loss:.4f}", f"{one.active:.3f}", f"{100 * one.dev:.2f}")
-            for one in curve
-        ],
-    )
+    draw(result, plot)
+    show(result, as_json=as_json)

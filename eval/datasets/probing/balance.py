@@ -1,4 +1,4 @@
-"""Balanced splits of probing sets: as many of each label, in the sizes that are published."""
+"""Balanced splits of probing sets: the same number of each label, in the published sizes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from retriever.errors import SourceError
 
 TRAIN, HELD = 100_000, 10_000
-"""Instances for training, and in each of the other two splits (Conneau et al., 2018)."""
+"""Number of training instances, and of instances in each other split (Conneau et al. 2018)."""
 LEAST_HELD = 100
-"""Fewer instances to test on would measure nothing."""
+"""Minimum number of instances in dev and test; fewer would measure nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Instance:
     """A line of a probing set.
 
     Attributes:
-        order: where it stands among those of its split.
+        order: sort key within its split.
         label: of the class.
         text: tokens with a space between them.
     """
@@ -31,11 +31,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Instances of one label.
+    """Numbers of instances of one label.
 
     Attributes:
-        train: to train on.
-        held: in each of the other two splits.
+        train: in the training split.
+        held: in dev, and in test.
     """
 
     train: int
@@ -43,26 +43,26 @@ class Sizes:
 
     @property
     def total(self) -> int:
-        """In all three splits."""
+        """Number in all three splits."""
         return self.train + 2 * self.held
 
 
 def published_sizes(labels: int) -> Sizes:
-    """As many as make the published splits, or a few more where these cannot be even."""
+    """The sizes of the published splits, rounded up to the same number for each label."""
     return Sizes(math.ceil(TRAIN / labels), math.ceil(HELD / labels))
 
 
 def least_sizes(labels: int) -> Sizes:
-    """The fewest: in the same ratio, with `LEAST_HELD` instances in each of the small splits."""
+    """The minimum sizes: in the same ratio, with `LEAST_HELD` instances in dev and in test."""
     held = math.ceil(LEAST_HELD / labels)
     return Sizes(held * TRAIN // HELD, held)
 
 
 def sizes_for(available: int, labels: int) -> Sizes | None:
-    """The most that so many sentences of the rarest label allow, in the ratio 10 : 1 : 1.
+    """The largest sizes, in the ratio 10 : 1 : 1, for a number of sentences of the rarest label.
 
     Returns:
-        The published sizes at most; None where there are fewer than the least.
+        At most the published sizes; None if there are fewer than `least_sizes`.
     """
     if available >= published_sizes(labels).total:
         return published_sizes(labels)
@@ -74,12 +74,12 @@ def sizes_for(available: int, labels: int) -> Sizes | None:
 def balanced_splits(
     task: str, classes: Mapping[str, Sequence[Instance]], remedy: str
 ) -> dict[str, list[Instance]]:
-    """As many instances of each label in each split; none is in two.
+    """Three disjoint splits with the same number of instances of each label.
 
     Args:
         task: for the message.
-        classes: label to its instances, the first of which are taken.
-        remedy: what to do where there are too few, for the message.
+        classes: label to its instances; the first ones are taken.
+        remedy: for the message if there are too few.
 
     Returns:
         "tr", "va" and "te", each by order and then text, ascending.

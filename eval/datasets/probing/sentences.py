@@ -1,4 +1,4 @@
-"""Sentences of a corpus for probing sets: their tokens, and a sample of those that are distinct.
+"""Sentences of a corpus for probing sets: their tokens, and samples of distinct sentences.
 
 Tokens are separated by spaces and, as in SentEval's probing sets, punctuation around a word is a
 token of its own.
@@ -14,9 +14,9 @@ from hashlib import blake2b
 from itertools import chain
 
 SHORTEST, LONGEST = 5, 28
-"""Tokens of the sentences that SentEval's probing sets are of."""
+"""Minimum and maximum number of tokens of a sentence, as in SentEval's probing sets."""
 
-# Written apart from their words in tokenized text.
+# Separate from their words in tokenized text.
 _CLITICS = frozenset({"'s", "'re", "'ve", "'ll", "'d", "'m", "’s", "’re", "’ve", "’ll", "’d", "’m"})
 _SAME_CHARACTER = re.compile(r"(.)\1*", re.DOTALL)
 
@@ -24,9 +24,9 @@ _SAME_CHARACTER = re.compile(r"(.)\1*", re.DOTALL)
 def tokens_of(text: str) -> tuple[str, ...]:
     """The tokens of a text.
 
-    What stands between spaces is one token from its first letter or digit to its last one
-    ("well-known", "3.5", "don't"); the punctuation before and after it is apart, a run of the same
-    sign as one token ("..."). A clitic that is apart already stays as it is ("'s").
+    Between two spaces, the text from the first letter or digit to the last is one token
+    ("well-known", "3.5", "don't"); a run of the same punctuation mark before or after it is another
+    ("..."). A separate clitic ("'s") is one token.
     """
     return tuple(chain.from_iterable(map(_tokens, text.split())))
 
@@ -55,16 +55,16 @@ def is_word(token: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence and what chance gives it.
+    """A sentence and its random numbers.
 
-    The three numbers follow from the seed and the tokens, whatever their case; so a sentence has
-    them wherever it stands in the corpus and however often.
+    The three numbers are a hash of the seed and the tokens in any case, so they do not depend on
+    where and how often the sentence occurs in the corpus.
 
     Attributes:
-        tokens: `SHORTEST` to `LONGEST`.
-        rank: 0 to 2^64 - 1; those with the least are drawn.
-        order: 0 to 2^64 - 1; instances are in this order.
-        choice: 0 to 2^64 - 1; for what a task leaves to chance.
+        tokens: `SHORTEST` to `LONGEST` of them.
+        rank: 0 to 2^64 - 1; sentences with the lowest ranks are drawn.
+        order: 0 to 2^64 - 1; sort key of the instances.
+        choice: 0 to 2^64 - 1; for random choices of a task.
     """
 
     tokens: tuple[str, ...]
@@ -74,7 +74,7 @@ class Sentence:
 
 
 def sentence_of(text: str, seed: int) -> Sentence | None:
-    """A text as a sentence; None where it has fewer or more tokens than the sets have."""
+    """A text as a sentence; None if it has too few or too many tokens."""
     tokens = tokens_of(text)
     if not SHORTEST <= len(tokens) <= LONGEST:
         return None
@@ -85,18 +85,17 @@ def sentence_of(text: str, seed: int) -> Sentence | None:
 
 
 def folded(tokens: tuple[str, ...]) -> str:
-    """The tokens as one text without case: equal for sentences that count as the same."""
+    """The tokens as one case-folded text: equal for sentences that count as the same."""
     return " ".join(tokens).casefold()
 
 
 class Sample:
-    """A random sample of distinct sentences that are offered one by one.
+    """A random sample of distinct sentences from a stream: those with the lowest ranks.
 
-    It holds those of least rank. So it does not depend on their order, a sentence that is offered
-    again changes nothing, and memory is of the sample's size.
+    It does not depend on the order of the stream or on repetitions.
 
     Args:
-        size: at most so many are held.
+        size: maximum number of sentences.
     """
 
     def __init__(self, size: int) -> None:
@@ -105,7 +104,7 @@ class Sample:
         self._ranks: set[int] = set()
 
     def offer(self, sentence: Sentence) -> None:
-        """Hold the sentence if its rank is among the least so far."""
+        """Keep the sentence if its rank is among the lowest so far."""
         if sentence.rank in self._ranks:
             return
         if len(self._heap) < self._size:
@@ -121,5 +120,5 @@ class Sample:
         return len(self._heap)
 
     def sentences(self) -> list[Sentence]:
-        """Those held, by rank, ascending."""
+        """The sample by rank, ascending."""
         return [sentence for _, sentence in sorted(self._heap, key=lambda pair: -pair[0])]

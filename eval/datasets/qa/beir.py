@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eval.datasets.files import required
+from eval.datasets.files import between, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import check_answered, check_judged
 from eval.metrics.trec import read_qrels
@@ -12,14 +12,14 @@ from retriever.corpus import CorpusReader, Fields
 
 
 def splits(folder: Path) -> tuple[str, ...]:
-    """Those that have judgements."""
-    return tuple(path.stem for path in sorted(folder.glob("qrels/*.tsv")))
+    """Those with judgments."""
+    return between(folder / "qrels", "", ".tsv")
 
 
 def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """Read one split, whose questions are those that are judged, in the order of queries.jsonl.
 
-    The whole corpus is to be ranked.
+    The whole corpus is ranked.
 
     Raises:
         SourceError: a file is missing or malformed, or judges a question that is not there; names
@@ -27,7 +27,7 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """
     corpus = required(folder / "corpus.jsonl", split)
     queries = required(folder / "queries.jsonl", split)
-    qrels = required(folder / "qrels" / f"{split}.tsv", split, splits(folder), gzipped=False)
+    qrels = required(folder / "qrels" / f"{split}.tsv", split, splits(folder))
     judged = read_qrels(qrels)
     asked = {
         document.id: document.text

@@ -34,11 +34,11 @@ class Form:
 
     Attributes:
         name: as `--form` names it.
-        needs: what a folder of this form has, and is recognised by: of each group one file, where *
-            stands for anything; each may be gzipped.
-        splits: those that a folder has.
-        read: reads folder, split and variant; a variant is None or one of `variants`.
-        variants: those that a folder has, the default first; none where there is but one.
+        needs: files that identify a folder of this form: one of each group, where * stands for
+            anything; each may be gzipped.
+        splits: names of the splits of a folder.
+        read: reads a split of a folder in a variant, which is None or one of `variants`.
+        variants: names of the variants of a folder, the default first; empty if there is only one.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Form:
     variants: Callable[[Path], tuple[str, ...]] = _no_variants
 
     def missing(self, folder: Path) -> tuple[str, ...]:
-        """What `needs` names and the folder has not; alternatives in one text."""
+        """The files of `needs` that a folder lacks; alternatives in one text."""
         return tuple(
             " or ".join(group)
             for group in self.needs
@@ -128,7 +128,8 @@ def detect_form(path: Path) -> str:
     """The name of the first form whose files a folder has.
 
     Raises:
-        SourceError: it has no form's files: says what the nearest forms need, or it is no folder.
+        SourceError: it is not a folder, or has the files of no form; the message names what the
+            nearest forms lack.
     """
     _check_folder(path)
     missing = {name: form.missing(path) for name, form in FORMS.items()}
@@ -161,10 +162,9 @@ def read_question_set(
         variant: of a set that has several; None takes the default.
 
     Raises:
-        SourceError: the folder has not the files of the form, or not the split, a file is
-            malformed, or nothing in the split has an answer; one line that names file and, if
-            known, line.
-        ConfigError: there is no such form or variant; says which there are.
+        SourceError: the folder lacks files of the form or has no such split, a file is malformed,
+            or no question of the split has a relevant passage; names file and, if known, line.
+        ConfigError: the form or the variant is unknown; names the known ones.
     """
     if form is not None and form not in FORMS:
         raise ConfigError(f"form: expected one of {', '.join(FORMS)}, found {form}")
@@ -185,8 +185,8 @@ def read_question_set(
     questions = chosen.read(path, split, _variant(chosen, path, variant))
     if not any(question.answered for question in questions.questions):
         raise SourceError(
-            f"{path}: expected a question of {split} that has an answer, found none among "
-            f"{len(questions)}; check the files"
+            f"{path}: expected a question of {split} with a relevant passage, found none "
+            f"among {len(questions)}; check the files"
         )
     return questions
 

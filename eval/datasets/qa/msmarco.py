@@ -16,7 +16,7 @@ _POOLED = ("query id", "passage id", "query", "passage")
 
 
 def splits(folder: Path) -> tuple[str, ...]:
-    """Those that have queries and judgements, such as dev and dev.small."""
+    """Those that have queries and judgments, such as dev and dev.small."""
     judged = between(folder, "qrels.", ".tsv")
     return tuple(split for split in between(folder, "queries.", ".tsv") if split in judged)
 
@@ -26,15 +26,15 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
     With `top1000.SPLIT` (or .tsv; dev.small also takes top1000.dev, which is of its queries) there
     are pools, and `passages` are those of that file: a judged passage that is not in it counts, but
-    has no text. Questions without an answer and a pool are left out then. Else the whole collection
-    is to be ranked.
+    has no text. Questions without a relevant passage and without a pool are then left out.
+    Otherwise the whole collection is ranked.
 
     Raises:
         SourceError: a file is missing or malformed, judges or ranks for a question that is not
-            there, or an answered question has no pool where others have; names file and line.
+            there, or a question with a relevant passage has no pool; names file and line.
     """
     queries = required(folder / f"queries.{split}.tsv", split, splits(folder))
-    qrels = required(folder / f"qrels.{split}.tsv", split, splits(folder), gzipped=False)
+    qrels = required(folder / f"qrels.{split}.tsv", split, splits(folder))
     judged = read_qrels(qrels)
     asked: dict[str, str] = {}
     seen: dict[str, str] = {}
@@ -54,9 +54,9 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     for query, grades in judged.items():
         if query not in pools and max(grades.values()) >= 1:
             raise SourceError(
-                f"{top}: expected a pool for each question that has an answer, found none for "
-                f"{query}; take the split that the pools are of, or remove the file to rank the "
-                "whole collection"
+                f"{top}: expected a pool for each question with a relevant passage, found none "
+                f"for {query}; name the split that the pools are of, or remove the file to rank "
+                "the whole collection"
             )
     questions = tuple(
         Question(query, text, pool_of(pools[query]), judged.get(query, {}))

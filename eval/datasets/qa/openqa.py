@@ -4,9 +4,9 @@ Line n of `SPLIT.txt` is a question, `{"question": "...", "answers": ["...", ...
 `SPLIT.json` is the list of its paragraphs, `[{"question": [...], "document": ["...", ...]}, ...]`,
 as tokens.
 
-Nobody judged the paragraphs: one counts as an answer if it contains an answer's words in a row, as
-in Ma et al. (2019, Sec. 3), after both were normalised as SQuAD's evaluation does it: lower case,
-no ASCII punctuation, no articles (a, an, the).
+The paragraphs are not judged: one is relevant if it contains the words of an answer in a row, as in
+Ma et al. (2019, Sec. 3), after both are normalized as in SQuAD's evaluation: lower case, no ASCII
+punctuation, no articles (a, an, the).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def splits(folder: Path) -> tuple[str, ...]:
-    """Those that have both files."""
+    """Those with both files."""
     texts, paragraphs = between(folder, "", ".txt"), between(folder, "", ".json")
     return tuple(split for split in texts if split in paragraphs)
 
@@ -44,8 +44,8 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     searchqa, else the folder's.
 
     Raises:
-        SourceError: a file is missing or malformed, or the files have not as many lines; names file
-            and line.
+        SourceError: a file is missing or malformed, or the files have different numbers of lines;
+            names file and line.
     """
     texts = required(folder / f"{split}.txt", split, splits(folder))
     lists = required(folder / f"{split}.json", split, splits(folder))
@@ -72,16 +72,16 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def contains(passage: str, answers: list[str]) -> bool:
-    """Whether the words of an answer are in a passage, in a row, both normalised.
+    """Whether the words of an answer are in a passage, in a row, both normalized.
 
-    An answer of which normalising leaves nothing is in no passage.
+    An answer that normalizes to nothing is in no passage.
     """
-    words = f" {_normalised(passage)} "
-    wanted = (_normalised(answer) for answer in answers)
+    words = f" {_normalized(passage)} "
+    wanted = (_normalized(answer) for answer in answers)
     return any(answer and f" {answer} " in words for answer in wanted)
 
 
-def _normalised(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 

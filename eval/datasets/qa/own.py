@@ -2,10 +2,10 @@
 
 A folder holds `corpus.jsonl` and `queries.SPLIT.jsonl` (`{"id", "text"}` a line), `qrels.SPLIT.tsv`
 (TREC or BEIR form) and, for pools, `candidates.SPLIT.jsonl` (`{"qid", "candidates": [id, ...]}` a
-line; an empty list is no pool). A candidate is its text alone, as in published results on sets of
-answer sentences: a title, which would be the same for most of a pool, is not read. Without any file
-of candidates the whole corpus is to be ranked. With `clean.SPLIT.txt`, an id of a question a line,
-there are the variants raw, the default, and clean: only these questions.
+line; an empty list is no pool). Titles are not read, as in published results on sets of answer
+sentences: most of a pool would have the same one. Without files of candidates the whole corpus is
+ranked. With `clean.SPLIT.txt`, an id of a question per line, the set has two variants: raw (the
+default), and clean with only these questions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eval.datasets.files import between, matching, required
-from eval.datasets.lines import numbered_lines
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import check_answered, check_judged, json_lines, pool_of, unexpected
+from eval.lines import numbered_lines
 from eval.metrics.trec import read_qrels
 from retriever.corpus import CorpusReader, Fields
 from retriever.errors import SourceError
@@ -39,18 +39,18 @@ def variants(folder: Path) -> tuple[str, ...]:
 def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """Read one split.
 
-    Questions are in the order of their file. Of questions that nothing answers those without a
-    pool are left out, where others have one.
+    Questions are in the order of their file. Where there are pools, a question without a pool and
+    without a relevant passage is left out.
 
     Raises:
-        SourceError: a file is missing or malformed, a question with an answer has no pool, a
-            candidate is not in the corpus, or an id of the clean questions is not among the
+        SourceError: a file is missing or malformed, a question with a relevant passage has no pool,
+            a candidate is not in the corpus, or an id of the clean questions is not among the
             queries; names file and, if known, line.
     """
     found = splits(folder)
     corpus = required(folder / "corpus.jsonl", split, found)
     queries = required(folder / f"queries.{split}.jsonl", split, found)
-    qrels = required(folder / f"qrels.{split}.tsv", split, found, gzipped=False)
+    qrels = required(folder / f"qrels.{split}.tsv", split, found)
     pooled = bool(matching(folder, "candidates.*.jsonl"))
     candidates = required(folder / f"candidates.{split}.jsonl", split, found) if pooled else None
     judged = read_qrels(qrels)
@@ -128,8 +128,8 @@ def _check_pools(
     for query in asked:
         if query not in pools and max(judged.get(query, {}).values(), default=0) >= 1:
             raise SourceError(
-                f"{path}: expected a pool for each question that has an answer, found none for "
-                f"{query}; add a line for it"
+                f"{path}: expected a pool for each question with a relevant passage, found none "
+                f"for {query}; add a line for it"
             )
 
 

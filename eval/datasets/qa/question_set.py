@@ -1,4 +1,4 @@
-"""Questions, what is to be ranked for each, and what answers them."""
+"""Questions, the passages to rank for each, and judgments."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and what is to be ranked for it.
+    """A question and its pool of candidates.
 
     Attributes:
-        id: the question's.
-        text: the question's.
+        id: of the question.
+        text: of the question.
         candidates: ids of its pool, descending, which is the order of equal scores in trec_eval;
-            empty where the whole corpus is to be ranked.
-        grades: passage to grade, of all that is judged for it, in the pool or not.
+            empty where the whole corpus is ranked.
+        grades: passage to grade, of every judged passage, in the pool or not.
     """
 
     id: str
@@ -26,7 +26,7 @@ class Question:
 
     @property
     def answered(self) -> bool:
-        """Whether a passage has a grade of at least 1."""
+        """Whether it has a relevant passage: one with a grade of at least 1."""
         return any(grade >= 1 for grade in self.grades.values())
 
 
@@ -37,10 +37,10 @@ class QuestionSet:
     Attributes:
         name: the data set's, with its variant where there are several ("TrecQA clean").
         split: such as "test".
-        questions: all of them, with an answer or without, in the order of the set.
-        passages: id to text, of all that the set's files hold and not only of the pools: BM25 takes
-            its statistics from them; empty where there are no pools.
-        corpus: where there are no pools, the file or files of the corpus, as
+        questions: all of them, with a relevant passage or without, in the order of the set.
+        passages: id to text of all passages of the set, in a pool or not, from which BM25 takes its
+            statistics; empty where there are no pools.
+        corpus: where there are no pools, the files of the corpus, as
             `retriever.corpus.CorpusReader` reads them.
     """
 
@@ -55,11 +55,11 @@ class QuestionSet:
 
     @property
     def without_answer(self) -> int:
-        """How many questions nothing answers."""
+        """Number of questions without a relevant passage."""
         return sum(not question.answered for question in self.questions)
 
     def answered(self) -> QuestionSet:
-        """The questions that something answers."""
+        """The questions with a relevant passage."""
         return replace(self, questions=tuple(one for one in self.questions if one.answered))
 
     def pairs(self) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""What a question set is like: how many questions, how large pools, how long texts."""
+"""Statistics of a question set: numbers of questions, sizes of pools, lengths of texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eval.datasets.qa.question_set import QuestionSet
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least, the mean and the greatest of some counts."""
+    """Minimum, mean and maximum of counts."""
 
     least: int
     mean: float
@@ -18,7 +18,7 @@ class Spread:
 
     @classmethod
     def of(cls, counts: Sequence[int]) -> Spread | None:
-        """None of no counts."""
+        """The spread of counts; None if there are none."""
         if not counts:
             return None
         return cls(min(counts), sum(counts) / len(counts), max(counts))
@@ -26,20 +26,20 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SetStatistics:
-    """Figures of one split, as papers on such sets print them (Ma et al. 2019, appendix).
+    """Statistics of one split, as papers on such sets print them (Ma et al. 2019, appendix).
 
-    Words are what white space separates.
+    Words are separated by white space.
 
     Attributes:
-        questions: all of them.
-        answered: those that a passage answers.
-        passages: all that the set's files hold, in pools or not; None where the whole corpus is to
-            be ranked, which is not read for this.
-        pool: candidates of a question; None where there are no pools.
-        question_words: of a question; None where there is no question.
-        passage_words: of a passage, over `passages`; None where that is None.
-        answers: mean number of passages that answer an answered question, in its pool or not; 0
-            where no question is answered.
+        questions: number of questions.
+        answered: number of questions with a relevant passage.
+        passages: number of passages of the set, in a pool or not; None where the whole corpus is
+            ranked, which is not read for this.
+        pool: candidates per question; None where there are no pools.
+        question_words: words per question; None where there is no question.
+        passage_words: words per passage, over `passages`; None where that is None.
+        answers: mean number of relevant passages per question that has one, in its pool or not; 0
+            where no question has one.
     """
 
     questions: int
@@ -51,7 +51,7 @@ class SetStatistics:
     answers: float
 
     def to_json(self) -> dict[str, object]:
-        """The attributes by name; a spread as an object of least, mean and greatest."""
+        """The attributes by name; a spread as an object with least, mean and greatest."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""TREC's topics, judgements (qrels) and a corpus in one folder.
+"""TREC's topics, judgments (qrels) and a corpus in one folder.
 
 Topics are in the classic form, `<top> <num> Number: 301 <title> ... </top>`, or in the later one,
 `<topic number="1"> <query> ... </query> </topic>`. Of the classic form the title is the question,
@@ -32,12 +32,12 @@ def splits(folder: Path) -> tuple[str, ...]:
 
 
 def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Read the topics, in their order; the whole corpus is to be ranked.
+    """Read the topics, in their order; the whole corpus is ranked.
 
-    A topic written with leading zeros (051) is also found in judgements without them (51).
+    A topic written with leading zeros (051) is also found in judgments without them (51).
 
     Raises:
-        SourceError: there are several files of topics, judgements or corpora, one is malformed, or
+        SourceError: there are several files of topics, judgments or corpora, one is malformed, or
             a topic is judged that is not there; names file and, if known, line.
     """
     topics = _only(folder, "topics.*")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eval.datasets.files import existing, required
-from eval.datasets.lines import numbered_lines
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import SHOWN, pool_of, put_new
+from eval.lines import numbered_lines
 from retriever.errors import SourceError
 
 FILES = {
@@ -45,10 +45,10 @@ def splits(folder: Path) -> tuple[str, ...]:
 def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """Read one split: train, train-all, dev or test.
 
-    Of the variant clean are the questions that have right and wrong sentences (Rao et al. 2016), of
-    raw, the default, all. A question without sentences is left out. A sentence's id is
-    "split-question-n", n from 0 in the order of the file; `passages` are the sentences of all
-    splits that are there.
+    The variant clean has only questions with both relevant and other sentences (Rao et al. 2016);
+    raw, the default, has all questions. A question without sentences is left out. The id of a
+    sentence is "split-question-n", n from 0 in the order of the file; `passages` are the sentences
+    of all splits that are there.
 
     Raises:
         SourceError: a file is missing or malformed; names file and line.

@@ -1,14 +1,15 @@
-"""Classification of sentences and of pairs, in the forms in which data sets come.
+"""Classification of sentences and of pairs, in the forms in which data sets are published.
 
-- The project's own: one file with the columns split, label and text, below this header; or, for
-  pairs, a file a split (`train.tsv`, `dev.tsv` or `trial.tsv`, `test.tsv`) with the columns label,
+- The project's own: one file with a header and the columns split, label and text; or, for pairs,
+  one file per split (`train.tsv`, `dev.tsv` or `trial.tsv`, `test.tsv`) with the columns label,
   sentence1 and sentence2. A folder with `entailment.train.tsv` and so on is SICK's, whose other
   files are scored pairs.
-- SentEval's folders: MR, CR, SUBJ, MPQA (a file a class), SST/binary, SST/fine, TREC, MRPC, SICK.
+- SentEval's folders: MR, CR, SUBJ, MPQA (one file per class), SST/binary, SST/fine, TREC, MRPC,
+  SICK.
 
-Files may be gzipped; quotes mean nothing. Of MR, CR, SUBJ, MPQA and TREC, which are older than
-UTF-8 was common, a file that is not UTF-8 is read as Latin-1. Blank lines, of which CR and MPQA
-have seven, are left out; SentEval counts them as samples.
+Files may be gzipped; quotes are ordinary characters. The files of MR, CR, SUBJ, MPQA and TREC may
+be Latin-1: those that are not UTF-8 are read as such. Blank lines, of which CR and MPQA have seven,
+are left out; SentEval counts them as samples.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.datasets.files import existing, matching, required
-from eval.datasets.lines import numbered_lines
 from eval.datasets.records import SHOWN, table, unexpected
-from eval.datasets.sentences.columns import Row, labelled_texts
 from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
-from eval.datasets.sentences.tasks import ClassificationTask, LabelledTexts
+from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts, Row, labeled_texts
+from eval.lines import numbered_lines
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 
@@ -62,7 +62,7 @@ _ENTAILMENT = frozenset({"CONTRADICTION", "ENTAILMENT", "NEUTRAL"})
 
 
 def read_classification(path: Path) -> ClassificationTask:
-    """Read a task of classification, whose form is recognised.
+    """Read a task of classification, whose form is recognized.
 
     Its splits are {"all"}, {"train", "test"} or {"train", "dev", "test"}. Labels are those of the
     files; of MR, CR, MPQA and SUBJ "1" (positive, objective) and "0", as SentEval has them.
@@ -71,8 +71,8 @@ def read_classification(path: Path) -> ClassificationTask:
         path: the folder of the task, or the one file of the project's own form.
 
     Raises:
-        SourceError: there is no such path, it has the files of no form, a split that the task needs
-            is missing, or a file is malformed; one line that names file and, if known, line.
+        SourceError: there is no such path, its form is unknown, a split that the task needs is
+            missing, or a file is malformed; names file and, if known, line.
     """
     if path.is_file():
         return _own_file(path, base_name(path.name).removesuffix(".tsv"))
@@ -89,13 +89,13 @@ def read_classification(path: Path) -> ClassificationTask:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A folder of SentEval's with a file a split.
+    """A folder of SentEval's with one file per split.
 
     Attributes:
         name: of the task.
         files: split to the name of its file.
-        rows: of one file.
-        labels: those that it knows.
+        rows: reads a file.
+        labels: the known ones.
     """
 
     name: str
@@ -109,21 +109,18 @@ def _by_split(form: _Form, folder: Path) -> ClassificationTask:
     files = {split: required(folder / file, split, there) for split, file in form.files.items()}
     return ClassificationTask(
         form.name,
-        {
-            split: labelled_texts(file, form.rows(file), form.labels)
-            for split, file in files.items()
-        },
+        {split: labeled_texts(file, form.rows(file), form.labels) for split, file in files.items()},
     )
 
 
-def _classes(folder: Path, files: tuple[str, str]) -> LabelledTexts:
+def _classes(folder: Path, files: tuple[str, str]) -> LabeledTexts:
     first, second = (required(folder / file, "all") for file in files)
     rows = [
         (where, label, line, None)
         for label, path in (("1", first), ("0", second))
         for where, line in numbered_lines(path, latin1=True)
     ]
-    return labelled_texts(first, rows)
+    return labeled_texts(first, rows)
 
 
 def _sst_form(folder: Path) -> _Form:
@@ -186,7 +183,7 @@ def _own(folder: Path) -> ClassificationTask:
         if found:
             task = ClassificationTask(
                 f"{name}-e" if prefix else name,
-                {split: labelled_texts(file, _own_pairs(file)) for split, file in found.items()},
+                {split: labeled_texts(file, _own_pairs(file)) for split, file in found.items()},
             )
             _check_splits(folder, task)
             return task
@@ -217,7 +214,7 @@ def _own_file(path: Path, name: str) -> ClassificationTask:
             )
         rows[split].append((where, label, text, None))
     task = ClassificationTask(
-        name, {split: labelled_texts(path, some) for split, some in rows.items() if some}
+        name, {split: labeled_texts(path, some) for split, some in rows.items() if some}
     )
     _check_splits(path, task)
     return task

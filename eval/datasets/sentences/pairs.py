@@ -1,7 +1,7 @@
 """Scored pairs of sentences: TSV, CSV and JSONL with `score`, `sentence1` and `sentence2`.
 
-TSV and CSV have a header that names these columns, in any order and among others. In TSV a quote
-is a character like any other, as STS files have them; in CSV it is CSV's. Files may be gzipped.
+TSV and CSV have a header that names these columns, in any order and among others. In TSV quotes are
+ordinary characters, as in STS files; in CSV they quote. Files may be gzipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.lines import numbered_lines
+from eval.lines import numbered_lines
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 
@@ -28,10 +28,10 @@ Row = tuple[str, dict[str, object]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredPairs:
-    """Pairs of sentences and how alike people found them.
+    """Pairs of sentences with human scores of their similarity.
 
     Attributes:
-        gold: (pairs,) float64, finite, higher is more alike.
+        gold: (pairs,) float64, finite, higher is more similar.
         left: each pair's first sentence, not blank.
         right: its second.
     """
@@ -97,7 +97,7 @@ def joined_pairs(parts: Sequence[ScoredPairs]) -> ScoredPairs:
 
 
 def finite_score(where: str, value: object) -> float:
-    """A score, a number or one as text; raises SourceError, which says `where`, for any other."""
+    """A score from a number or its text; raises SourceError, naming `where`, for anything else."""
     try:
         score = float(value) if isinstance(value, str | float | int) else math.nan
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""SemEval's tests of similarity of 2012 to 2017: sentences in one file, scores in another."""
+"""SemEval's tests of similarity, 2012 to 2017: sentences in one file, scores in another."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from eval.datasets.files import existing, matching
-from eval.datasets.lines import numbered_lines
-from eval.datasets.sentences.columns import cells_of
+from eval.datasets.records import cells_of
 from eval.datasets.sentences.pairs import ScoredPairs, finite_score, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset
+from eval.lines import numbered_lines
 from retriever.errors import SourceError
 
 INPUT = re.compile(r"STS(?:20\d\d)?\.input\.(?P<part>.+?)\.txt(?:\.gz)?")
@@ -27,7 +27,7 @@ def inputs(folder: Path) -> dict[str, Path]:
 
 
 def read(folder: Path) -> tuple[PairSubset, ...]:
-    """The parts of a test, in the order of their names, without one that is all of them again.
+    """The parts of a test, in the order of their names, without one that repeats all of them.
 
     Raises:
         SourceError: sentences are there without scores or scores without sentences, or as

@@ -1,4 +1,4 @@
-"""Tests of semantic textual similarity, in the forms in which they come.
+"""Tests of semantic textual similarity, in the forms in which they are published.
 
 - The project's own: `test.SUBSET.tsv` for each part, or `test.tsv`; `train.tsv`, and `dev.tsv` or
   `trial.tsv`; each with a header that names `score`, `sentence1` and `sentence2`. `test.all.tsv`
@@ -10,7 +10,7 @@
   columns genre, file, year, id, score, sentence1, sentence2.
 - SICK's `SICK_train.txt`, `SICK_trial.txt` and `SICK_test_annotated.txt`.
 
-Files may be gzipped. In none of these does a quote mean anything.
+Files may be gzipped. Quotes are ordinary characters in all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval.datasets.files import existing, matching
-from eval.datasets.records import table
+from eval.datasets.records import first_cells, table
 from eval.datasets.sentences import semeval
-from eval.datasets.sentences.columns import first_cells
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset, STSTask
 from retriever.errors import SourceError
@@ -49,7 +48,7 @@ _TESTS = (
     "SICK_test_annotated.txt",
 )
 _ADD = "check the path, or add the test"
-# What the published archives call folders whose names do not begin with the year.
+# Folders of the published archives whose names do not begin with the year.
 _OFFICIAL_NAMES = {
     "test-gold": "sts12",
     "test-gs": "sts13",
@@ -62,17 +61,16 @@ _YEAR = re.compile(r"sts[-_]?(?:20)?(\d\d)(?!\d)")
 
 
 def read_sts(path: Path) -> STSTask:
-    """Read a test of similarity, whose form is recognised.
+    """Read a test of similarity, whose form is recognized.
 
     Args:
         path: its folder, or the folder around it that a published archive makes; or one file of
             pairs, which then is a test of one part.
 
     Raises:
-        SourceError: there is no such path, or it has the files of no form, or of one without its
-            test; a file is malformed, a score is no finite number, two files that belong together
-            differ in length, or `test.all.tsv` has not the pairs of the parts; one line that
-            names file and, if known, line.
+        SourceError: there is no such path, its form is unknown, its test is missing, a file is
+            malformed, two files that belong together differ in length, or `test.all.tsv` does not
+            have the pairs of the parts; names file and, if known, line.
     """
     if path.is_file():
         part = semeval.INPUT.fullmatch(path.name)
@@ -106,7 +104,7 @@ def _pairs_of_file(path: Path) -> ScoredPairs:
 
 
 def _name(*folders: Path) -> str:
-    """The usual name of the test, from the first folder that tells; else the first one's own."""
+    """The usual name of the test by its folders; the name of the first folder if it is unknown."""
     names = [folder.resolve().name.lower() for folder in folders]
     for name in names:
         if name in _OFFICIAL_NAMES:

@@ -1,11 +1,17 @@
-"""What the readers of sentence data sets give: scored pairs in parts, and labelled texts."""
+"""The tasks that the readers of sentence data sets return: scored pairs in parts, labeled texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from eval.datasets.records import SHOWN
 from eval.datasets.sentences.pairs import ScoredPairs
+from retriever.errors import SourceError
+
+Row = tuple[str, str, str, str | None]
+"""`file:line`, label, text, and the second text of a pair or None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -13,7 +19,7 @@ class PairSubset:
     """One part of an STS test.
 
     Attributes:
-        name: as its publisher names it, such as "MSRpar"; "test" where a test has no parts.
+        name: as published, such as "MSRpar"; "test" if the test has no parts.
         pairs: at least one.
     """
 
@@ -27,10 +33,10 @@ class STSTask:
 
     Attributes:
         name: such as "sts12", "stsb" or "sick".
-        subsets: the test's parts, at least one, in alphabetical order of their names; no pair is
-            in two parts only because a file of all of them lies beside them.
-        train: for the supervised protocol; None where the set has none.
-        dev: beside `train`; None where the set has none.
+        subsets: the test's parts, at least one, in alphabetical order of their names; a file of all
+            parts beside them is not a part.
+        train: for the supervised protocol; None if the set has none.
+        dev: likewise.
     """
 
     name: str
@@ -40,13 +46,13 @@ class STSTask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledTexts:
+class LabeledTexts:
     """Texts, or pairs of texts, and their labels, in the order of their file.
 
     Attributes:
-        labels: one for each text, not blank, as the file has them.
-        left: the texts, as many, not blank; of pairs the first one.
-        right: the second texts of pairs, as many; None where there is one text for each label.
+        labels: one for each text, not blank, as in the file.
+        left: the texts, not blank; the first ones of pairs.
+        right: the second texts of pairs; None for single texts.
     """
 
     labels: tuple[str, ...]
@@ -59,13 +65,51 @@ class LabelledTexts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationTask:
-    """A task of classification.
+    """A classification task.
 
     Attributes:
         name: such as "mr" or "sentlen".
-        splits: split to its texts, none of them empty. {"all"} where the task is cross-validated;
-            {"train", "test"}; or {"train", "dev", "test"}; in this order.
+        splits: split to its texts, none of them empty: {"all"} for a task that is cross-validated,
+            {"train", "test"}, or {"train", "dev", "test"}, in this order.
     """
 
     name: str
-    splits: Mapping[str, LabelledTexts]
+    splits: Mapping[str, LabeledTexts]
+
+
+def labeled_texts(
+    path: Path, rows: Iterable[Row], labels: frozenset[str] | None = None
+) -> LabeledTexts:
+    """The texts of a file, without space around them.
+
+    Args:
+        path: the file.
+        rows: its lines, either all of pairs or none.
+        labels: the known ones; None if any text that is not blank is a label.
+
+    Raises:
+        SourceError: there is no row, a label is blank or unknown, or a text is blank; names file
+            and line.
+    """
+    kept = [(label.strip(), left, right) for _, label, left, right in _checked(rows, labels)]
+    if not kept:
+        raise SourceError(f"{path}: expected labels and texts, found none; check the file")
+    names, lefts, rights = zip(*kept, strict=True)
+    seconds = tuple(right for right in rights if right is not None)
+    return LabeledTexts(names, lefts, seconds or None)
+
+
+def _checked(rows: Iterable[Row], labels: frozenset[str] | None) -> Iterator[Row]:
+    for where, label, left, right in rows:
+        if not label.strip() or (labels is not None and label.strip() not in labels):
+            form = f"the label {' or '.join(sorted(labels))}" if labels else "a label"
+            raise SourceError(
+                f"{where}: expected {form}, found {label.strip()[:SHOWN] or 'nothing'!r}; correct "
+                "or remove the line"
+            )
+        if not left.strip() or (right is not None and not right.strip()):
+            raise SourceError(
+                f"{where}: expected a text after the label {label.strip()}, found none; correct or "
+                "remove the line"
+            )
+        yield where, label, left.strip(), None if right is None else right.strip()

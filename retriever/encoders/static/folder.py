@@ -25,7 +25,7 @@ from retriever.encoders.settings import Static
 from retriever.encoders.static.methods import Fitted, Floats
 from retriever.encoders.static.words import FileTokenizer, Lexicon, PieceTokenizer, words_digest
 from retriever.errors import ModelError, StorageError
-from retriever.output_folder import check_output
+from retriever.output_files import check_output
 
 FORMAT = 1
 FITTED = ("sif", "usif")

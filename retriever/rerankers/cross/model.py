@@ -54,7 +54,7 @@ class CrossEncoder:
         self,
         questions: Sequence[str],
         passages: Sequence[str],
-        done: Callable[[int], None] = _silent,
+        done: Callable[[int], object] = _silent,
     ) -> NDArray[np.float32]:
         """One score for each question and the passage beside it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files.arrays import save_array
-from indexes.files.atomic import fsync_path, fsync_tree
+from indexes.files.atomic import fsync_path, fsync_tree, whole_folder, write_lines
 from indexes.files.faults import storage_errors
 
 
@@ -109,15 +110,61 @@ def test_a_tree_is_flushed_file_by_file_then_its_folder_then_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "segments"
-    folder.mkdir()
-    for name in "ab":
+    (folder / "inner").mkdir(parents=True)
+    for name in ("a", "b", "inner/c"):
         (folder / name).write_text(name)
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("the system does not tell which file a descriptor is")
     fsync_tree(folder)
-    assert flushed == [str(path) for path in (folder / "a", folder / "b", folder, tmp_path)]
+    inner = folder / "inner"
+    expected = (inner / "c", inner, folder / "a", folder / "b", folder, tmp_path)
+    assert flushed == [str(path) for path in expected]
+
+
+def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.run"
+    flushed = []
+    monkeypatch.setattr("indexes.files.atomic.fsync_path", lambda one: flushed.append(one.parent))
+    write_lines(path, ["one\n", "\udcff\r\n"], "the run")
+    assert path.read_bytes() == b"one\n\\udcff\r\n"
+    assert flushed == [tmp_path, tmp_path.parent]
+
+    def broken() -> Iterator[str]:
+        yield "two\n"
+        raise ValueError("no more lines")
+
+    with pytest.raises(ValueError, match="no more lines"):
+        write_lines(path, broken(), "the run")
+    assert path.read_bytes().startswith(b"one")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.run"]
+
+
+@pytest.mark.parametrize("place", ["no/where/a.run", "folder", "file/a.run"])
+def test_a_text_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=f"{place}: cannot write the run") as caught:
+        write_lines(tmp_path / place, ["one\n"], "the run")
+    assert "\n" not in str(caught.value)
+    assert sorted(one.name for one in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    for replace in (False, True, False):
+        if replace or not folder.exists():
+            with whole_folder(folder, replace=replace) as new:
+                (new / "inner").mkdir()
+                (new / "inner" / "a").write_text(str(replace))
+        else:
+            with pytest.raises(OSError, match="not empty"), whole_folder(folder, replace=replace):
+                pass
+    assert (folder / "inner" / "a").read_text() == "True"
+    assert [one.name for one in tmp_path.iterdir()] == ["made"]
 
 
 def test_flushing_leaves_no_file_open(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""What the commands that evaluate and train share: measures, resampling, cache, seeds, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options.declaring import RARE, F, Section, option, settings
+
+if TYPE_CHECKING:
+    from eval import Resampling
+
+cache_option = option(
+    "--cache/--no-cache",
+    default=True,
+    show_default=True,
+    help="Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
+    section="Encoder",
+)
+plot_option = option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw a figure into this .png or .svg file.",
+    section="Output",
+)
+runs_argument = click.argument(
+    "runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path)
+)
+qrels_option = option(
+    "--qrels",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Relevance judgments in TREC format.",
+    section="Input",
+)
+without_positive_option = option(
+    "--without-positive",
+    type=click.Choice(["exclude", "count"]),
+    default="exclude",
+    show_default=True,
+    help="Queries without a relevant document: leave them out, or count them as zero.",
+    section="Ranking",
+)
+
+
+def measure_option(default: tuple[str, ...]) -> Callable[[F], F]:
+    """--measure; `default` is what is shown without it."""
+    return option(
+        "-m",
+        "--measure",
+        "measures",
+        multiple=True,
+        default=default,
+        metavar="NAME",
+        shown_default=", ".join(default),
+        help="Measure to show: AP, RR, nDCG, each with or without @k, P@k, R@k or Success@k; may "
+        "be repeated.",
+        section="Ranking",
+    )
+
+
+def report_option(content: str) -> Callable[[F], F]:
+    """--output; `content` is what the help says is written."""
+    return option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help=f"Write {content} to this folder.",
+        section="Output",
+    )
+
+
+def seed_option(of: str, section: Section = RARE) -> Callable[[F], F]:
+    """--seed; `of` is what it decides."""
+    return option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help=f"Random seed of {of}.",
+        section=section,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResamplingOptions:
+    """How intervals and p-values are computed."""
+
+    resamples: int
+    seed: int
+
+    def settings(self) -> Resampling:
+        """The same for an evaluation."""
+        from eval import Resampling
+
+        return Resampling(self.resamples, self.seed)
+
+
+# The command takes `resampling: ResamplingOptions`.
+resampling_options: Callable[[Any], Callable[..., Any]] = settings(
+    "resampling",
+    ResamplingOptions,
+    [
+        option(
+            "--resamples",
+            type=click.IntRange(min=100),
+            default=10_000,
+            show_default=True,
+            metavar="N",
+            help="Number of resamples of the bootstrap and the randomization test.",
+            section=RARE,
+        ),
+        seed_option("the resamples"),
+    ],
+)
+
+
+def cache_folder(wanted: bool) -> Path | None:
+    """Where vectors are kept; None where they are not."""
+    from eval import default_cache
+
+    return default_cache() if wanted else None

@@ -1,0 +1,85 @@
+"""Results of evaluations: printed, and written as reports."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Result(Protocol):
+    """The result of an evaluation."""
+
+    def text(self) -> str:
+        """For a terminal."""
+        ...
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        ...
+
+
+class ReportedResult(Result, Protocol):
+    """A result with a report."""
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report; the files."""
+        ...
+
+
+class DrawnResult(Protocol):
+    """A result with a figure."""
+
+    def figure(self) -> Figure:
+        """Draw it."""
+        ...
+
+
+def draw(result: DrawnResult, path: Path | None) -> None:
+    """Draw the figure of a result into a file, if one is given."""
+    if path is not None:
+        from eval import save_figure
+
+        save_figure(result.figure(), path)
+
+
+def show(result: Result, *, as_json: bool) -> None:
+    """Print a result."""
+    click.echo(json.dumps(result.to_json(), allow_nan=False) if as_json else result.text())
+
+
+def report(result: ReportedResult, output: Path | None, *, as_json: bool) -> None:
+    """Write the report of a result, if a folder is given, and print the result."""
+    if output is not None:
+        names = [path.relative_to(output) for path in result.write(output)]
+        click.echo(f"{output}: {', '.join(_summary(names))}", err=True)
+    show(result, as_json=as_json)
+
+
+def command_line() -> str:
+    """The command that runs."""
+    return shlex.join(["retriever", *sys.argv[1:]])
+
+
+def say(line: str) -> None:
+    """Print a line to stderr."""
+    click.echo(line, err=True)
+
+
+def _summary(names: list[Path]) -> list[str]:
+    """The files of a report, and its folders with the number of files in each."""
+    folders: dict[str, int] = {}
+    files = []
+    for name in names:
+        if len(name.parts) > 1:
+            folders[name.parts[0]] = folders.get(name.parts[0], 0) + 1
+        else:
+            files.append(name.name)
+    return [*sorted(files), *(f"{count} {folder}" for folder, count in sorted(folders.items()))]

@@ -1,0 +1,231 @@
+"""Words by the variance of their adjacent-layer cosines.
+
+Wang and Kuo 2020, Sec. III and Table I: the population variance of a word's cosines between
+adjacent layers, averaged over its occurrences. In the paper's models function words have a low
+variance and content words a high one; in other models it may be the reverse.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.inspect.layers import unit_vectors
+from eval.inspect.states import InspectedText, Inspection, TextsRead
+from eval.inspect.whole_words import word_of_pieces, word_spans, word_vectors
+from eval.progress import Notify, Progress, ignore, silent
+from eval.reports.model import Table
+from eval.reports.text import table_lines
+from eval.vectors.encoders import Loading
+from retriever.errors import BadInputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class WordVariance:
+    """A word of a corpus.
+
+    Attributes:
+        word: in lower case and normal form NFKC.
+        count: number of occurrences.
+        variance: mean over the occurrences, at least 0.
+    """
+
+    word: str
+    count: int
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceGroups:
+    """Words of the lowest, the middle and the highest third by variance.
+
+    Attributes:
+        low: by ascending variance.
+        middle: those closest to the median, by ascending variance.
+        high: by descending variance.
+    """
+
+    low: tuple[WordVariance, ...]
+    middle: tuple[WordVariance, ...]
+    high: tuple[WordVariance, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordInspection:
+    """The result of `inspect_words`.
+
+    Attributes:
+        encoder: text form.
+        read: the texts.
+        hidden_states: their number.
+        min_count: number of occurrences that a word needs.
+        words: number of words with that many.
+        groups: some of the words, by variance.
+    """
+
+    encoder: str
+    read: TextsRead
+    hidden_states: int
+    min_count: int
+    words: int
+    groups: VarianceGroups
+
+    def text(self) -> str:
+        """The groups beside each other as a table."""
+        return "\n".join(self._lines())
+
+    def to_json(self) -> dict[str, object]:
+        """All numbers."""
+        return {
+            "encoder": self.encoder,
+            "texts": self.read.texts,
+            "cut": self.read.cut,
+            "hidden_states": self.hidden_states,
+            "min_count": self.min_count,
+            "words": self.words,
+            **asdict(self.groups),
+        }
+
+    def figure(self) -> Figure:
+        """The words with their variances; see `variances_figure`."""
+        from eval.inspect.figures import variances_figure
+
+        return variances_figure(self.groups)
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"{self.encoder}: {self.read}, {self.words:,} words that occur at least "
+            f"{self.min_count} times"
+        )
+        yield ""
+        yield "variance of the adjacent-layer cosines, mean over occurrences"
+        header: list[str] = []
+        columns = []
+        for name in ("low", "middle", "high"):
+            header += [name, "variance", "count"]
+            group: Sequence[WordVariance] = getattr(self.groups, name)
+            columns.append([(one.word, f"{one.variance:.2e}", f"{one.count:,}") for one in group])
+        rows = zip_longest(*columns, fillvalue=("", "", ""))
+        cells = tuple(tuple(cell for part in row for cell in part) for row in rows)
+        yield from table_lines(Table(tuple(header), cells, left=(0, 3, 6)))
+
+
+def inspect_words(
+    texts: Iterable[str],
+    encoder: str = "",
+    *,
+    min_count: int = 5,
+    top: int = 20,
+    limit: int | None = None,
+    loading: Loading | None = None,
+    progress: Progress = silent,
+    notify: Notify = ignore,
+) -> WordInspection:
+    """Find the words whose adjacent-layer cosines vary least, middling and most.
+
+    Args:
+        texts: read as they are needed.
+        encoder: text form; empty is the bundled model.
+        min_count: number of occurrences that a word needs, at least 1.
+        top: maximum number of words in each group, at least 1.
+        limit: maximum number of texts, at least 1; None reads all.
+        loading: where the model comes from.
+        progress: of the texts.
+        notify: called with a warning if texts are cut at the window.
+
+    Raises:
+        BadInputError: no word occurs often enough.
+        ConfigError: the encoder has no layers that can be read one by one.
+        TypeError: one string instead of several.
+        What `Encoder.load` raises.
+    """
+    model = (loading or Loading()).load(encoder)
+    inspection = Inspection(model, texts, limit, progress("reading texts", limit))
+    words = word_variances(inspection, min_count)
+    inspection.notify_cut(notify)
+    if not words:
+        raise BadInputError(
+            f"expected words that occur at least {min_count} times in {inspection.read}, found "
+            "none; set a smaller --min-count or a greater --limit"
+        )
+    groups = variance_groups(words, top)
+    return WordInspection(
+        str(model.spec), inspection.read, model.depth + 1, min_count, len(words), groups
+    )
+
+
+def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """The population variance of each word's cosines between adjacent layers.
+
+    Args:
+        vectors: (layers, words, width), at least two layers.
+
+    Returns:
+        (words,) float64, at least 0; a cosine with a zero vector is 0.
+    """
+    units = unit_vectors(vectors)
+    cosines = np.stack([(low * high).sum(axis=-1) for low, high in pairwise(units)])
+    variance: NDArray[np.float64] = cosines.var(axis=0)
+    return variance
+
+
+def text_variances(one: InspectedText) -> list[tuple[str, float]]:
+    """The words of a text and their variances, in the order of the text.
+
+    A word's vectors are the means over its pieces. The word in which a text was cut is omitted.
+    """
+    states = one.states
+    spans = word_spans(one.text)
+    owners = word_of_pieces(states.spans, spans)
+    owners[~states.kept] = -1
+    read = max((states.spans[place][1] for place in np.flatnonzero(states.kept)), default=0)
+    words, vectors = word_vectors(states.states, owners)
+    found = []
+    for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):
+        start, stop = spans[word]
+        if stop <= read:
+            surface = unicodedata.normalize("NFKC", one.text[start:stop]).lower()
+            found.append((surface, variance))
+    return found
+
+
+def word_variances(texts: Iterable[InspectedText], min_count: int) -> list[WordVariance]:
+    """The words that occur at least `min_count` times, by ascending variance, then by word."""
+    counts: dict[str, int] = {}
+    totals: dict[str, float] = {}
+    for one in texts:
+        for word, variance in text_variances(one):
+            counts[word] = counts.get(word, 0) + 1
+            totals[word] = totals.get(word, 0.0) + variance
+    found = [
+        WordVariance(word, count, totals[word] / count)
+        for word, count in counts.items()
+        if count >= min_count
+    ]
+    return sorted(found, key=lambda one: (one.variance, one.word))
+
+
+def variance_groups(words: Sequence[WordVariance], top: int) -> VarianceGroups:
+    """At most `top` words of each third; no word is in two groups.
+
+    Args:
+        words: by ascending variance.
+        top: at least 1.
+    """
+    low, high = round(len(words) / 3), round(2 * len(words) / 3)
+    middle = words[low:high]
+    skipped = max(0, len(middle) - top) // 2
+    return VarianceGroups(
+        tuple(words[:low][:top]),
+        tuple(middle[skipped : skipped + top]),
+        tuple(words[high:][::-1][:top]),
+    )

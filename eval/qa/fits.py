@@ -1,0 +1,196 @@
+"""Training heads and fine-tuning cross-encoders on a question set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.progress import Notify, Progress, ignore, silent
+from eval.qa.scores import EmbeddedPairs
+from eval.qa.settings import CrossPlan, HeadPlan
+from eval.qa.training import DevScore, TrainingSet
+from eval.vectors.cache import embed
+from eval.vectors.encoders import Loading
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.models import ModelFolder, find_model
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ConfigError
+from retriever.rerankers.cross.folder import read_training, write_cross_encoder
+from retriever.rerankers.cross.model import CrossEncoder
+from retriever.rerankers.cross.settings import CrossEpoch, Step
+from retriever.rerankers.cross.training import train_cross_encoder
+from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
+from retriever.rerankers.manifest import is_reranker
+from retriever.rerankers.training.checkpoint import Checkpoint
+from retriever.rerankers.training.sampling import JudgedPools
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingVectors:
+    """The texts of a `TrainingSet` as vectors.
+
+    Attributes:
+        questions: (n, d) float32.
+        passages: (m, d) float32.
+    """
+
+    questions: NDArray[np.float32]
+    passages: NDArray[np.float32]
+
+
+def training_vectors(
+    encoder: Encoder, train: TrainingSet, cache: Path | None, progress: Progress = silent
+) -> TrainingVectors:
+    """Encode what a head is trained on.
+
+    Args:
+        encoder: of questions and passages.
+        train: the texts.
+        cache: a folder that keeps vectors; None keeps none.
+        progress: of encoding.
+    """
+    done = progress("encoding train", len(train.questions) + len(train.passages))
+    return TrainingVectors(
+        embed(encoder, train.questions, cache, query=True, done=done).vectors,
+        embed(encoder, train.passages, cache, done=done).vectors,
+    )
+
+
+def fit_head(
+    plan: HeadPlan,
+    vectors: TrainingVectors,
+    pools: JudgedPools,
+    dev_pairs: EmbeddedPairs,
+    dev: DevScore,
+) -> TrainedHead:
+    """Train a head, and keep the epoch with the best AP on dev, the untrained head included.
+
+    Args:
+        plan: what to train, and how.
+        vectors: of the training set.
+        pools: of the training set.
+        dev_pairs: the vectors of `dev.questions`.
+        dev: chooses the epoch.
+    """
+
+    def dev_score(score: Scorer) -> float:
+        return dev(head_scores(score, dev_pairs))
+
+    return train_head(
+        plan.training, plan.head, vectors.questions, vectors.passages, pools, dev_score
+    )
+
+
+def head_scores(score: Scorer, pairs: EmbeddedPairs) -> NDArray[np.float32]:
+    """(pairs,) scores, in the order of `QuestionSet.pairs`."""
+    return score(pairs.questions, pairs.passages, pairs.question_rows, pairs.passage_rows)
+
+
+def fit_cross_encoder(
+    train: TrainingSet,
+    dev: DevScore,
+    plan: CrossPlan,
+    folder: Path,
+    loading: Loading,
+    *,
+    restart: bool = False,
+    name: str = "fine-tuning",
+    progress: Progress = silent,
+    notify: Notify = ignore,
+) -> tuple[CrossEpoch, ...]:
+    """Fine-tune a cross-encoder and write it to a folder.
+
+    A checkpoint beside the folder is written every few minutes and removed at the end: the same
+    call resumes from it. A folder that the same call has written before is left as it is.
+
+    Args:
+        train: the texts to train on.
+        dev: chooses the epoch.
+        plan: what to fine-tune, and how.
+        folder: where the cross-encoder is written.
+        loading: of the transformer.
+        restart: ignore the checkpoint and the folder.
+        name: of the stage.
+        progress: of the steps.
+        notify: is called with a line for each epoch.
+
+    Returns:
+        The learning curve.
+
+    Raises:
+        ConfigError: the folder holds something else, a checkpoint is of another training, or the
+            model has no positions for such a window.
+        What `find_model` raises.
+    """
+    from retriever.rerankers.cross.head import CrossHead
+
+    base = find_model(plan.model, download=loading.download)
+    identity = _identity(train, dev, plan, base)
+    if not restart and is_reranker(folder):
+        training = read_training(folder)
+        if training.get("identity") == identity:
+            return tuple(CrossEpoch(**one) for one in training["curve"])
+    checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
+    if restart:
+        checkpoint.remove()
+    backbone = Backbone(base, loading.device, training=True)
+    if plan.max_length > backbone.max_length:
+        raise ConfigError(
+            f"max-length: the model {base.name} reads at most {backbone.max_length} pieces, found "
+            f"{plan.max_length}"
+        )
+    model = CrossEncoder(backbone, CrossHead(backbone.width).to(backbone.device), plan.max_length)
+    curve = train_cross_encoder(
+        model,
+        train.questions,
+        train.passages,
+        train.pools,
+        plan.training,
+        lambda model: dev(model.score(dev.left, dev.right, lambda done: None)),
+        checkpoint=checkpoint,
+        on_step=_steps(name, progress),
+        on_epoch=lambda one: notify(
+            f"{name}: epoch {one.epoch}, loss {one.loss:.4f}, dev AP {100 * one.dev:.2f}"
+        ),
+    )
+    training = {
+        "identity": identity,
+        "curve": [asdict(one) for one in curve],
+        "bfloat16": model.autocast,
+    }
+    write_cross_encoder(folder, model, training)
+    checkpoint.remove()
+    return curve
+
+
+def _steps(name: str, progress: Progress) -> Callable[[Step], object]:
+    """Shows the steps of a training as a stage."""
+    advance: list[Callable[[int], object]] = []
+
+    def step(done: Step) -> None:
+        if not advance:
+            advance.append(progress(name, done.total))
+            # Steps before a checkpoint.
+            advance[0](done.number - 1)
+        advance[0](1)
+
+    return step
+
+
+def _identity(
+    train: TrainingSet, dev: DevScore, plan: CrossPlan, base: ModelFolder
+) -> dict[str, Any]:
+    """Everything that decides the weights."""
+    return {
+        "model": base.name,
+        "weights": base.weights,
+        "max_length": plan.max_length,
+        "settings": asdict(plan.training),
+        "train": train.digest(),
+        "dev": dev.digest(),
+    }

@@ -1,0 +1,1 @@
+"""Vectors of texts under many encoders, computed once and cached on disk."""

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from itertools import pairwise, product
+
+import pytest
+
+from eval.datasets.probing.balance import published_sizes, sizes_for
+from eval.datasets.probing.files import read_probing, write_sets
+from eval.datasets.probing.makers import MAKERS, WordMaker, make_sets
+from eval.datasets.probing.sentences import Sample, sentence_of, tokens_of
+from retriever.errors import ConfigError, SourceError, StorageError
+
+BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}
+FILLERS = [f"f{number}" for number in range(2000)]
+TARGETS = ["".join(word) for word in product("bcdfghjklmnp", "aeiou", "nr", "x")]
+
+
+def filled(chance, length):
+    return " ".join(chance.sample(FILLERS, length))
+
+
+@pytest.fixture(scope="module")
+def lengths():
+    """250 sentences of each bin, and some that are too short or too long."""
+    chance = random.Random(0)
+    texts = [
+        filled(chance, chance.randint(least, most))
+        for least, most in BINS.values()
+        for _ in range(250)
+    ]
+    return [*texts, *(filled(chance, length) for length in (1, 4, 29, 40) * 5)]
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Sentences of 2,000 words that are frequent and one of 120 others, some twice."""
+    chance = random.Random(0)
+    fillers = FILLERS * 30
+    chance.shuffle(fillers)
+    texts = []
+    for number in range(2500):
+        target = TARGETS[number % len(TARGETS)]
+        added = [target, target.upper()] if number % 7 == 0 else [target]
+        texts.append(" ".join([*fillers[number * 24 : (number + 1) * 24], *added]))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """1,600 sentences with punctuation and a word that comes twice in a row."""
+    chance = random.Random(1)
+    return [
+        " ".join([*chance.sample(FILLERS, chance.randint(4, 9)), ",", "f1", "F1", "end", "."])
+        for _ in range(1600)
+    ]
+
+
+def made(texts, task, *, seed=0, maker=None):
+    ((one,), read, used) = make_sets(lambda: iter(texts), [maker or MAKERS[task]()], seed=seed)
+    return one, read, used
+
+
+def lines(one):
+    return [(split, i.label, i.text) for split, some in one.splits.items() for i in some]
+
+
+def check_balance(one, labels):
+    sizes = {split: len(some) for split, some in one.splits.items()}
+    assert list(sizes) == ["tr", "va", "te"]
+    assert sizes["tr"] == 10 * sizes["va"] == 10 * sizes["te"] >= 1000
+    for split, some in one.splits.items():
+        counts = Counter(instance.label for instance in some)
+        assert len(counts) == one.labels == labels
+        assert set(counts.values()) == {sizes[split] // labels}
+    texts = [text.casefold() for _, _, text in lines(one)]
+    assert len(set(texts)) == len(texts)
+
+
+class TestTokens:
+    @pytest.mark.parametrize(
+        ("text", "tokens"),
+        [
+            ("He said: don't!", ["He", "said", ":", "don't", "!"]),
+            ("(a 3.5-fold, odd...)", ["(", "a", "3.5-fold", ",", "odd", "...", ")"]),
+            ("it 's n't it ?", ["it", "'s", "n't", "it", "?"]),
+            ("'quoted'", ["'", "quoted", "'"]),
+            ("-- \t ?!", ["--", "?", "!"]),
+            ("cafe\u0301, na\u00efve", ["cafe\u0301", ",", "na\u00efve"]),
+            (" ", []),
+        ],
+    )
+    def test_punctuation_around_a_word_is_apart(self, text, tokens):
+        assert list(tokens_of(text)) == tokens
+
+    def test_tokens_stay_as_they_are_when_split_again(self):
+        text = "\"Well,\" he said (twice): it's 3.5% of John 's -- or 'more'..."
+        again = " ".join(tokens_of(text))
+        assert " ".join(tokens_of(again)) == again
+
+
+class TestSample:
+    def test_it_holds_a_random_part_of_what_is_distinct_in_any_order(self):
+        chance = random.Random(0)
+        texts = [filled(chance, 6) for _ in range(300)]
+        sentences = [sentence_of(text, 0) for text in texts]
+        expected = sorted({one.rank for one in sentences})[:20]
+        for _ in range(3):
+            chance.shuffle(sentences)
+            sample = Sample(20)
+            for one in sentences + sentences[:50]:
+                sample.offer(one)
+            assert [one.rank for one in sample.sentences()] == expected
+
+    def test_a_sentence_has_its_numbers_from_seed_and_tokens_whatever_the_case(self):
+        first, same = sentence_of("A b c d e.", 1), sentence_of("a B c d e .", 1)
+        assert (first.rank, first.order, first.choice) == (same.rank, same.order, same.choice)
+        assert sentence_of("a b c d e .", 2).rank != first.rank
+
+
+class TestSizes:
+    def test_published_sizes_are_100_000_and_10_000_or_a_few_more(self):
+        for labels in (2, 6, 1000):
+            sizes = published_sizes(labels)
+            assert 100_000 <= sizes.train * labels < 100_000 + labels
+            assert 10_000 <= sizes.held * labels < 10_000 + labels
+            assert sizes_for(10**6, labels) == sizes
+
+    @pytest.mark.parametrize(
+        ("available", "labels", "sizes"),
+        [(60_000, 2, (50_000, 5_000)), (59_999, 2, (49_990, 4_999)), (600, 2, (500, 50))],
+    )
+    def test_fewer_sentences_are_split_in_the_same_ratio(self, available, labels, sizes):
+        found = sizes_for(available, labels)
+        assert (found.train, found.held) == sizes
+
+    def test_there_is_a_least_size(self):
+        assert sizes_for(599, 2) is None
+        assert sizes_for(11, 1000) is None
+        assert sizes_for(12, 1000).held == 1
+
+
+class TestSentLen:
+    def test_labels_are_the_bins_of_the_numbers_of_tokens(self, lengths):
+        one, read, used = made(lengths, "sentlen")
+        assert (read, used) == (1520, 1500)
+        check_balance(one, 6)
+        for _, label, text in lines(one):
+            least, most = BINS[label]
+            assert least <= len(text.split()) <= most
+            assert text in lengths
+
+    def test_a_corpus_that_is_too_small_is_refused(self, lengths):
+        with pytest.raises(SourceError) as caught:
+            made(lengths[:1300], "sentlen")
+        assert "expected at least 204 distinct sentences of each of 6 labels" in str(caught.value)
+        assert "found 50 of 5; name a larger corpus (label 0 is of 5 to 8" in str(caught.value)
+
+
+class TestWordContent:
+    def test_labels_are_the_words_from_rank_2001_on_and_each_sentence_has_one_once(self, words):
+        one, _, _ = made(words, "wc", maker=WordMaker(100))
+        check_balance(one, 100)
+        counts = Counter(token for text in words for token in text.split())
+        ranked = sorted(counts, key=lambda token: (-counts[token], token))[2000:]
+        expected = [token for token in ranked if token.islower() and token.isalpha()][:100]
+        assert {label for _, label, _ in lines(one)} == set(expected)
+        assert one.facts == {"words": 100, "ranks": [2001, ranked.index(expected[-1]) + 2001]}
+        for _, label, text in lines(one):
+            assert [t.lower() for t in text.split() if t.lower() in expected] == [label]
+
+    def test_too_few_words_or_sentences_of_a_word_are_refused(self, words):
+        with pytest.raises(SourceError, match=r"expected 1,000 words .* found 1\d\d among 2,"):
+            made(words, "wc")
+        with pytest.raises(SourceError, match=r"at least 12 distinct .* fewer words with --words"):
+            made([*words, " ".join(["rare", *FILLERS[:9]])], "wc", maker=WordMaker(121))
+        with pytest.raises(SourceError, match=r"at least 24 distinct .* name a larger corpus$"):
+            made(words, "wc", maker=WordMaker(50))
+        with pytest.raises(ConfigError, match="expected 2 or more, found 1"):
+            WordMaker(1)
+
+
+class TestBigramShift:
+    def test_half_of_the_sentences_have_one_exchange(self, texts):
+        one, _, _ = made(texts, "bshift")
+        check_balance(one, 2)
+        corpus, sources = set(texts), []
+        for _, label, text in lines(one):
+            tokens = text.split()
+            swapped = [
+                (place, " ".join([*tokens[:place], b, a, *tokens[place + 2 :]]))
+                for place, (a, b) in enumerate(pairwise(tokens))
+                if a.lower() != b.lower()
+            ]
+            origins = [(place, source) for place, source in swapped if source in corpus]
+            if label == "O":
+                assert text in corpus
+                sources.append(text)
+            else:
+                assert text not in corpus
+                ((place, source),) = origins
+                assert place >= 1
+                assert {tokens[place], tokens[place + 1]}.isdisjoint({",", "."})
+                sources.append(source)
+        assert len(set(sources)) == len(sources)
+
+    def test_sentences_with_quotes_or_nothing_to_exchange_are_left_out(self, texts):
+        quoted = [f'{text} "' for text in texts] + ["one same same same ."] + ["a , b , c ."]
+        with pytest.raises(SourceError, match="found 0 of"):
+            made(quoted, "bshift")
+        with_some, _, _ = made([*texts, *quoted], "bshift")
+        assert not {text for _, _, text in lines(with_some)} & set(quoted)
+
+    def test_an_exchange_that_makes_a_sentence_of_the_corpus_is_dropped(self, texts):
+        one, _, _ = made(texts, "bshift")
+        shifted = [text for _, label, text in lines(one) if label == "I"]
+        assert one.facts == {"dropped": 0}
+        again, _, _ = made([*texts, *(text.upper() for text in shifted[:20])], "bshift")
+        assert again.facts["dropped"] >= 20
+        assert not {text for _, label, text in lines(again) if label == "I"} & set(shifted[:20])
+
+
+@pytest.mark.parametrize("task", ["sentlen", "wc", "bshift"])
+def test_a_set_follows_from_seed_and_sentences_and_not_from_their_order(task, lengths, words):
+    texts = words if task == "wc" else lengths
+    maker = (lambda: WordMaker(100)) if task == "wc" else MAKERS[task]
+    first = lines(made(texts, task, maker=maker())[0])
+    # Ranks of words are by how often the corpus has them, so that there nothing may come twice.
+    again = texts if task == "wc" else texts + texts[:100]
+    shuffled = random.Random(5).sample(again, len(again))
+    assert lines(made(shuffled, task, maker=maker())[0]) == first
+    assert lines(made(texts, task, seed=1, maker=maker())[0]) != first
+
+
+def test_texts_without_a_sentence_are_refused():
+    with pytest.raises(SourceError, match=r"expected texts of 5 to 28 tokens, .* none among 2"):
+        made(["too short", "this one too"], "wc")
+
+
+def test_what_is_written_can_be_read(lengths, tmp_path):
+    one, _, _ = made(lengths, "sentlen")
+    (path,) = write_sets(tmp_path / "new", [one])
+    assert path == tmp_path / "new/sentence_length.txt"
+    task = read_probing(path)
+    assert task.name == "sentlen"
+    for short, split in (("tr", "train"), ("va", "dev"), ("te", "test")):
+        texts = task.splits[split]
+        assert list(zip(texts.labels, texts.left, strict=True)) == [
+            (instance.label, instance.text) for instance in one.splits[short]
+        ]
+
+
+def test_a_full_disk_leaves_no_file(lengths, tmp_path, monkeypatch):
+    calls = []
+
+    def full(path):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("indexes.files.atomic.fsync_path", full)
+    sets, _, _ = make_sets(lambda: lengths, [MAKERS["sentlen"](), MAKERS["bshift"]()])
+    with pytest.raises(StorageError, match="the disk is full"):
+        write_sets(tmp_path, sets)
+    assert list(tmp_path.iterdir()) == []

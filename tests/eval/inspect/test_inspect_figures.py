@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import builtins
+import os
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from eval.inspect.figures import (
+    sensitivity_figure,
+    similarity_figure,
+    variances_figure,
+    weights_figure,
+)
+from eval.inspect.layers import LayerSimilarity
+from eval.inspect.sensitivity import Sensitivity
+from eval.inspect.weights import WeightedWord
+from eval.inspect.words import VarianceGroups, WordVariance
+from eval.reports.figure_files import check_figure, save_figure
+from retriever.errors import ConfigError, MissingExtraError, StorageError
+
+pytest.importorskip("matplotlib")
+
+HOSTILE = ["$x^{2$", "a\x1b[31mred", "line\nbreak", "<b>&", "北京", "हिन्दी", "w" * 99, "\u202eab"]
+
+
+def similarity(layers):
+    mean = np.linspace(0.1, 1, layers * layers).reshape(layers, layers)
+    return LayerSimilarity(1234, mean, np.zeros((layers, layers)))
+
+
+def groups():
+    named = [WordVariance(word, 1000 + place, place / 9) for place, word in enumerate(HOSTILE)]
+    return VarianceGroups(tuple(named[:3]), tuple(named[3:5]), tuple(named[5:]))
+
+
+def weights(count=8):
+    return [WeightedWord(HOSTILE[i % 8], 0, 1, 1 / count, (0.25, 0.75)) for i in range(count)]
+
+
+def sensitivities(starts=3):
+    row = tuple(0.1 * start for start in range(starts))
+    return Sensitivity((1, 2), tuple(range(starts)), (row, (*row[:-1], None)), 0.8)
+
+
+FIGURES = {
+    "similarity": lambda: similarity_figure(similarity(7)),
+    "deep": lambda: similarity_figure(similarity(25)),
+    "variances": lambda: variances_figure(groups()),
+    "weights": lambda: weights_figure(weights(), 4),
+    "sensitivity": lambda: sensitivity_figure(sensitivities(), "spearman"),
+    "many settings": lambda: sensitivity_figure(sensitivities(24), "pearson"),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_png_is_one(name, tmp_path):
+    save_figure(FIGURES[name](), tmp_path / "figure.PNG")
+    content = (tmp_path / "figure.PNG").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert content.endswith(b"IEND\xaeB`\x82")
+
+
+def texts_of(path):
+    root = ElementTree.fromstring(path.read_text())
+    assert root.tag.endswith("}svg")
+    return [
+        "".join(element.itertext()).strip()
+        for element in root.iter()
+        if element.tag.endswith("}text")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("similarity", ["hidden state (0: embeddings)", "offset 1", "offset 6", "mean cosine"]),
+        ("similarity", ["cosine between layers, mean of 1,234 word pieces", "0.10", "1.00"]),
+        ("deep", ["offset 24", "24"]),
+        ("variances", ["low", "middle", "high", "<b>& (1,003)", "北京 (1,004)"]),
+        ("weights", ["weight in the text", "hidden state", "4", "5", "$x^{2$", "line break"]),
+        ("sensitivity", ["window m", "spearman", "start layer 2", "window 1", "last layer, mean"]),
+        ("many settings", ["pearson", "start layer 23"]),
+    ],
+)
+def test_an_svg_says_what_is_drawn(name, labels, tmp_path):
+    save_figure(FIGURES[name](), tmp_path / "figure.svg")
+    found = texts_of(tmp_path / "figure.svg")
+    assert [label for label in labels if label not in found] == []
+
+
+def test_what_words_hold_is_neither_a_formula_nor_a_control_character(tmp_path):
+    for name in ("variances", "weights"):
+        save_figure(FIGURES[name](), tmp_path / "figure.svg")
+        found = " ".join(texts_of(tmp_path / "figure.svg"))
+        assert "a\ufffd[31mred" in found
+        assert "\ufffdab" in found
+        assert "w" * 23 + "…" in found
+        assert "w" * 24 not in found
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", found)
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    for ending in ("svg", "png"):
+        for name in ("one", "other"):
+            save_figure(FIGURES["weights"](), tmp_path / f"{name}.{ending}")
+        one, other = (tmp_path / f"{name}.{ending}" for name in ("one", "other"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_long_text_still_fits_into_an_image(tmp_path):
+    # matplotlib refuses images of 65,536 dots.
+    assert weights_figure(weights(1500), 0).get_figwidth() * 150 < 65536
+
+
+@pytest.mark.parametrize("name", ["figure.pdf", "figure", "figure.png.gz"])
+def test_another_ending_is_refused(name, tmp_path):
+    with pytest.raises(ConfigError, match=r"expected a figure called \.png or \.svg, found"):
+        check_figure(tmp_path / name)
+
+
+def test_a_figure_without_a_place_is_refused(tmp_path):
+    for path in (tmp_path / "nowhere/figure.png", tmp_path / "folder.svg"):
+        (tmp_path / "folder.svg").mkdir(exist_ok=True)
+        with pytest.raises(StorageError, match="expected a file in a folder that exists"):
+            check_figure(path)
+    check_figure(tmp_path / "figure.svg")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_figure_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "figure.png").symlink_to("/dev/full")
+    with pytest.raises(StorageError, match="cannot write the figure"):
+        save_figure(FIGURES["sensitivity"](), tmp_path / "figure.png")
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtraError, match=r'pip install "layer-retriever\[plot\]"'):
+        check_figure(tmp_path / "figure.png")

@@ -1,0 +1,135 @@
+"""`search_layers` as a Python API: what it accepts, refuses and returns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from eval import (
+    LayerSearchSettings,
+    Loading,
+    Question,
+    QuestionSet,
+    ScoredPairs,
+    read_pairs,
+    search_layers,
+)
+from retriever.encoders.encoder import Encoder
+from retriever.errors import ConfigError, SourceError
+from tests.eval.sentences.sentence_samples import sentence, write_pairs
+
+CPU = Loading(device="cpu")
+
+
+def asked(model, **settings):
+    return LayerSearchSettings(str(model), CPU, resamples=100, **settings)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_models):
+    return tiny_models["bert"]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return read_pairs([write_pairs(tmp_path_factory.mktemp("pairs") / "pairs.tsv", 40, 0)])
+
+
+def questions(split, pools=True):
+    random = np.random.default_rng(len(split))
+    passages = {f"d{number}": sentence(random) for number in range(20)}
+    found = []
+    for number in range(8):
+        pool = tuple(sorted(random.choice(list(passages), 5, replace=False).tolist(), reverse=True))
+        grades = {pool[0]: 1} if number else {}
+        found.append(Question(f"q{number}", sentence(random), pool, grades))
+    return QuestionSet("made", split, tuple(found), passages, corpus=not pools)
+
+
+def test_loaded_pairs_are_searched_like_their_file(model, pairs, tmp_path):
+    path = write_pairs(tmp_path / "pairs.tsv", 40, 0)
+    loaded = search_layers(pairs, asked(model))
+    read = search_layers(path, asked(model))
+    assert loaded.found == read.found
+    assert (loaded.search_data.name, read.search_data.name) == ("pairs", str(path))
+    assert loaded.held_out_data is None
+
+
+def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pairs):
+    found = search_layers(pairs, asked(f"{model}::normalize=no"), test=pairs)
+    assert (
+        found.encoder == f"{model}::normalize=no::lc:{','.join(map(str, found.found.best.layers))}"
+    )
+    encoder = Encoder.load(found.encoder, device="cpu")
+    left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
+    cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+    assert found.found.best.search == pytest.approx(
+        scipy.stats.spearmanr(np.round(cosines, 6), pairs.gold)[0], abs=1e-6
+    )
+    assert found.found.best.held_out == found.found.best.search
+
+
+def test_loaded_questions_are_searched_and_tested(model):
+    found = search_layers(questions("dev"), asked(model, objective="RR"), test=questions("test"))
+    assert (found.objective, found.unit) == ("RR", "questions")
+    assert (found.search_data.units, found.search_data.left_out) == (7, 1)
+    assert found.held_out_data.name == "made (test)"
+    assert "1 questions without a relevant passage" not in found.text()
+    assert "1 question without a relevant passage" in found.text()
+
+
+def test_vectors_are_read_from_the_cache(model, pairs, tmp_path, monkeypatch):
+    settings = LayerSearchSettings(
+        str(model), Loading(device="cpu", cache=tmp_path), resamples=100, top=1
+    )
+    first = search_layers(pairs, settings)
+    monkeypatch.setattr(Encoder, "encode_pieces", lambda *_: pytest.fail("encoded again"))
+    assert search_layers(pairs, settings).found == first.found
+
+
+@pytest.mark.parametrize(
+    ("data", "test", "settings", "message"),
+    [
+        ("pairs", None, {"split": "dev"}, "split: it names a split of a folder"),
+        ("pairs", None, {"test_split": "test"}, "test-split: it names a split of a folder"),
+        ("pairs", None, {"objective": "AP"}, "expected spearman or pearson"),
+        ("questions", None, {"test_split": "test"}, "the questions are loaded"),
+        ("questions", "pairs", {}, "test: it names a file of scored pairs"),
+        ("questions", None, {"objective": "pearson"}, "expected a measure of rankings"),
+        ("questions", None, {"protocol": "paper"}, "paper merges and divides scored pairs"),
+    ],
+)
+def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test, settings, message):
+    known = {"pairs": pairs, "questions": questions("dev"), None: None}
+    with pytest.raises(ConfigError, match=message):
+        search_layers(known[data], asked(model, **settings), test=known[test])
+
+
+def test_questions_without_candidates_are_refused(model):
+    with pytest.raises(SourceError, match="found a whole corpus to rank"):
+        search_layers(questions("dev", pools=False), asked(model))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"protocol": "loo"}, "protocol: expected given or paper"),
+        ({"top": 0}, "top: expected 1 or more"),
+        ({"resamples": 0}, "resamples: expected 1 or more"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        LayerSearchSettings(**settings)
+
+
+def test_a_bare_string_is_one_path(model, tmp_path):
+    with pytest.raises(SourceError, match=r"ab\.tsv: no such file"):
+        search_layers(str(tmp_path / "ab.tsv"), asked(model))
+
+
+def test_pairs_of_two_lists_are_accepted(model):
+    gold = np.array([0.0, 1, 2, 3])
+    made = ScoredPairs(gold, ["w1", "w2", "w3", "w4"], ["w1 w2", "w3", "w3 w4", "w4"])
+    assert search_layers(made, asked(model)).search_data.units == 4

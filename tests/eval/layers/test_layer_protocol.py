@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from eval.datasets.qa.question_set import Question
+from eval.layers.figures import effects_figure
+from eval.layers.grams import pair_grams
+from eval.layers.protocol import bootstrap_gain, search_given, search_shuffled
+from eval.layers.ranking import PoolRanking
+from eval.layers.search import Task, subset_values
+from eval.layers.subsets import layer_subsets
+from eval.metrics.correlation import Correlation
+from eval.metrics.significance import resampling_weights
+from eval.reports.figure_files import save_figure
+from retriever.errors import BadInputError, ConfigError
+
+LAYERS = 5
+SUBSETS = layer_subsets(LAYERS)
+QUICK = {"top": 10, "resamples": 200, "seed": 0}
+
+
+def made_task(pairs=120, seed=0, name="spearman"):
+    """Gold scores that layer 1 tells best, layer 4 second, the others hardly."""
+    random = np.random.default_rng(seed)
+    shared = random.standard_normal((pairs, 1, 16))
+    alike = random.random((pairs, 1, 1))
+    noise = np.array([4, 0.5, 4, 4, 1])[:, None]
+    left = shared + noise * random.standard_normal((pairs, LAYERS, 16))
+    right = alike * shared + noise * random.standard_normal((pairs, LAYERS, 16))
+    return Task(pair_grams(left, right), Correlation(alike[:, 0, 0], name))
+
+
+def test_a_report_holds_the_best_sets_and_their_held_out_objectives():
+    search, held_out = made_task(seed=0), made_task(seed=1)
+    report = search_given(search, held_out, SUBSETS, **QUICK)
+    values = subset_values(search, SUBSETS)
+    tested = subset_values(held_out, SUBSETS)
+    best = int(np.argmax(values))
+    assert report.subsets == 31
+    assert (report.search_units, report.held_out_units) == (120, 120)
+    assert report.best.layers == SUBSETS.layers(best)
+    assert report.best.search == values[best]
+    assert report.best.held_out == tested[best]
+    assert report.best.held_out_rank == 1 + (tested > tested[best] + 1e-12).sum()
+    assert report.baseline.layers == (LAYERS - 1,)
+    assert [score.search for score in report.top] == sorted(values, reverse=True)[:10]
+    assert report.gain.held_out
+    assert report.gain.gain == tested[best] - tested[LAYERS - 1]
+    assert report.gain.low < report.gain.gain < report.gain.high
+
+
+def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data():
+    report = search_given(made_task(), None, SUBSETS, **QUICK)
+    assert not report.gain.held_out
+    assert report.held_out_units is None
+    assert report.best.held_out is None
+    assert report.best.held_out_rank is None
+    assert report.gain.gain == report.best.search - report.baseline.search
+
+
+def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(monkeypatch):
+    search, held_out = made_task(seed=0), made_task(seed=1)
+    whole = search_given(search, held_out, SUBSETS, **QUICK)
+    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 0)
+    part = search_given(search, held_out, SUBSETS, **QUICK)
+    assert part.best.held_out_rank is None
+    assert part.best.held_out == pytest.approx(whole.best.held_out, abs=1e-12)
+    for one, other in zip(part.sizes, whole.sizes, strict=True):
+        assert one.held_out == pytest.approx(other.held_out, abs=1e-12)
+
+
+def test_effects_are_the_best_and_the_mean_of_the_sets_concerned():
+    search, held_out = made_task(seed=0), made_task(seed=1)
+    report = search_given(search, held_out, SUBSETS, **QUICK)
+    values = dict(
+        zip(
+            (SUBSETS.layers(place) for place in range(len(SUBSETS))),
+            zip(subset_values(search, SUBSETS), subset_values(held_out, SUBSETS), strict=True),
+            strict=True,
+        )
+    )
+    for effect in report.sizes:
+        chosen = {layers: both for layers, both in values.items() if len(layers) == effect.size}
+        best = max(chosen, key=lambda layers: chosen[layers][0])
+        assert effect.sets == len(chosen)
+        assert effect.best_layers == best
+        assert (effect.best, effect.held_out) == chosen[best]
+        assert effect.mean == pytest.approx(np.mean([both[0] for both in chosen.values()]))
+    assert [effect.size for effect in report.sizes] == [1, 2, 3, 4, 5]
+    for effect in report.layers:
+        lacking = [both for layers, both in values.items() if effect.layer not in layers]
+        having = [both for layers, both in values.items() if effect.layer in layers]
+        assert (effect.without, effect.held_out_without) == max(lacking)
+        assert (effect.with_layer, effect.held_out_with) == max(having)
+    assert [effect.layer for effect in report.layers] == list(range(LAYERS))
+
+
+def test_the_papers_protocol_divides_the_pairs_by_seed():
+    task = made_task()
+    first = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
+    assert first == search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
+    other = search_shuffled(task, SUBSETS, **QUICK | {"seed": 1}, dev_size=40, shuffles=3)
+    assert other.test_best != first.test_best
+    # More shuffles begin with the same ones.
+    more = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=4)
+    assert more.shuffles[:3] == first.shuffles
+
+
+def test_the_papers_protocol_reports_means_over_shuffles():
+    report = search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=4)
+    assert all((one.search_units, one.held_out_units) == (40, 80) for one in report.shuffles)
+    gains = [one.best.held_out - one.baseline.held_out for one in report.shuffles]
+    assert report.gain == pytest.approx(np.mean(gains))
+    assert report.gain_spread == pytest.approx(np.std(gains, ddof=1))
+    assert report.test_best - report.test_baseline == pytest.approx(report.gain)
+    assert sum(times for _, times in report.wins) == 4
+    winners = [one.best.layers for one in report.shuffles]
+    assert all(winners.count(layers) == times for layers, times in report.wins)
+    assert report.baseline.search == pytest.approx(
+        np.mean([one.baseline.search for one in report.shuffles])
+    )
+    assert report.sizes[0].mean == pytest.approx(
+        np.mean([one.sizes[0].mean for one in report.shuffles])
+    )
+    assert report.layers[2].held_out_without == pytest.approx(
+        np.mean([one.layers[2].held_out_without for one in report.shuffles])
+    )
+    assert report.best.held_out is None
+    assert search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=1).gain_spread == 0
+
+
+@pytest.mark.parametrize("dev_size", [1, 119, 350])
+def test_a_division_that_leaves_too_few_pairs_is_refused(dev_size):
+    with pytest.raises(ConfigError, match=f"expected 2 to 118 of the 120 pairs, found {dev_size}"):
+        search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=dev_size)
+
+
+def test_a_division_whose_gold_scores_are_all_equal_is_refused():
+    task = made_task()
+    gold = np.zeros(120)
+    gold[0] = 1
+    with pytest.raises(BadInputError, match="nothing correlates with a constant"):
+        search_shuffled(Task(task.grams, Correlation(gold)), SUBSETS, **QUICK, dev_size=60)
+
+
+def made_ranking(cosines):
+    """A task of questions with two candidates, the first relevant; cosines of two single layers.
+
+    Vectors of one component for the question and two for the candidates give any cosine.
+    """
+    questions = [
+        Question(f"q{number}", "?", ("b", "a"), {"b": 1}) for number in range(cosines.shape[1])
+    ]
+    left = np.zeros((2 * cosines.shape[1], 2, 2))
+    left[..., 0] = 1
+    right = np.empty_like(left)
+    right[..., 0] = cosines.reshape(2, -1).T
+    right[..., 1] = np.sqrt(1 - right[..., 0] ** 2)
+    return Task(pair_grams(left, right), PoolRanking(questions, "mrr"))
+
+
+def test_the_interval_of_a_difference_that_never_varies_is_a_point():
+    cosines = np.empty((2, 30, 2))
+    cosines[0] = 0.9, 0.1
+    cosines[1] = 0.1, 0.9
+    assert bootstrap_gain(made_ranking(cosines), 0b01, 0b10, 300, 0) == (0.5, 0.5)
+    assert bootstrap_gain(made_ranking(cosines), 0b01, 0b01, 300, 0) == (0.0, 0.0)
+
+
+def test_the_interval_of_a_mean_difference_is_near_the_normal_one():
+    wins = np.arange(200) % 4 == 0
+    cosines = np.empty((2, 200, 2))
+    cosines[0] = 0.9, 0.1
+    cosines[1] = np.where(wins[:, None], [0.1, 0.9], [0.9, 0.1])
+    low, high = bootstrap_gain(made_ranking(cosines), 0b01, 0b10, 4000, 0)
+    differences = 0.5 * wins
+    middle, error = differences.mean(), differences.std() / np.sqrt(200)
+    assert low == pytest.approx(middle - 1.96 * error, abs=0.006)
+    assert high == pytest.approx(middle + 1.96 * error, abs=0.006)
+
+
+def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
+    task = made_task(40)
+    expected = bootstrap_gain(task, 0b00010, 0b10000, 150, 7)
+    drawn = np.random.default_rng(7).integers(0, 40, (150, 40))
+    ours, theirs = np.round(task.grams.cosines(np.array([0b00010, 0b10000])), 10)
+    gold = np.random.default_rng(0)
+    gold.standard_normal((40, 1, 16))
+    scores = gold.random((40, 1, 1))[:, 0, 0]
+    gains = [
+        scipy.stats.spearmanr(ours[row], scores[row])[0]
+        - scipy.stats.spearmanr(theirs[row], scores[row])[0]
+        for row in drawn
+    ]
+    assert expected == pytest.approx(np.quantile(gains, [0.025, 0.975]), abs=1e-12)
+    monkeypatch.setattr(
+        "eval.layers.protocol.resampling_weights",
+        lambda units, resamples, random: resampling_weights(units, resamples, random, 40 * 7),
+    )
+    assert bootstrap_gain(task, 0b00010, 0b10000, 150, 7) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"), [("effects.png", b"\x89PNG"), ("effects.SVG", b"<?xml")]
+)
+def test_effects_are_drawn_as_png_or_svg(tmp_path, name, magic):
+    pytest.importorskip("matplotlib")
+    report = search_given(made_task(), None, layer_subsets(LAYERS, 2), **QUICK)
+    figure = effects_figure(report.sizes, report.layers, report.baseline.search, "spearman")
+    save_figure(figure, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(magic)

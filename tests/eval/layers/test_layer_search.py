@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import pytrec_eval
+import scipy.stats
+
+from eval.datasets.qa.question_set import Question
+from eval.layers.cosines import SubsetCosines
+from eval.layers.grams import encode_pairs, join_grams, pair_grams
+from eval.layers.ranking import PoolRanking
+from eval.layers.search import Task, best_first, subset_values
+from eval.layers.subsets import layer_subsets
+from eval.metrics.correlation import Correlation
+from eval.metrics.pools import PoolMeasures
+from eval.metrics.ranking import evaluate
+from eval.qa.scores import EmbeddedPairs
+from retriever.errors import ConfigError
+
+
+def made_vectors(pairs, hidden_states, dimensions, seed=0):
+    """Two texts a pair; some identical, some with equal cosines, one with no vector at all."""
+    random = np.random.default_rng(seed)
+    shared = random.standard_normal((pairs, 1, dimensions))
+    alike = random.random((pairs, 1, 1))
+    left = shared + random.standard_normal((pairs, hidden_states, dimensions))
+    right = alike * shared + random.standard_normal((pairs, hidden_states, dimensions))
+    right[: pairs // 5] = left[: pairs // 5]
+    left[-3:], right[-3:] = left[-6:-3], right[-6:-3]
+    left[pairs // 2] = 0
+    return left.astype(np.float32), right.astype(np.float32)
+
+
+def brute_cosines(left, right, layers):
+    a = left[:, list(layers)].astype(np.float64).mean(axis=1)
+    b = right[:, list(layers)].astype(np.float64).mean(axis=1)
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    products = (a * b).sum(axis=1)
+    return np.divide(products, lengths, out=np.zeros(len(a)), where=lengths > 0)
+
+
+def every_set(hidden_states, largest):
+    return [
+        layers
+        for size in range(1, largest + 1)
+        for layers in combinations(range(hidden_states), size)
+    ]
+
+
+class TestSubsets:
+    @pytest.mark.parametrize(
+        ("hidden_states", "largest"), [(1, None), (7, None), (13, None), (13, 4), (25, 3), (6, 6)]
+    )
+    def test_every_set_up_to_the_largest_size_is_there_once(self, hidden_states, largest):
+        subsets = layer_subsets(hidden_states, largest)
+        most = largest or hidden_states
+        assert len(subsets) == sum(math.comb(hidden_states, k) for k in range(1, most + 1))
+        assert len(set(subsets.masks.tolist())) == len(subsets)
+        found = [subsets.layers(place) for place in range(len(subsets))]
+        assert set(found) == set(every_set(hidden_states, most))
+        assert [len(layers) for layers in found] == subsets.sizes.tolist()
+
+    def test_fewer_layers_come_first_then_the_smaller_mask(self):
+        subsets = layer_subsets(5)
+        keys = list(zip(subsets.sizes.tolist(), subsets.masks.tolist(), strict=True))
+        assert keys == sorted(keys)
+        assert subsets.layers(subsets.last) == (4,)
+
+    def test_deep_models_with_sets_of_eight_have_as_many_sets_as_in_the_paper(self):
+        assert len(layer_subsets(25, 8)) == 1_807_780
+
+    def test_too_many_sets_are_refused_with_their_number_and_what_would_fit(self):
+        with pytest.raises(ConfigError) as caught:
+            layer_subsets(25)
+        assert "33,554,431 sets" in str(caught.value)
+        assert "set --max-layers to at most 8 (1,807,780 sets)" in str(caught.value)
+        with pytest.raises(ConfigError, match="set --max-layers"):
+            layer_subsets(49, 12)
+        with pytest.raises(ConfigError, match="expected 1 to 7, found 8"):
+            layer_subsets(7, 8)
+
+
+class TestCosines:
+    @pytest.mark.parametrize("largest", [1, 2, 4, 6])
+    @pytest.mark.parametrize("table_bytes", [1, 10_000, 100_000, 10**9])
+    def test_those_of_every_set_equal_the_cosines_of_the_mean_vectors(self, largest, table_bytes):
+        left, right = made_vectors(40, 6, 8)
+        subsets = layer_subsets(6, largest)
+        blocks = SubsetCosines(pair_grams(left, right), subsets, table_bytes)
+        seen = []
+        for number in range(len(blocks)):
+            positions, cosines = blocks.block(number)
+            seen += positions.tolist()
+            for position, row in zip(positions, cosines, strict=True):
+                expected = brute_cosines(left, right, subsets.layers(position))
+                np.testing.assert_allclose(row, expected, rtol=0, atol=1e-13)
+        assert sorted(seen) == list(range(len(subsets)))
+
+    def test_single_sets_have_the_same_cosines(self):
+        left, right = made_vectors(150, 4, 8)
+        subsets = layer_subsets(4)
+        cosines = pair_grams(left, right).cosines(subsets.masks)
+        for position, row in enumerate(cosines):
+            expected = brute_cosines(left, right, subsets.layers(position))
+            np.testing.assert_allclose(row, expected, rtol=0, atol=1e-13)
+
+    def test_layers_that_cancel_leave_a_cosine_of_zero(self):
+        left, right = made_vectors(30, 3, 8)
+        left[:, 2] = -left[:, 0]
+        subsets = layer_subsets(3)
+        (position,) = np.flatnonzero(subsets.masks == 0b101)
+        assert (pair_grams(left, right).cosines(subsets.masks)[position] == 0).all()
+
+    @pytest.mark.parametrize("scale", [1e-15, 1e15])
+    def test_the_length_of_the_vectors_does_not_matter(self, scale):
+        left, right = made_vectors(30, 3, 8)
+        masks = layer_subsets(3).masks
+        expected = pair_grams(left, right).cosines(masks)
+        np.testing.assert_allclose(
+            pair_grams(left * np.float32(scale), right).cosines(masks), expected, atol=1e-6
+        )
+
+    def test_pairs_can_be_taken_and_joined(self):
+        left, right = made_vectors(30, 3, 8)
+        grams = pair_grams(left, right)
+        order = np.random.default_rng(0).permutation(30)
+        joined = join_grams([grams.take(order[:7]), grams.take(order[7:])])
+        np.testing.assert_array_equal(joined.triangles, grams.triangles[:, :, order])
+
+
+class TestCorrelation:
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("name", ["spearman", "pearson"])
+    def test_that_of_every_set_equals_scipys(self, name, seed):
+        left, right = made_vectors(60, 6, 8, seed)
+        gold = np.round(np.random.default_rng(seed).random(60) * 5)
+        subsets = layer_subsets(6)
+        values = subset_values(Task(pair_grams(left, right), Correlation(gold, name)), subsets)
+        reference = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[name]
+        for position, value in enumerate(values):
+            cosines = np.round(brute_cosines(left, right, subsets.layers(position)), 10)
+            expected = reference(cosines, gold).statistic
+            assert value == pytest.approx(expected, abs=1e-9)
+
+
+# Ids whose order as strings is not that of their numbers.
+IDS = ["d1", "d10", "d2", "é", "B", "b", "文", "\U0001f600"]
+
+
+def made_questions(seed):
+    random = np.random.default_rng(seed)
+    questions = []
+    for number in range(12):
+        pool = random.choice(IDS, size=int(random.integers(1, len(IDS) + 1)), replace=False)
+        grades = {str(one): int(random.integers(-1, 3)) for one in pool if random.random() < 0.7}
+        grades["missing" if number % 3 else str(pool[0])] = 1
+        candidates = tuple(sorted(map(str, pool), reverse=True))
+        questions.append(Question(f"q{number}", f"question {number}", candidates, grades))
+    return questions
+
+
+class TestRanking:
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize(
+        ("name", "measure", "family", "key"),
+        [
+            ("AP", "AP", "map", "map"),
+            ("mrr", "RR", "recip_rank", "recip_rank"),
+            ("ndcg@10", "nDCG@10", "ndcg_cut.10", "ndcg_cut_10"),
+        ],
+    )
+    def test_that_of_every_set_equals_trec_evals(self, name, measure, family, key, seed):
+        questions = made_questions(seed)
+        pairs = sum(len(question.candidates) for question in questions)
+        left, right = made_vectors(pairs, 4, 8, seed)
+        # Candidates with the same text tie, and rank by id.
+        for pair in range(1, pairs, 3):
+            left[pair], right[pair] = left[pair - 1], right[pair - 1]
+        subsets = layer_subsets(4)
+        objective = PoolRanking(questions, name)
+        grams = pair_grams(left, right)
+        values = subset_values(Task(grams, objective), subsets)
+        each = objective.per_question(grams.cosines(subsets.masks))
+        qrels = {question.id: dict(question.grades) for question in questions}
+        for position, value in enumerate(values):
+            cosines = np.round(brute_cosines(left, right, subsets.layers(position)), 6)
+            scores = iter(cosines.tolist())
+            run = {one.id: {c: next(scores) for c in one.candidates} for one in questions}
+            theirs = pytrec_eval.RelevanceEvaluator(qrels, {family}).evaluate(run)
+            expected = [theirs[question.id][key] for question in questions]
+            assert each[position] == pytest.approx(expected, abs=1e-9)
+            assert value == pytest.approx(evaluate(run, qrels, [measure]).means[measure], abs=1e-12)
+
+    def test_questions_are_ranked_as_eval_qa_ranks_them_noise_included(self):
+        # The answer's cosine is above the other's by less than vectors differ between batches, and
+        # by more than a 32-bit float resolves.
+        questions = (Question("q", "?", ("z", "a"), {"a": 1}),)
+        asked = np.array([[1.0, 0.0]], np.float32)
+        angles = np.arccos([0.9, 0.9 + 3e-7])
+        passages = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+        rows = np.zeros(2, np.int64), np.arange(2)
+        pooled = EmbeddedPairs(asked, passages, *rows, cut=0).cosines()
+        grams = pair_grams(asked[rows[0]][:, None], passages[rows[1]][:, None])
+        searched = PoolRanking(questions, "mrr")(grams.cosines(np.array([1])))
+        assert searched.tolist() == PoolMeasures(questions, ["RR"])(pooled)["RR"].tolist() == [0.5]
+
+    def test_scores_of_zero_tie_whatever_their_sign(self):
+        question = Question("q", "?", ("b", "a"), {"a": 1})
+        ranking = PoolRanking([question], "mrr")
+        assert ranking(np.array([[0.0, -0.0], [-0.0, 0.0], [-0.1, 0.0]])).tolist() == [0.5, 0.5, 1]
+
+    def test_a_resample_is_the_mean_over_the_questions_drawn(self):
+        questions = made_questions(0)
+        pairs = sum(len(question.candidates) for question in questions)
+        cosines = np.random.default_rng(0).random((2, pairs))
+        ranking = PoolRanking(questions, "map")
+        weights = np.array([[2.0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0]])
+        each = ranking.per_question(cosines)
+        expected = each[:, [0, 0, 2, *[6] * 9]].mean(axis=1)
+        assert ranking.resampled(cosines, weights)[0] == pytest.approx(expected, abs=1e-12)
+
+
+class TestSearch:
+    @pytest.mark.parametrize(
+        ("table_bytes", "threads"), [(1, 1), (1, 2), (30_000, 3), (10**9, 1), (10**9, 4)]
+    )
+    def test_blocks_and_threads_do_not_change_the_result(self, table_bytes, threads):
+        left, right = made_vectors(80, 7, 8)
+        task = Task(pair_grams(left, right), Correlation(np.arange(80.0) % 7))
+        subsets = layer_subsets(7, 5)
+        values = subset_values(task, subsets, table_bytes=table_bytes, threads=threads)
+        np.testing.assert_array_equal(values, subset_values(task, subsets))
+
+    def test_progress_counts_every_set_once(self):
+        left, right = made_vectors(20, 6, 4)
+        task = Task(pair_grams(left, right), Correlation(np.arange(20.0)))
+        done: list[int] = []
+        subset_values(task, layer_subsets(6), done.append, table_bytes=10_000)
+        assert sum(done) == 63
+        assert len(done) > 1
+
+    def test_an_error_in_a_block_ends_the_search(self):
+        left, right = made_vectors(20, 6, 4)
+        task = Task(pair_grams(left, right), Correlation(np.arange(19.0)))
+        with pytest.raises(ValueError, match="broadcast"):
+            subset_values(task, layer_subsets(6), table_bytes=1)
+
+    def test_equal_objectives_go_to_fewer_layers_then_to_the_smaller_mask(self):
+        # Three equal layers: every set of them has the same objective.
+        left, right = made_vectors(50, 1, 8)
+        task = Task(
+            pair_grams(left.repeat(3, axis=1), right.repeat(3, axis=1)),
+            Correlation(np.random.default_rng(1).random(50)),
+        )
+        subsets = layer_subsets(3)
+        values = subset_values(task, subsets)
+        order = [subsets.layers(place) for place in best_first(values, 7)]
+        assert order == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+
+    def test_a_higher_objective_comes_first_unless_it_is_rounding(self):
+        values = np.array([0.3, 0.5, 0.5 + 1e-15, 0.7])
+        assert best_first(values, 3).tolist() == [3, 1, 2]
+
+
+class CountingEncoder:
+    def __init__(self):
+        self.encoded: list[str] = []
+
+    def __call__(self, texts, query=False):
+        self.encoded += [f"query: {text}" if query else text for text in texts]
+        made = [np.random.default_rng(hash((text, query)) % 2**32) for text in texts]
+        return np.stack([one.standard_normal((3, 4)).astype(np.float32) for one in made])
+
+
+def test_a_text_is_encoded_once_however_many_pairs_have_it(monkeypatch):
+    monkeypatch.setattr("eval.layers.grams._PAIRS_AT_ONCE", 7)
+    random = np.random.default_rng(0)
+    left = [f"text {number}" for number in random.integers(0, 20, 50)]
+    right = [f"text {number}" for number in random.integers(0, 20, 50)]
+    encoder = CountingEncoder()
+    grams = encode_pairs(encoder, left, right)
+    assert sorted(encoder.encoded) == sorted({*left, *right})
+    expected = pair_grams(encoder(left), encoder(right))
+    np.testing.assert_array_equal(grams.triangles, expected.triangles)
+
+
+def test_the_first_texts_are_encoded_as_queries_where_they_are_queries():
+    encoder = CountingEncoder()
+    left, right = ["a", "b", "a"], ["x", "a", "y"]
+    grams = encode_pairs(encoder, left, right, queries=True)
+    assert sorted(encoder.encoded) == ["a", "query: a", "query: b", "x", "y"]
+    expected = pair_grams(encoder(left, query=True), encoder(right))
+    np.testing.assert_array_equal(grams.triangles, expected.triangles)
+
+
+def test_texts_are_encoded_again_rather_than_kept_beyond_a_limit(monkeypatch):
+    monkeypatch.setattr("eval.layers.grams._PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr("eval.layers.grams._KEPT_BYTES", 0)
+    encoder = CountingEncoder()
+    left, right = ["a", "b", "a", "c"], ["x", "x", "x", "y"]
+    grams = encode_pairs(encoder, left, right)
+    assert encoder.encoded == ["a", "b", "x", "a", "c", "x", "y"]
+    expected = pair_grams(encoder(left), encoder(right))
+    np.testing.assert_array_equal(grams.triangles, expected.triangles)

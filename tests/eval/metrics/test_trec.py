@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import gzip
+import io
+import math
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eval.metrics.ranking import evaluate
+from eval.metrics.trec import read_qrels, read_run, write_run
+from retriever.errors import BadInputError, SourceError, StorageError
+
+WORDS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0").filter(
+        lambda character: not character.isspace()
+    ),
+    min_size=1,
+)
+RUNS = st.dictionaries(
+    WORDS,
+    st.dictionaries(WORDS, st.floats(allow_nan=False, allow_infinity=False), min_size=1).map(
+        lambda scores: sorted(scores.items(), key=lambda pair: -pair[1])
+    ),
+    max_size=4,
+)
+
+
+def written(run, tag="tag") -> str:
+    file = io.StringIO()
+    write_run(file, run, tag)
+    return file.getvalue()
+
+
+@settings(max_examples=150, deadline=None)
+@given(RUNS)
+def test_a_written_run_reads_back_exactly_and_parses_as_trec_eval_does(tmp_path_factory, run):
+    path = tmp_path_factory.mktemp("run") / "run.txt"
+    write_run(path, run, "tag")
+    expected = {query: dict(ranked) for query, ranked in run.items()}
+    assert read_run(path) == expected
+    with path.open(encoding="utf-8", newline="\n") as file:
+        assert pytrec_eval.parse_run(file) == expected
+    assert [child.name for child in path.parent.iterdir()] == ["run.txt"]
+
+
+def test_lines_have_six_columns_ranks_from_one_and_ties_by_document_descending():
+    run = {"q2": [("x", 1)], "q1": [("a", 0.5), ("b", 0.5), ("c", 0.5), ("z", 0.1)]}
+    assert written(run, "bm25").splitlines() == [
+        "q2 Q0 x 1 1.0 bm25",
+        "q1 Q0 c 1 0.5 bm25",
+        "q1 Q0 b 2 0.5 bm25",
+        "q1 Q0 a 3 0.5 bm25",
+        "q1 Q0 z 4 0.1 bm25",
+    ]
+
+
+def test_numpy_scores_are_written_as_the_same_numbers():
+    line = written({"q": [("a", np.float32(0.1)), ("b", np.float64(0.05))]})
+    assert [float(text.split()[4]) for text in line.splitlines()] == [float(np.float32(0.1)), 0.05]
+
+
+def test_a_run_scores_the_same_from_memory_and_from_its_file(tmp_path):
+    rng = np.random.default_rng(0)
+    run = {
+        f"q{q}": sorted(
+            ((f"d{d}", float(s)) for d, s in enumerate(rng.integers(0, 5, 30) / 3)),
+            key=lambda pair: (-pair[1], pair[0]),
+        )
+        for q in range(5)
+    }
+    qrels = {query: {f"d{d}": int(rng.integers(0, 3)) for d in range(30)} for query in run}
+    path = tmp_path / "run.txt"
+    write_run(path, run, "tag")
+    memory = evaluate({query: dict(ranked) for query, ranked in run.items()}, qrels)
+    assert evaluate(read_run(path), qrels) == memory
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "a b", "a\tb", " a", "a\n", "a\u00a0b", "a\u2028b", "\ud800", "\0"]
+)
+def test_identifiers_and_tags_that_a_run_file_cannot_hold_are_refused_by_name(bad):
+    for run, tag in (
+        ({bad: [("d", 1.0)]}, "tag"),
+        ({"q": [(bad, 1.0)]}, "tag"),
+        ({"q": [("d", 1.0)]}, bad),
+    ):
+        with pytest.raises(BadInputError) as caught:
+            written(run, tag)
+        assert repr(bad) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ranked", "message"),
+    [
+        ([("a", 1.0), ("b", 2.0)], "at most 1.0 .* 2.0 for document b"),
+        ([("a", math.nan)], "finite score .* nan for document a"),
+        ([("a", math.inf)], "finite score .* inf for document a"),
+        ([("a", 1.0), ("a", 0.5)], "document a is in the ranking twice"),
+    ],
+)
+def test_a_ranking_that_is_not_one_is_refused_and_no_file_is_left(tmp_path, ranked, message):
+    path = tmp_path / "run.txt"
+    with pytest.raises(BadInputError, match=f"query q: .*{message}"):
+        write_run(path, {"good": [("a", 1.0)], "q": ranked}, "tag")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_cannot_be_written_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "absent" / "run.txt", tmp_path / "file" / "run.txt", tmp_path):
+        with pytest.raises(StorageError, match="cannot write the run"):
+            write_run(path, {}, "tag")
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+def test_runs_are_read_with_spaces_or_tabs_blank_lines_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "run.txt"
+    path.write_bytes(
+        b"\xef\xbb\xbfq1 Q0 a 1 2.5 t\r\n\n  q1\tQ0\tb  2 -1e-3 t\nq2 0 a 0 7 t\n   \n"
+    )
+    assert read_run(path) == {"q1": {"a": 2.5, "b": -0.001}, "q2": {"a": 7.0}}
+
+
+def test_trec_qrels_are_read(tmp_path):
+    path = tmp_path / "qrels.txt"
+    path.write_text("q1 0 a 1\nq1\t0\tb\t0\n\nq2 Q0 a -2\n", encoding="utf-8")
+    assert read_qrels(path) == {"q1": {"a": 1, "b": 0}, "q2": {"a": -2}}
+
+
+def test_gzipped_runs_and_qrels_are_read(tmp_path):
+    run, qrels = tmp_path / "bm25.run.gz", tmp_path / "qrels.gz"
+    run.write_bytes(gzip.compress(b"q1 Q0 a 1 2.5 t\n"))
+    qrels.write_bytes(gzip.compress(b"q1 0 a 1\n"))
+    assert read_run(run) == {"q1": {"a": 2.5}}
+    assert read_qrels(qrels) == {"q1": {"a": 1}}
+
+
+def test_beir_qrels_are_read_with_spaces_in_identifiers(tmp_path):
+    path = tmp_path / "test.tsv"
+    path.write_bytes(b"query-id\tcorpus-id\tscore\r\nq 1\tdoc 7\t2\r\nq 1\tb\t0\r\n")
+    assert read_qrels(path) == {"q 1": {"doc 7": 2, "b": 0}}
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "line", "message"),
+    [
+        (read_run, "q Q0 a 1 1.0 t\nq Q0 b 2 1.0\n", 2, "6 columns .* found 5: 'q Q0 b 2 1.0'"),
+        (read_run, "q Q0 a 1 1.0 my tag\n", 1, "6 columns .* found 7"),
+        (read_run, "\n\nq Q0 a 1 nan t\n", 3, "finite number as score, found 'nan'"),
+        (read_run, "q Q0 a 1 -inf t\n", 1, "finite number as score, found '-inf'"),
+        (read_run, "q Q0 a 1 1e999 t\n", 1, "finite number as score, found '1e999'"),
+        (read_run, "q Q0 a 1 1_0 t\n", 1, "finite number as score, found '1_0'"),
+        (read_run, "q Q0 a 1 high t\n", 1, "finite number as score, found 'high'"),
+        (read_run, "q Q0 a 1 2 t\nr Q0 a 1 2 t\nq Q0 a 2 1 t\n", 3, "document a again for query q"),
+        (read_qrels, "q 0 a 1\nq 0 a 1\n", 2, "document a again for query q"),
+        (read_qrels, "q 0 a 1.5\n", 1, "integer as grade, found '1.5'"),
+        (read_qrels, "q 0 a 1_0\n", 1, "integer as grade, found '1_0'"),
+        (read_qrels, f"q 0 a {'9' * 5000}\n", 1, "integer as grade, found '999"),
+        (
+            read_qrels,
+            "q a 1\n",
+            1,
+            "4 columns .* found 3: .* first line 'query-id corpus-id score'",
+        ),
+        (read_qrels, "q 0 a 1 x\n", 1, "4 columns .* found 5"),
+        (read_qrels, "query-id\tcorpus-id\tscore\nq 0 a 1\n", 2, "3 columns .* found 1"),
+        (read_qrels, "query-id\tcorpus-id\tscore\n\td\t1\n", 2, "3 columns"),
+        (read_qrels, "query-id\tcorpus-id\tscore\nq\td\tx\n", 2, "integer as grade, found 'x'"),
+    ],
+)
+def test_a_malformed_line_is_named_by_file_and_line(tmp_path, reader, text, line, message):
+    path = tmp_path / "input.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SourceError, match=message) as caught:
+        reader(path)
+    assert str(caught.value).startswith(f"{path}:{line}: expected ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reader", [read_run, read_qrels])
+def test_a_missing_file_and_bytes_that_are_not_utf8_are_source_errors(tmp_path, reader):
+    with pytest.raises(SourceError, match=r"absent\.txt: no such file"):
+        reader(tmp_path / "absent.txt")
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"\n\xe9\n")
+    with pytest.raises(SourceError, match=r"latin\.txt:2: invalid UTF-8: byte 0xe9"):
+        reader(path)

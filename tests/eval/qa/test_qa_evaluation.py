@@ -1,0 +1,350 @@
+"""Ranking question sets with each system, through the Python API."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eval import QASettings, QuestionSettings, evaluate, rank_systems, read_run, write_run
+from eval.qa.settings import HeadPlan
+from retriever import Document, Index
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.rerankers.head.training import HeadTrainingSettings
+from retriever.search.fusion import FusionSettings
+from retriever.search.settings import SearchSettings
+from tests.eval.qa.results import runs_of
+from tests.eval.qa.samples import made_set
+
+QUICK = QASettings(head=HeadPlan(training=HeadTrainingSettings(epochs=3)), seeds=2)
+SPLITS = {split: made_set(split, answered=0.8) for split in ("train", "dev", "test")}
+
+
+@pytest.fixture(autouse=True)
+def _fake(fake_encoder):
+    pass
+
+
+def rank(systems, questions=SPLITS, settings=QUICK, **options):
+    return rank_systems(questions, systems, settings, **options)
+
+
+def run_of(found, name):
+    """The first ranking of a system."""
+    return next(runs_of(one)[0] for one in found.systems if one.name == name)
+
+
+class Recorded(dict):
+    """Splits by name, with how often each was asked for."""
+
+    def __init__(self, splits):
+        super().__init__(splits)
+        self.asked = Counter()
+
+    def __getitem__(self, split):
+        self.asked[split] += 1
+        return super().__getitem__(split)
+
+
+class TestPools:
+    def test_cosine_ranks_by_the_vectors_of_the_encoder(self, fake_encoder):
+        run = run_of(rank("cosine"), "cosine")
+        questions = SPLITS["test"]
+        for question in questions.questions:
+            vector = fake_encoder.encode([question.text])[0].astype(float)
+            for one in question.candidates:
+                other = fake_encoder.encode([questions.passages[one]])[0].astype(float)
+                assert run[question.id][one] == pytest.approx(vector @ other, abs=1e-6)
+
+    def test_a_hybrid_of_weight_one_ranks_as_cosine_and_of_zero_as_bm25(self):
+        found = rank("bm25,cosine,hybrid:1,hybrid:0")
+        for weight, alone in (("1", "cosine"), ("0", "bm25")):
+            fused, plain = run_of(found, f"hybrid:{weight}"), run_of(found, alone)
+            for question in SPLITS["test"].questions:
+                ours, theirs = fused[question.id], plain[question.id]
+                assert sorted(ours, key=lambda one: (ours[one], one)) == sorted(
+                    theirs, key=lambda one: (round(theirs[one], 12), one)
+                )
+
+    def test_a_tuned_hybrid_has_the_best_of_all_weights_on_dev(self):
+        found = rank("hybrid:tuned")
+        note = found.systems[0].note
+        weights = [number / 20 for number in range(21)]
+        tried = rank(
+            [f"hybrid:{weight:g}" for weight in weights],
+            settings=replace(QUICK, split="dev", measures=("AP",)),
+        )
+        means = [tried.comparison.scores["AP"][f"hybrid:{weight:g}"].value for weight in weights]
+        best = max(zip(means, weights, strict=True))[1]
+        assert note == f"alpha {best:g}, chosen on dev"
+        np.testing.assert_array_equal(
+            found.systems[0].scores[0], rank(f"hybrid:{best:g}").systems[0].scores[0]
+        )
+
+    def test_rank_bm25_stands_beside_ours(self):
+        found = rank(["bm25", "rank-bm25"])
+        assert found.systems[1].note.startswith("BM25Okapi of rank-bm25")
+        ours, theirs = (one.scores[0] for one in found.systems)
+        assert ours.shape == theirs.shape
+        assert np.corrcoef(ours, theirs)[0, 1] > 0.9
+
+    @pytest.mark.parametrize("text", ["bilinear", "bilinear:mlp", "uv", "uv:mlp", "concat:mlp"])
+    def test_heads_are_trained_once_for_each_seed(self, text):
+        (found,) = rank(text).systems
+        assert len(found.scores) == len(found.curves) == 2
+        assert all(2 <= len(curve) <= 4 for curve in found.curves)
+        assert "dev AP" in found.note
+
+    def test_a_head_is_at_least_as_good_as_the_cosine_on_what_it_is_chosen_on(self):
+        settings = replace(QUICK, split="dev", seeds=1, measures=("AP",))
+        found = rank("cosine,bilinear", settings=settings)
+        cosine, head = (found.comparison.scores["AP"][one].value for one in ("cosine", "bilinear"))
+        assert head >= cosine - 1e-9
+        assert head == pytest.approx(max(found.systems[1].curves[0]), abs=1e-9)
+
+    def test_splits_are_read_only_when_a_system_needs_them(self, tmp_path, monkeypatch):
+        asked = []
+
+        def read(path, split, **options):
+            asked.append(split)
+            return SPLITS[split]
+
+        monkeypatch.setattr("eval.qa.resources.read_question_set", read)
+        for systems, splits in (
+            ("bm25,cosine,hybrid,rank-bm25", ["test"]),
+            (["hybrid:tuned,cosine", "hybrid:tuned@other"], ["test", "dev"]),
+            ("uv,hybrid:tuned", ["test", "train", "dev"]),
+        ):
+            asked.clear()
+            rank(systems, tmp_path)
+            assert asked == splits
+
+    def test_dev_can_be_held_out_of_training(self):
+        splits = {split: SPLITS[split] for split in ("train", "test")}
+        settings = replace(QUICK, seeds=1, data=QuestionSettings(dev_share=0.25))
+        (found,) = rank("uv", splits, settings).systems
+        assert len(found.scores) == 1
+
+    def test_texts_longer_than_the_window_are_reported_once(self, fake_encoder):
+        fake_encoder.spec = replace(
+            fake_encoder.spec, settings=replace(fake_encoder.spec.settings, max_length=8)
+        )
+        said = []
+        rank("cosine,hybrid", notify=said.append)
+        assert len(said) == 1
+        assert "window of 8 word pieces" in said[0]
+
+    def test_a_run_of_another_program_is_taken_as_it_is(self, tmp_path):
+        found = rank("bm25")
+        path = tmp_path / "theirs.run"
+        write_run(path, found.systems[0].run(), "theirs")
+        both = rank(["bm25", str(path)])
+        assert run_of(both, str(path)) == read_run(path) == run_of(found, "bm25")
+        for scores in both.comparison.scores.values():
+            assert scores["bm25"].value == scores[str(path)].value
+
+    def test_a_run_that_leaves_out_questions_counts_them_as_zero(self, tmp_path):
+        path = tmp_path / "part.run"
+        full = rank("bm25").systems[0].run()
+        write_run(path, {query: full[query] for query in list(full)[:5]}, "part")
+        found = rank(["bm25", str(path)])
+        assert found.comparison.missing == {"bm25": 0, str(path): 5}
+        whole, part = (found.comparison.values["AP"][row] for row in (0, 1))
+        np.testing.assert_array_equal(part[:5], whole[:5])
+        assert not part[5:].any()
+
+    def test_a_set_without_answers_to_train_on_is_refused(self):
+        splits = {**SPLITS, "train": made_set("train", answered=0)}
+        with pytest.raises(BadInputError, match="--train-split"):
+            rank("uv", splits)
+
+    @pytest.mark.parametrize(
+        ("systems", "settings", "said"),
+        [
+            ("magic", QUICK, "expected bm25, rank-bm25, cosine"),
+            ("bm25", replace(QUICK, baseline="cosine"), "expected one of the systems"),
+            ("bm25", replace(QUICK, measures=("magic",)), "unknown measure"),
+            ("bm25", replace(QUICK, split="none"), "expected one of train, dev, test"),
+            ("bm25", replace(QUICK, data=QuestionSettings(index="i")), "leave out --index"),
+        ],
+    )
+    def test_bad_input_is_refused_in_one_line(self, systems, settings, said):
+        with pytest.raises(ConfigError) as caught:
+            rank(systems, settings=settings)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_result_has_text_json_and_a_report(tmp_path):
+    found = rank("bm25,cosine", SPLITS["test"], QASettings(measures=("map", "p@1")))
+    assert found.measures == ("AP", "P@1")
+    assert "bm25" in found.text()
+    names = {path.name for path in found.write(tmp_path / "report")}
+    assert {"report.md", "report.tex", "report.json", "per_question.csv", "bm25.run"} <= names
+    assert json.loads((tmp_path / "report/report.json").read_text()) == found.to_json()
+
+
+def test_each_measure_is_what_evaluate_gives():
+    found = rank("bm25,cosine,hybrid,uv:mlp")
+    qrels = {one.id: one.grades for one in SPLITS["test"].answered().questions}
+    for system in found.systems:
+        for measure in found.measures:
+            means = [evaluate(run, qrels, [measure]).means[measure] for run in runs_of(system)]
+            score = found.comparison.scores[measure][system.name]
+            assert score.value == pytest.approx(np.mean(means), abs=1e-12)
+
+
+def test_a_saved_head_ranks_as_it_did_and_refuses_another_encoder(tmp_path, fake_encoder):
+    from eval import RerankerSettings, fit_reranker
+
+    settings = RerankerSettings(QUICK.head.of("uv", "linear"), seeds=1)
+    fitted = fit_reranker(SPLITS, tmp_path / "uv", settings)
+    assert fitted.folder == tmp_path / "uv"
+    found = rank(["uv", str(tmp_path / "uv")], settings=replace(QUICK, seeds=1))
+    trained, saved = (one.scores[0] for one in found.systems)
+    np.testing.assert_allclose(saved, trained, atol=1e-6)
+    fake_encoder.spec = replace(fake_encoder.spec, weights="1" * 64)
+    with pytest.raises(EncoderMismatchError):
+        rank(str(tmp_path / "uv"))
+
+
+class TestCorpora:
+    """Sets without pools, which are ranked through an index of their corpus."""
+
+    @pytest.fixture
+    def splits(self, tmp_path):
+        """Two splits with equal ids of questions, over one corpus."""
+        corpus = tmp_path / "corpus.jsonl"
+        passages = dict(SPLITS["test"].passages)
+        corpus.write_text(
+            "".join(json.dumps({"id": id_, "text": text}) + "\n" for id_, text in passages.items())
+        )
+        return {
+            split: replace(
+                made_set(split),
+                questions=tuple(
+                    replace(one, candidates=(), text=passages[max(one.grades)] + " " + one.text)
+                    for one in made_set(split).questions
+                ),
+                passages={},
+                corpus=(corpus,),
+            )
+            for split in ("train", "dev", "test")
+        }
+
+    @pytest.fixture
+    def settings(self, tmp_path):
+        data = QuestionSettings(index=tmp_path / "index", depth=7)
+        return replace(QUICK, data=data, seeds=1)
+
+    def test_systems_rank_as_the_index_does(self, splits, settings):
+        found = rank("bm25,cosine,hybrid,hybrid:0.25,hybrid:rrf", splits, settings)
+        fusions = {
+            "hybrid": FusionSettings(),
+            "hybrid:0.25": FusionSettings(alpha=0.25),
+            "hybrid:rrf": FusionSettings("rrf"),
+        }
+        modes = {"bm25": "bm25", "cosine": "dense"}
+        with Index.open(settings.data.index) as index:
+            for one in found.systems:
+                asked = SearchSettings(
+                    k=7,
+                    depth=7,
+                    mode=modes.get(one.name, "hybrid"),
+                    fusion=fusions.get(one.name, FusionSettings()),
+                )
+                texts = [question.text for question in splits["test"].questions]
+                expected = [
+                    {hit.id: hit.score for hit in hits} for hits in index.search_many(texts, asked)
+                ]
+                (run,) = runs_of(one)
+                assert [run.get(query.id, {}) for query in splits["test"].questions] == expected
+
+    def test_a_tuned_hybrid_searches_each_split_once(self, splits, settings, monkeypatch):
+        """And not the hits of the other split, whose questions have the same ids."""
+        asked = []
+        original = Index.candidates
+
+        def candidates(self, texts, *arguments):
+            asked.append(tuple(texts))
+            return original(self, texts, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Index, "candidates", candidates)
+            patch.setattr(Index, "search_many", lambda *_: pytest.fail("pools are not needed"))
+            found = rank("hybrid:tuned,hybrid", splits, settings)
+        texts = {
+            split: tuple(one.text for one in splits[split].questions) for split in ("dev", "test")
+        }
+        assert asked == [texts["dev"], texts["test"]]
+        alpha = found.systems[0].note.split()[1].rstrip(",")
+        (again,) = rank(f"hybrid:{alpha}", splits, settings).systems
+        assert runs_of(again) == runs_of(found.systems[0])
+
+    def test_rank_bm25_ranks_the_whole_corpus(self, splits, settings):
+        found = rank("bm25,rank-bm25", splits, settings)
+        ours, theirs = (runs_of(one)[0] for one in found.systems)
+        assert {len(run) for run in theirs.values()} == {7}
+        for query in ours:
+            assert max(ours[query], key=ours[query].get) == max(
+                theirs[query], key=theirs[query].get
+            )
+
+    def test_an_index_of_a_part_of_the_corpus_is_completed(self, splits, settings):
+        expected = rank("bm25,cosine", splits, settings)
+        part = replace(settings, data=replace(settings.data, index=settings.data.index / "../part"))
+        texts = dict(list(SPLITS["test"].passages.items())[::3])
+        with Index.create(part.data.index) as index:
+            index.add(Document(id_, text) for id_, text in texts.items())
+            index.add([Document(next(iter(texts)), "something else")])
+        said = []
+        found = rank("bm25,cosine", splits, part, notify=said.append)
+        assert said == [
+            f"{part.data.index}: 20 documents of the corpus were missing and 1 had changed; they "
+            "are indexed now"
+        ]
+        for one, other in zip(found.systems, expected.systems, strict=True):
+            assert [pool.candidates for pool in one.pools] == [
+                pool.candidates for pool in other.pools
+            ]
+            np.testing.assert_allclose(one.scores[0], other.scores[0], atol=1e-6)
+        rank("bm25", splits, part, notify=said.append)
+        assert len(said) == 1
+
+    def test_documents_without_text_are_left_out_and_counted(self, splits, settings):
+        with splits["test"].corpus[0].open("a") as file:
+            file.write('{"id": "e1", "text": ""}\n{"id": "e2", "text": " "}\n')
+        said = []
+        rank("bm25", splits, settings, notify=said.append)
+        assert said == ["warning: 2 documents of the corpus have no text and are left out"]
+        with Index.open(settings.data.index) as index:
+            assert len(index) == 30
+
+    def test_an_index_of_other_documents_is_refused_and_left_as_it_is(self, splits, settings):
+        with Index.create(settings.data.index) as index:
+            index.add([Document("d0", "one"), Document("other", "two")])
+        with pytest.raises(ConfigError) as caught:
+            rank("bm25", splits, settings)
+        assert "found 1 of its 2 documents that are not among the 30 of the corpus" in str(
+            caught.value
+        )
+        with Index.open(settings.data.index) as index:
+            assert len(index) == 2
+
+    def test_a_set_without_pools_needs_an_index(self, splits):
+        with pytest.raises(ConfigError, match="--index FOLDER"):
+            rank("bm25", splits)
+
+    def test_another_encoder_than_that_of_the_index_is_refused(self, splits, settings):
+        with pytest.raises(ConfigError, match="the encoder of its index"):
+            rank("cosine@other", splits, settings)
+
+    def test_heads_rerank_the_hits_of_a_hybrid_search(self, splits, settings):
+        (found,) = rank("bilinear", splits, settings).systems
+        with Index.open(settings.data.index) as index:
+            for pool in found.pools:
+                hits = index.search(pool.text, SearchSettings(k=7, depth=7))
+                assert set(pool.candidates) == {hit.id for hit in hits}

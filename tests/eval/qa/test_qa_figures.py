@@ -1,0 +1,94 @@
+"""Figures of an evaluation on a question set: what they show, and that odd scores can be drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from eval import save_figure
+from eval.datasets.qa.question_set import Question
+from eval.qa.figures import learning_figure, recall_curve, recall_figure, scores_figure
+from eval.qa.result import SystemResult
+from tests.eval.qa.results import ODD, noise, qrels_of, result, runs_of, system
+from tests.eval.qa.samples import made_set
+
+
+def texts_of(path):
+    root = ElementTree.fromstring(path.read_text())
+    assert root.tag.endswith("}svg")
+    return [
+        "".join(element.itertext()).strip()
+        for element in root.iter()
+        if element.tag.endswith("}text")
+    ]
+
+
+def test_figures_are_png_and_svg_and_name_every_system(tmp_path):
+    pytest.importorskip("matplotlib")
+    questions = made_set(count=20, pool=6)
+    names = [ODD, "_hidden", "cross-encoder", *(f"s{number}" for number in range(8))]
+    systems = [
+        system(one, questions, noise(questions, place, place), curves=((0.1, 0.2 + place / 20),))
+        for place, one in enumerate(names)
+    ]
+    result(systems, questions=questions, baseline="s7").write(tmp_path / "report")
+    for name in ("differences", "recall", "scores", "learning"):
+        content = (tmp_path / f"report/figures/{name}.png").read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+        assert content.endswith(b"IEND\xaeB`\x82")
+        shown = texts_of(tmp_path / f"report/figures/{name}.svg")
+        expected = set(names) - ({"s7"} if name == "differences" else set())
+        assert expected - set(shown) == set()
+
+
+def test_a_recall_curve_is_the_metrics_recall_at_each_rank():
+    found = result()
+    head = found.systems[1]
+    curve = recall_curve(head, set(qrels_of(found)), 8)
+    relevant = {one.id: max(one.grades, key=one.grades.get) for one in found.questions.questions}
+    expected = np.zeros(8)
+    for run in runs_of(head):
+        for question in qrels_of(found):
+            order = sorted(run[question], key=lambda one: (run[question][one], one), reverse=True)
+            expected[order.index(relevant[question]) :] += 1
+    np.testing.assert_allclose(curve, expected / 3 / len(qrels_of(found)), atol=1e-12)
+    assert curve[-1] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [{}, {"a": 0.0, "b": 0.0}, {"a": 1.0}, {"a": 1e30, "b": 1e30 + 1e20}, {"a": -1e-300, "b": 0.0}],
+    ids=["none", "zero", "one", "huge", "tiny"],
+)
+def test_scores_without_a_spread_are_drawn_too(tmp_path, scores):
+    pytest.importorskip("matplotlib")
+    pool = Question("q", "text", tuple(scores), {"a": 1})
+    one = SystemResult("one", (pool,), (np.array([*scores.values()], np.float64),))
+    for name, draw in (("scores", scores_figure), ("recall", recall_figure)):
+        save_figure(draw([one], {"q"}), tmp_path / f"{name}.svg")
+        assert "one" in texts_of(tmp_path / f"{name}.svg")
+
+
+def test_questions_that_do_not_count_are_not_drawn():
+    found = result()
+    pools = [replace(one, grades={}) for one in found.systems[0].pools[18:]]
+    assert not any(one.answered for one in pools)
+    counted = set(found.comparison.queries)
+    expected = recall_curve(found.systems[0], counted, 8)
+    changed = replace(found.systems[0], pools=(*found.systems[0].pools[:18], *pools))
+    np.testing.assert_array_equal(recall_curve(changed, counted, 8), expected)
+
+
+def test_learning_curves_start_where_they_are_said_to(tmp_path):
+    pytest.importorskip("matplotlib")
+    late = learning_figure({"cross-encoder": ((0.2, 0.3, 0.4),)}, first=1)
+    save_figure(late, tmp_path / "late.svg")
+    found = texts_of(tmp_path / "late.svg")
+    assert "1" in found
+    assert "3" in found
+    assert "0" not in found
+    save_figure(learning_figure({"uv": ((0.2,), (0.3, 0.4, 0.5))}), tmp_path / "early.svg")
+    assert {"0", "2", "dev AP × 100"} <= set(texts_of(tmp_path / "early.svg"))

@@ -1,0 +1,337 @@
+"""The report of an evaluation on a question set: terminal, Markdown, JSON, CSV, LaTeX and runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.metrics.ranking import evaluate
+from eval.metrics.trec import read_run
+from eval.qa.result import SystemResult
+from tests.eval.qa.results import MEASURES, ODD, noise, qrels_of, result, runs_of, system
+from tests.eval.qa.samples import made_set
+
+NAMES = ("bm25", "uv:mlp@x/y", "uv-mlp-x-y", "UV:MLP@x/y", "x" * 300, "...", ODD, "_hidden")
+ONE = QuestionSet("s", "t", (Question("q", "text", ("b", "a"), {"a": 1}),), {"a": "x", "b": "y"})
+
+
+@pytest.fixture(scope="module")
+def found():
+    return result()
+
+
+@pytest.fixture(scope="module")
+def report(found, tmp_path_factory):
+    """A folder that is only read."""
+    folder = tmp_path_factory.mktemp("written") / "report"
+    found.write(folder)
+    return folder
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Reports without figures."""
+    monkeypatch.setattr("eval.qa.report.qa_figures", lambda _: {})
+
+
+def means_of(found):
+    """Measure to system to a mean for each seed, by `eval.metrics.ranking`."""
+    return {
+        measure: {
+            one.name: [
+                evaluate(run, qrels_of(found), [measure]).means[measure] for run in runs_of(one)
+            ]
+            for one in found.systems
+        }
+        for measure in found.measures
+    }
+
+
+def cells(line):
+    """Of a line of a Markdown table."""
+    parts = re.split(r"(?<!\\)\|", line)[1:-1]
+    return [re.sub(r"\\(.)", r"\1", part).strip() for part in parts]
+
+
+def tables(text):
+    """The tables of a Markdown text that have a header, as rows without the line of dashes."""
+    found = [[]]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found[-1].append(cells(line))
+        elif found[-1]:
+            found.append([])
+    return [[rows[0], *rows[2:]] for rows in found if rows and any(rows[0])]
+
+
+def rows_of(lines):
+    """The lines of the table of systems by measures on a terminal."""
+    first = next(place for place, line in enumerate(lines) if line.startswith("system "))
+    return lines[first : lines.index("", first)]
+
+
+@pytest.mark.parametrize("without_positive", ["exclude", "count"])
+def test_the_first_table_is_systems_by_measures_as_the_metrics_say(
+    tmp_path, plain, without_positive
+):
+    found = result(without_positive=without_positive)
+    found.write(tmp_path / "report")
+    header, *rows = tables((tmp_path / "report/report.md").read_text())[0]
+    shown, *lines = rows_of(found.text().splitlines())
+    assert header == shown.split() == ["system", *MEASURES]
+    expected = means_of(found)
+    assert [row[0] for row in rows] == ["bm25", "uv:mlp"]
+    for row, line in zip(rows, lines, strict=True):
+        for measure, cell in zip(MEASURES, row[1:], strict=True):
+            seeds = expected[measure][row[0]]
+            value = f"{100 * np.mean(seeds):.2f}"
+            if len(seeds) > 1:
+                value += f" ± {100 * np.std(seeds, ddof=1):.2f}"
+            assert cell.removesuffix("*") == value
+        assert line.split() == " ".join(row).split()
+
+
+def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth(tmp_path, plain):
+    questions = made_set(count=40, pool=8)
+    systems = [
+        system(name, questions, noise(questions, strength, seed))
+        for seed, (name, strength) in enumerate([("base", 0), ("same", 0), ("far", 6)])
+    ]
+    found = result(systems, questions=questions, baseline="same")
+    found.write(tmp_path / "report")
+    text = (tmp_path / "report/report.md").read_text()
+    first, *_ = tables(text)
+    for name, *values in first[1:]:
+        for measure, cell in zip(MEASURES, values, strict=True):
+            difference = found.comparison.scores[measure][name].difference
+            assert cell.endswith("*") == (difference is not None and difference.adjusted < 0.05)
+    assert first[3][1].endswith("*")
+    assert not first[2][1].endswith("*")
+    explained = "differs from same with p < 0.05, by a paired randomization test"
+    assert explained in re.sub(r"\\(.)", r"\1", text)
+    assert f"*: {explained}" in found.text()
+    # On a terminal a mark does not move the numbers.
+    dots = {
+        tuple(place for place, letter in enumerate(line) if letter == ".")
+        for line in rows_of(found.text().splitlines())[1:]
+    }
+    assert len(dots) == 1
+
+
+def test_each_measure_has_a_table_of_differences(found, report):
+    text = (report / "report.md").read_text()
+    per_measure = [rows for rows in tables(text) if rows[0][1:3] == ["value", "95% interval"]]
+    assert len(per_measure) == len(MEASURES)
+    for measure, rows in zip(MEASURES, per_measure, strict=True):
+        one = found.comparison.scores[measure]["uv:mlp"]
+        base, head = found.comparison.values[measure]
+        spread = np.std(means_of(found)[measure]["uv:mlp"], ddof=1)
+        assert rows[2] == [
+            "uv:mlp",
+            f"{100 * head.mean():.2f} ± {100 * spread:.2f}",
+            f"{100 * one.low:.2f} to {100 * one.high:.2f}",
+            f"{100 * (head - base).mean():+.2f}",
+            f"{100 * one.difference.low:+.2f} to {100 * one.difference.high:+.2f}",
+            f"{one.difference.p:.4f}",
+            f"{one.difference.adjusted:.4f}",
+            str((head > base).sum()),
+            str((head < base).sum()),
+        ]
+        assert rows[1][3] == "baseline"
+
+
+def test_the_report_says_how_it_came_about(found, report, tmp_path, plain):
+    text = (report / "report.md").read_text()
+    for said in (
+        "# made, test",
+        "\n    retriever eval qa set\n",
+        "means over 18 questions; 6 questions without a relevant passage are left out",
+        "equal ones rank by descending passage id",
+        "| 24, 18 of them with a relevant passage |",
+        f"| torch | {metadata.version('torch')} |",
+        "| uv:mlp | dev AP 80.00; 3 seeds | 12.5 |",
+    ):
+        assert said in re.sub(r"\\(.)", r"\1", text)
+    counted = result(without_positive="count")
+    said = "means over 24 questions; 6 questions without a relevant passage count as zero"
+    assert said in counted.text()
+    lines = found.text().splitlines()
+    assert lines[:2] == ["made, test", "  questions: 24, 18 of them with a relevant passage"]
+    assert ["uv:mlp", "dev", "AP", "80.00;", "3", "seeds", "12.5"] in map(str.split, lines)
+
+
+def test_every_file_that_report_md_links_is_there(tmp_path):
+    written = result().write(tmp_path / "report")
+    text = (tmp_path / "report/report.md").read_text()
+    linked = {tmp_path / "report" / one for one in re.findall(r"\]\(([^)]*)\)", text)}
+    there = {path for path in (tmp_path / "report").rglob("*") if path.is_file()}
+    assert set(written) == there == linked | {tmp_path / "report/report.md"}
+
+
+def test_json_holds_what_the_metrics_say(found, report):
+    def refuse(text):
+        raise AssertionError(text)
+
+    text = (report / "report.json").read_text()
+    values = json.loads(text, parse_constant=refuse)
+    assert values == json.loads(json.dumps(found.to_json()))
+    expected = means_of(found)
+    for one in values["systems"]:
+        for measure, score in one["scores"].items():
+            seeds = expected[measure][one["name"]]
+            assert score["value"] == pytest.approx(np.mean(seeds), abs=1e-12)
+            if len(seeds) > 1:
+                assert score["spread"] == pytest.approx(np.std(seeds, ddof=1), abs=1e-12)
+            else:
+                assert score["spread"] is None
+    assert [one["seeds"] for one in values["systems"]] == [1, 3]
+    assert values["systems"][1]["curves"] == [[0.1, 0.5], [0.2, 0.4, 0.6], [0.3, 0.3]]
+    assert values["statistics"]["answered"] == values["counted"] == 18
+    assert values["per_question"]["questions"] == list(qrels_of(found))
+    column = values["per_question"]["values"]["AP"]["bm25"]
+    assert np.mean(column) == pytest.approx(expected["AP"]["bm25"][0], abs=1e-12)
+
+
+def test_runs_read_back_score_the_same_and_hold_questions_without_an_answer(found, report):
+    for one, names in zip(
+        found.systems,
+        (["bm25.run"], [f"uv-mlp.seed-{seed}.run" for seed in range(3)]),
+        strict=True,
+    ):
+        for run, name in zip(runs_of(one), names, strict=True):
+            again = read_run(report / "runs" / name)
+            assert again == run
+            assert len(again) == 24
+
+
+def test_the_csv_has_a_line_a_question_and_its_columns_average_to_the_table(found, report):
+    with (report / "per_question.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    asked = {one.id: one.text for one in found.questions.questions}
+    assert {row["question"]: row["text"] for row in rows} == {
+        one: asked[one] for one in qrels_of(found)
+    }
+    expected = means_of(found)
+    assert list(rows[0])[2:] == [f"{m} {s}" for m in MEASURES for s in ("bm25", "uv:mlp")]
+    for measure in MEASURES:
+        for name in ("bm25", "uv:mlp"):
+            column = [float(row[f"{measure} {name}"]) for row in rows]
+            assert np.mean(column) == pytest.approx(np.mean(expected[measure][name]), abs=1e-12)
+
+
+def test_latex_has_every_table_with_as_many_cells_a_row(found, report):
+    text = (report / "report.tex").read_text()
+    longtables = re.findall(r"\\begin\{longtable\}\{(\w+)\}(.*?)\\end\{longtable\}", text, re.S)
+    sections = [table for part in found.report().sections for table in part.tables]
+    assert len(longtables) == len(sections) == 6
+    captions = re.findall(r"\\caption\{(.*?)\}\\label\{tab:qa-(\d)\}", text)
+    assert [number for _, number in captions] == list("123456")
+    assert [caption for caption, _ in captions][:2] == [r"Means $\times$ 100", "Systems"]
+    for (columns, body), table in zip(longtables, sections, strict=True):
+        rows = [line for line in body.splitlines() if line.endswith(r" \\")]
+        assert len(columns) == len(table.columns)
+        assert [row.count(" & ") + 1 for row in rows] == [len(columns)] * (len(table.rows) + 1)
+
+
+def test_texts_with_any_character_come_back_from_the_csv(tmp_path, plain):
+    text = 'a,"b"\r\nc\rd\te;北京 \x00'
+    questions = QuestionSet("s", "t", (Question("q", text, ("b", "a"), {"a": 1}),), {"a": "x"})
+    found = result([system("one", questions, np.array([0.0, 1.0]))], questions=questions)
+    found.write(tmp_path / "report")
+    with (tmp_path / "report/per_question.csv").open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file))[1] == ["q", text, "1.0", "1.0", "1.0"]
+
+
+def test_names_with_any_character_get_files_of_their_own(tmp_path, plain):
+    questions = made_set(count=20, pool=6)
+    systems = [
+        system(
+            name,
+            questions,
+            noise(questions, place, place),
+            note=f"note | of {name}\n\x1b[31m\x1b]0;",
+        )
+        for place, name in enumerate(NAMES)
+    ]
+    found = result(systems, questions=questions)
+    found.write(tmp_path / "report")
+    files = sorted(path.name for path in (tmp_path / "report/runs").iterdir())
+    assert len({name.lower() for name in files}) == len(NAMES)
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,120}\.run", name) for name in files)
+    text = (tmp_path / "report/report.md").read_text()
+    assert not re.search("[\x00-\x09\x0b-\x1f]", text)
+    first, *rest = tables(text)
+    assert [row[0] for row in first[1:]] == list(NAMES)
+    assert all(len(row) == len(rows[0]) for rows in (first, *rest) for row in rows)
+    values = json.loads((tmp_path / "report/report.json").read_text())
+    assert [one["name"] for one in values["systems"]] == list(NAMES)
+    assert all(line.isprintable() for line in found.text().splitlines())
+
+
+def test_a_seed_and_a_system_called_like_one_do_not_share_a_file(tmp_path, plain):
+    questions = made_set(count=6, pool=4)
+    two = [noise(questions, 1, seed) for seed in (1, 2)]
+    systems = [system("a.seed-0", questions, two[0]), system("a", questions, *two)]
+    result(systems, questions=questions).write(tmp_path / "report")
+    files = {path.name for path in (tmp_path / "report/runs").iterdir()}
+    assert files == {"a.seed-0.run", "a-2.seed-0.run", "a-2.seed-1.run"}
+
+
+def test_ids_with_spaces_leave_out_the_run_and_the_report_says_so(tmp_path, plain):
+    question = Question("q 1", "text", ("b", "a"), {"a": 1})
+    questions = QuestionSet("s", "t", (question,), {"a": "x", "b": "y"})
+    found = result([system("one", questions, np.array([0.0, 1.0]))], questions=questions)
+    found.write(tmp_path / "report")
+    assert not (tmp_path / "report/runs").exists()
+    text = (tmp_path / "report/report.md").read_text()
+    assert "runs/one.run was not written: expected as query id" in text
+
+
+def test_one_system_alone_has_no_differences(tmp_path):
+    found = result([system("one", ONE, np.array([0.0, 1.0]))], questions=ONE)
+    found.write(tmp_path / "report")
+    figures = {path.stem for path in (tmp_path / "report/figures").iterdir()}
+    assert figures == {"recall", "scores"}
+    text = (tmp_path / "report/report.md").read_text()
+    assert "differs from" not in text
+    assert "Largest differences" not in text
+    assert "| system | value | 95% interval |\n" in text
+
+
+def test_a_system_that_skips_questions_is_named():
+    questions = made_set(count=8, pool=4)
+    pools = [*questions.questions[:5]]
+    pools += [Question(one.id, one.text, (), one.grades) for one in questions.questions[5:]]
+    full = noise(questions, 1, 1)
+    systems = [system("full", questions, full), SystemResult("part", tuple(pools), (full[:20],))]
+    found = result(systems, questions=questions)
+    assert found.comparison.missing == {"full": 0, "part": 3}
+    assert "part: ranks nothing for 3 questions, which count as zero" in found.text()
+    assert not found.comparison.values["AP"][1, 5:].any()
+    assert list(systems[1].run()) == [f"q{number}" for number in range(5)]
+
+
+def test_the_questions_that_differ_most_are_shown_with_their_texts():
+    found = result(top=2)
+    base, head = found.comparison.values["AP"]
+    differences = dict(zip(found.comparison.queries, head - base, strict=True))
+    lines = found.text().splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("Questions with"))
+    assert lines[start] == "Questions with the largest differences from bm25 in AP × 100"
+    texts = {one.id: one.text for one in found.questions.questions}
+    shown = lines[start + 2 :]
+    assert len(shown) == 2
+    largest = sorted(map(abs, differences.values()), reverse=True)[:2]
+    for line, size in zip(shown, largest, strict=True):
+        name, number, question, text = line.split(maxsplit=3)
+        assert name == "uv:mlp"
+        assert number == f"{100 * differences[question]:+.2f}"
+        assert abs(differences[question]) == size
+        assert text == texts[question]
+    assert "largest differences" not in result(top=0).text()

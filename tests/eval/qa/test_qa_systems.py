@@ -1,0 +1,64 @@
+import pytest
+
+from eval.qa.systems import ALL, System, parse_system, parse_systems
+from retriever.errors import ConfigError
+
+
+def test_texts_name_systems_with_variants_and_encoders():
+    assert parse_system("bm25") == System("bm25", "bm25")
+    assert parse_system("rank-bm25") == System("rank-bm25", "rank-bm25")
+    assert parse_system("uv:mlp") == System("uv:mlp", "uv", "mlp")
+    assert parse_system("hybrid:0.7").variant == "0.7"
+    found = parse_system("cosine@all-MiniLM-L6-v2::lc:0,6")
+    assert (found.kind, found.encoder) == ("cosine", "all-MiniLM-L6-v2::lc:0,6")
+
+
+def test_several_are_divided_at_commas_but_for_those_of_an_encoder():
+    texts = ["bm25, cosine", "cosine@m::lc:0,6", "bm25"]
+    assert [one.text for one in parse_systems(texts)] == ["bm25", "cosine", "cosine@m::lc:0,6"]
+
+
+def test_all_names_every_system_that_needs_no_path():
+    assert [one.text for one in parse_systems(["all"])] == list(ALL)
+    assert {one.kind for one in parse_systems(["all"])} == {
+        "bm25",
+        "cosine",
+        "hybrid",
+        "bilinear",
+        "concat",
+        "uv",
+        "cross-encoder",
+    }
+
+
+def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
+    (tmp_path / "a,b.run").write_text("")
+    assert parse_systems([str(tmp_path / "a,b.run")])[0].kind == "run"
+    assert parse_system(str(tmp_path)).kind == "saved reranker"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "found none of them"),
+        ("bm25@m", "bm25 has no encoder"),
+        ("rank-bm25@m", "rank-bm25 has no encoder"),
+        ("rank-bm25:1", "nothing can follow rank-bm25"),
+        ("bm25:1", "nothing can follow bm25"),
+        ("cosine:linear", "nothing can follow cosine"),
+        ("uv:deep", "expected linear or mlp"),
+        ("hybrid:2", "a weight from 0 to 1"),
+        ("hybrid:nan", "a weight from 0 to 1"),
+        ("cosine@m::pooling=none", "pooling"),
+    ],
+)
+def test_what_names_nothing_is_refused_in_one_line(text, said):
+    with pytest.raises(ConfigError) as caught:
+        parse_systems([text])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_a_tuned_system_has_its_weight_chosen_on_dev():
+    assert parse_system("hybrid:tuned").tuned
+    assert not parse_system("hybrid:0.5").tuned

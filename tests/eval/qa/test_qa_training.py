@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eval.metrics.ranking import evaluate
+from eval.qa.result import SystemResult
+from eval.qa.scores import PoolBM25
+from eval.qa.training import DevScore, hold_out, training_set
+from retriever.analyzer import Analyzer
+from retriever.errors import BadInputError, ConfigError
+from tests.eval.qa.results import runs_of
+from tests.eval.qa.samples import made_set
+
+
+def rows(train, question, what):
+    starts = getattr(train.pools, f"{what}_starts")
+    found = getattr(train.pools, f"{what}s")[starts[question] : starts[question + 1]]
+    return {train.passages[row] for row in found}
+
+
+def test_answers_are_positives_and_the_rest_of_the_pool_negatives():
+    questions = made_set(answered=0.5)
+    train = training_set(questions, "pool", lambda: pytest.fail("BM25 is not needed"))
+    answered = questions.questions[:6]
+    assert train.questions == [one.text for one in answered]
+    for number, question in enumerate(answered):
+        right = {id_ for id_, grade in question.grades.items() if grade}
+        texts = questions.passages
+        assert rows(train, number, "positive") == {texts[id_] for id_ in right}
+        others = set(question.candidates) - right
+        assert rows(train, number, "negative") == {texts[id_] for id_ in others}
+    assert len(train.passages) == train.pools.passages
+
+
+def test_an_answer_outside_the_pool_is_a_positive_too():
+    questions = made_set(count=1)
+    extra = next(id_ for id_ in questions.passages if id_ not in questions.questions[0].candidates)
+    question = replace(questions.questions[0], grades={extra: 1})
+    train = training_set(replace(questions, questions=(question,)), "pool", lambda: None)
+    assert rows(train, 0, "positive") == {questions.passages[extra]}
+
+
+def test_hard_negatives_come_from_bm25_and_random_ones_from_all_passages():
+    questions = made_set()
+    bm25 = PoolBM25(questions.passages, Analyzer())
+    hard = training_set(questions, "hard", lambda: bm25)
+    first = questions.questions[0]
+    right = {id_ for id_, grade in first.grades.items() if grade}
+    expected = {questions.passages[id_] for id_ in bm25.hardest(first.text, 50, right)}
+    assert rows(hard, 0, "negative") == expected
+    random = training_set(questions, "random", lambda: None)
+    assert random.passages == list(questions.passages.values())
+    assert len(random.pools.negatives) == 0
+
+
+def test_nothing_to_train_on_is_refused():
+    with pytest.raises(BadInputError, match="--train-split"):
+        training_set(made_set(answered=0), "pool", lambda: None)
+
+
+def test_the_digest_tells_training_sets_apart():
+    one, other = (training_set(made_set(seed=seed), "pool", lambda: None) for seed in (0, 1))
+    assert one.digest() == training_set(made_set(), "pool", lambda: None).digest()
+    assert one.digest() != other.digest()
+
+
+def test_held_out_questions_are_the_same_each_time_and_on_one_side_only():
+    questions = made_set(count=20, answered=0.5)
+    train, dev = hold_out(questions, 0.3)
+    assert len(dev) == 3
+    assert {one.id for one in train.questions} | {one.id for one in dev.questions} == {
+        one.id for one in questions.answered().questions
+    }
+    assert len(train) == 7
+    assert hold_out(questions, 0.3) == (train, dev)
+    assert dev.split != train.split
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 0.01, 0.99])
+def test_a_share_that_leaves_nothing_is_refused(share):
+    with pytest.raises(ConfigError, match="dev-share"):
+        hold_out(made_set(count=10), share)
+
+
+def test_the_dev_score_is_mean_average_precision_of_answered_questions():
+    questions = made_set(answered=0.7)
+    dev = DevScore(questions)
+    scores = np.random.default_rng(0).integers(0, 4, len(dev.left)).astype(float)
+    qrels = {one.id: one.grades for one in dev.questions.questions}
+    (run,) = runs_of(SystemResult("made", dev.questions.questions, (scores,)))
+    assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
+    with pytest.raises(BadInputError, match="--dev-split"):
+        DevScore(made_set(answered=0))

@@ -1,0 +1,101 @@
+"""Intervals and tests between encoders against direct computation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from eval.metrics.significance import Resampling
+from eval.sentences.comparison import Part, compare_accuracies, compare_correlations
+
+SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
+RESAMPLES = 60
+
+
+def sample(sizes=(25, 40), seed=3):
+    """Parts, and predictions of three encoders; one of them under two seeds."""
+    random = np.random.default_rng(seed)
+    golds = [random.integers(0, 6, size).astype(np.float64) for size in sizes]
+    weights = np.array(sizes) / sum(sizes)
+    whole = np.concatenate(golds)
+    noise = {"good": (1, 0.5), "base": (1, 1.5), "seeds": (2, 3.0)}
+    rows = {
+        name: (whole + wide * random.standard_normal((seeds, len(whole)))).round(2)
+        for name, (seeds, wide) in noise.items()
+    }
+    return [Part(gold, weight) for gold, weight in zip(golds, weights, strict=True)], rows
+
+
+def drawn_values(parts, rows, name, seed):
+    """(resamples,) by encoder, with scipy on the drawn pairs themselves."""
+    random = np.random.default_rng(seed)
+    values = {encoder: np.zeros(RESAMPLES) for encoder in rows}
+    start = 0
+    for part in parts:
+        size = len(part.gold)
+        for draw, chosen in enumerate(random.integers(0, size, (RESAMPLES, size))):
+            for encoder, table in rows.items():
+                found = [
+                    SCIPY[name](row[start : start + size][chosen], part.gold[chosen])[0]
+                    for row in table
+                ]
+                values[encoder][draw] += part.weight * np.mean(found)
+        start += size
+    return values
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+def test_intervals_and_p_of_correlations_are_those_of_drawing_pairs(name):
+    parts, rows = sample()
+    summary = {"good": (0.9, None), "base": (0.7, None), "seeds": (0.5, 0.01)}
+    found = compare_correlations(parts, summary, rows, name, "base", Resampling(RESAMPLES, 5))
+    drawn = drawn_values(parts, rows, name, 5)
+    p_values = {}
+    for encoder, (value, spread) in summary.items():
+        one = found[encoder]
+        assert (one.value, one.spread) == (value, spread)
+        assert (one.low, one.high) == pytest.approx(np.percentile(drawn[encoder], [2.5, 97.5]))
+        if encoder == "base":
+            assert one.difference is None
+            continue
+        differences = drawn[encoder] - drawn["base"]
+        assert one.difference.value == pytest.approx(value - 0.7)
+        assert (one.difference.low, one.difference.high) == pytest.approx(
+            np.percentile(differences, [2.5, 97.5])
+        )
+        rarer = min((differences <= 0).sum(), (differences >= 0).sum())
+        p_values[encoder] = (1 + 2 * rarer) / (1 + RESAMPLES)
+        assert one.difference.p == pytest.approx(min(1, p_values[encoder]))
+    small, large = sorted(p_values, key=p_values.get)
+    assert found[small].difference.adjusted == pytest.approx(min(1, 2 * p_values[small]))
+    assert found[large].difference.adjusted == pytest.approx(
+        min(1, max(2 * p_values[small], p_values[large]))
+    )
+
+
+def test_an_encoder_like_the_baseline_does_not_differ():
+    parts, rows = sample()
+    twin = {"base": rows["base"], "twin": rows["base"].copy()}
+    summary = {"base": (0.7, None), "twin": (0.7, None)}
+    found = compare_correlations(parts, summary, twin, "spearman", "base", Resampling(100))
+    difference = found["twin"].difference
+    assert (difference.value, difference.low, difference.high, difference.p) == (0, 0, 0, 1)
+
+
+def test_accuracies_are_compared_by_the_exact_test_of_mcnemar():
+    random = np.random.default_rng(0)
+    base = random.integers(0, 2, 80).astype(np.float64)
+    other = base.copy()
+    other[:3], other[3:14] = 1 - other[:3], 1 - other[3:14]
+    better = int(((other == 1) & (base == 0)).sum())
+    worse = int(((other == 0) & (base == 1)).sum())
+    summary = {"base": (0.5, None), "other": (0.6, 0.1)}
+    found = compare_accuracies(summary, {"base": base, "other": other}, "base", Resampling(1000, 1))
+    expected = scipy.stats.binomtest(better, better + worse).pvalue
+    difference = found["other"].difference
+    assert difference.p == difference.adjusted == pytest.approx(expected)
+    assert difference.value == pytest.approx((better - worse) / 80)
+    assert difference.low < difference.value < difference.high
+    assert found["other"].low < other.mean() < found["other"].high
+    assert found["base"].difference is None

@@ -1,0 +1,156 @@
+"""The supervised protocol of STS-B and SICK-R against plain torch code, and what it learns."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.sentences.aggregation import sts_texts
+from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
+from eval.vectors.embedding import TextVectors
+from retriever.errors import BadInputError, ConfigError
+
+QUICK = RelatednessSettings(seeds=2, look=5, epochs=40)
+
+
+def sample(sizes=(160, 60, 70), width=5, seed=0):
+    """Pairs whose score is a function of |u - v| that a cosine does not show."""
+    random = np.random.default_rng(seed)
+    parts, texts, table = [], [], []
+    for number, size in enumerate(sizes):
+        left = [f"{number} left {row}" for row in range(size)]
+        right = [f"{number} right {row}" for row in range(size)]
+        u, v = random.standard_normal((2, size, width))
+        gold = np.clip(5 - 2.5 * np.abs(u[:, 0] - v[:, 0]), 0, 5)
+        parts.append(ScoredPairs(gold, left, right))
+        texts += [*left, *right]
+        table += [u, v]
+    train, dev, test = parts
+    half = len(test) // 2
+    subsets = tuple(
+        PairSubset(name, ScoredPairs(test.gold[part], test.left[part], test.right[part]))
+        for name, part in (("a", slice(0, half)), ("b", slice(half, None)))
+    )
+    task = STSTask("sample", subsets, train, dev)
+    return task, TextVectors(texts, np.concatenate(table).astype(np.float32) / 50)
+
+
+@given(st.lists(st.floats(0, 5), min_size=2, max_size=20))
+def test_targets_are_shares_of_two_neighbours_whose_mean_is_the_score(scores):
+    gold = np.array(scores)
+    low, targets = soft_targets(gold)
+    assert low == np.floor(gold.min())
+    np.testing.assert_allclose(targets.sum(axis=1), 1, atol=1e-6)
+    assert (targets >= 0).all()
+    np.testing.assert_allclose(targets @ np.arange(low, low + targets.shape[1]), gold, atol=1e-5)
+    places = [np.flatnonzero(row) for row in targets]
+    assert all(place[-1] - place[0] <= 1 for place in places)
+
+
+def test_sts_b_has_six_whole_scores_and_sick_five():
+    assert soft_targets(np.array([0.0, 2.5, 5.0]))[1].shape == (3, 6)
+    low, targets = soft_targets(np.array([1.0, 4.3, 5.0]))
+    assert (low, targets.shape) == (1, (3, 5))
+    np.testing.assert_allclose(targets[1], [0, 0, 0, 0.7, 0.3], atol=1e-6)
+
+
+def plain(task, vectors, settings, seed):
+    """The same training for one seed, with torch's own layers, one pair of features at a time."""
+
+    def features(pairs):
+        u, v = vectors.of(pairs.left), vectors.of(pairs.right)
+        return np.concatenate([np.abs(u - v), u * v], axis=1)
+
+    test = [subset.pairs for subset in task.subsets]
+    sides = [features(part) for part in (task.train, task.dev)]
+    sides.append(np.concatenate([features(part) for part in test]))
+    mean, deviation = sides[0].mean(axis=0), sides[0].std(axis=0)
+    train, dev, tested = (torch.tensor((one - mean) / deviation) for one in sides)
+    low, targets = soft_targets(task.train.gold)
+    random = np.random.default_rng([seed, 0])
+    layer = torch.nn.Linear(train.shape[1], targets.shape[1])
+    limit = 1 / np.sqrt(train.shape[1])
+    shape = (train.shape[1], targets.shape[1])
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(random.uniform(-limit, limit, shape).T))
+        layer.bias.copy_(torch.tensor(random.uniform(-limit, limit, (1, shape[1])))[0])
+    optimizer = torch.optim.Adam(layer.parameters(), lr=settings.rate)
+    wanted = torch.tensor(targets)
+    numbers = torch.arange(low, low + targets.shape[1]).float()
+    best, kept, fruitless, epoch = -2.0, None, 0, 0
+    while epoch < settings.epochs and fruitless <= settings.patience:
+        for _ in range(settings.look):
+            order = random.permutation(len(train))
+            for start in range(0, len(order), settings.batch):
+                rows = torch.tensor(order[start : start + settings.batch])
+                shares = torch.softmax(layer(train[rows]), dim=1)
+                if settings.loss == "kl":
+                    loss = -(wanted[rows] * shares.log()).sum(dim=1).mean()
+                else:
+                    loss = torch.nn.functional.mse_loss(shares, wanted[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        epoch += settings.look
+        with torch.no_grad():
+            scores = torch.softmax(layer(dev), dim=1) @ numbers
+        found = scipy.stats.pearsonr(scores.numpy(), task.dev.gold)[0]
+        if found > best:
+            best, kept = found, copy.deepcopy(layer)
+        else:
+            fruitless += 1
+    with torch.no_grad():
+        return best, (torch.softmax(kept(tested), dim=1) @ numbers).numpy()
+
+
+@pytest.mark.parametrize("loss", ["kl", "mse"])
+def test_every_seed_is_what_it_is_when_trained_alone_by_plain_code(loss):
+    task, vectors = sample()
+    settings = replace(QUICK, loss=loss)
+    found = score_relatedness(task, vectors, settings)
+    for seed in range(settings.seeds):
+        best, predictions = plain(task, vectors, settings, seed)
+        assert found.dev[seed] == pytest.approx(best, abs=1e-4)
+        np.testing.assert_allclose(found.predictions[seed], predictions, atol=2e-3)
+        expected = scipy.stats.pearsonr(predictions, found.gold)[0]
+        assert found.seeds[seed].pearson == pytest.approx(expected, abs=1e-3)
+    assert found.mean.spearman == pytest.approx(np.mean([one.spearman for one in found.seeds]))
+    expected = np.std([one.spearman for one in found.seeds], ddof=1)
+    assert found.spread.spearman == pytest.approx(expected)
+
+
+def test_it_learns_what_no_cosine_shows_and_a_seed_does_not_depend_on_the_others():
+    task, vectors = sample()
+    both = score_relatedness(task, vectors, replace(QUICK, epochs=300, look=20))
+    assert both.mean.pearson > 0.8
+    alone = score_relatedness(task, vectors, replace(QUICK, epochs=300, look=20, seeds=1))
+    assert alone.spread is None
+    assert alone.mean.pearson == pytest.approx(both.seeds[0].pearson, abs=1e-3)
+    assert len(sts_texts(task, supervised=True)) == 2 * (160 + 60 + 70)
+
+
+def test_what_cannot_be_trained_is_named():
+    task, vectors = sample()
+    for broken, message in (
+        (replace(task, train=None), "found no training pairs"),
+        (replace(task, dev=None), "found no dev pairs"),
+        (
+            replace(task, dev=replace(task.dev, gold=np.full(60, 2.0))),
+            "expected dev pairs with gold scores that differ",
+        ),
+    ):
+        with pytest.raises(BadInputError, match=message) as caught:
+            score_relatedness(broken, vectors, QUICK)
+        assert "\n" not in str(caught.value)
+    for bad in ({"seeds": 0}, {"loss": "hinge"}):
+        with pytest.raises(ConfigError, match=next(iter(bad))):
+            RelatednessSettings(**bad)

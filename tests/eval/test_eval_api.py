@@ -1,0 +1,54 @@
+"""What `import eval` promises: experiments as functions, and nothing heavy at import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import eval as evaluation
+
+HEAVY = ("torch", "transformers", "faiss", "sklearn", "scipy", "matplotlib", "rank_bm25", "tqdm")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rank_systems", "score_sts", "score_transfer", "search_layers", "evaluate", "compare"],
+)
+def test_an_experiment_is_a_function_of_the_package(name):
+    package = __import__("eval")
+    assert callable(getattr(package, name))
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import json, sys, eval; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(HEAVY) & set(json.loads(done.stdout))
+
+
+ONE_STRING = {
+    "tests of score_sts": lambda: evaluation.score_sts("stsb", ["a"]),
+    "encoders of score_sts": lambda: evaluation.score_sts([], "a"),
+    "tasks of score_transfer": lambda: evaluation.score_transfer("mr", ["a"]),
+    "encoders of score_transfer": lambda: evaluation.score_transfer([], "a"),
+    "tasks of score_probing": lambda: evaluation.score_probing("bshift", ["a"]),
+    "measures of evaluate": lambda: evaluation.evaluate({}, {"q": {"d": 1}}, "AP"),
+    "measures of compare": lambda: evaluation.compare({"a": {}}, {"q": {"d": 1}}, "AP"),
+    "measures of canonical_measures": lambda: evaluation.canonical_measures("AP"),
+    "encoders of named_encoders": lambda: evaluation.named_encoders("a"),
+    "lists of named_encoders": lambda: evaluation.named_encoders([], "paper"),
+}
+
+
+@pytest.mark.parametrize("call", ONE_STRING.values(), ids=ONE_STRING)
+def test_one_string_where_several_are_meant_is_a_type_error(call):
+    with pytest.raises(TypeError, match=r"expected several strings, found '\w+'"):
+        call()
+
+
+@pytest.mark.parametrize("inspect", [evaluation.inspect_layers, evaluation.inspect_words])
+def test_texts_to_inspect_are_not_one_string(inspect, tiny_models):
+    with pytest.raises(TypeError, match="texts: expected several strings"):
+        inspect("w1 w2", str(tiny_models["bert"]), loading=evaluation.Loading(device="cpu"))
