@@ -9,6 +9,26 @@ from typing import Any, assert_type
 import numpy as np
 from numpy.typing import NDArray
 
+from eval import (
+    Comparison,
+    Evaluation,
+    LayerSearchResult,
+    LayerSearchSettings,
+    QAResult,
+    QASettings,
+    Resampling,
+    SentenceResult,
+    STSSettings,
+    TransferSettings,
+    compare,
+    evaluate,
+    rank_systems,
+    read_qrels,
+    read_run,
+    score_sts,
+    score_transfer,
+    search_layers,
+)
 from retriever import (
     Analyzer,
     AnalyzerSettings,
@@ -137,3 +157,18 @@ def move(folder: Path) -> None:
         assert_type(error.exit_code, int)
     except RetrieverError:
         raise
+
+
+def measure(folder: Path) -> None:
+    ranked = rank_systems("wikiqa", ["bm25", "cosine"], QASettings(measures=("AP", "nDCG@10")))
+    assert_type(ranked, QAResult)
+    assert_type(ranked.text(), str)
+    assert_type(ranked.write(folder), list[Path])
+    similarity = score_sts(["stsb"], ["all-MiniLM-L6-v2", "::lc:0,6"], STSSettings())
+    assert_type(similarity, SentenceResult)
+    assert_type(score_transfer(["mr"], ["::last4"], TransferSettings()), SentenceResult)
+    assert_type(search_layers("dev.tsv", LayerSearchSettings(max_layers=4)), LayerSearchResult)
+    run, qrels = read_run("out.run"), read_qrels("qrels.tsv")
+    assert_type(evaluate(run, qrels, ["RR"]), Evaluation)
+    assert_type(compare({"ours": run, "theirs": "their.run"}, qrels, ["AP"]), Comparison)
+    assert_type(Resampling(resamples=1000).seed, int)
