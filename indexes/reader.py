@@ -523,11 +523,13 @@ class _Forking:
 
 
 _FORKING = _Forking()
-os.register_at_fork(
-    before=_FORKING.before,
-    after_in_parent=partial(_FORKING.after, in_child=False),
-    after_in_child=partial(_FORKING.after, in_child=True),
-)
+# Not on Windows.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_FORKING.before,
+        after_in_parent=partial(_FORKING.after, in_child=False),
+        after_in_child=partial(_FORKING.after, in_child=True),
+    )
 
 
 def _connect(folder: Path) -> _Session:
