@@ -98,7 +98,17 @@ def in_child(
 
 
 @pytest.mark.parametrize(
-    ("kind", "exchange"), [*((kind, True) for kind in SWEPT), ("recreate", False)]
+    ("kind", "exchange"),
+    [
+        *((kind, True) for kind in ("create", "add", "waiting", "recreate")),
+        *(
+            pytest.param(kind, exchange, marks=pytest.mark.soak)
+            for kind, exchange in [
+                *((kind, True) for kind in ("delete", "merge", "compact")),
+                ("recreate", False),
+            ]
+        ),
+    ],
 )
 def test_killed_at_every_so_many_lines_of_the_storage_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, exchange: bool

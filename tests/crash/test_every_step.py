@@ -45,7 +45,13 @@ def killed_before_step(perform: Callable[[], None], number: int) -> None:
     step("end", "")
 
 
-@pytest.mark.parametrize("kind", SWEPT)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.soak] * (kind in ("merge", "rebuild")))
+        for kind in SWEPT
+    ],
+)
 def test_killed_before_each_step(template: Path, tmp_path: Path, kind: str) -> None:
     operation = SWEPT[kind]
     held = before()

@@ -55,7 +55,13 @@ def failing_at(number: int, code: int, kinds: tuple[str, ...]) -> Callable[[], l
     return arrange
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] * (name in ("compact", "rebuild", "snapshot")))
+        for name in COMMANDS
+    ],
+)
 @pytest.mark.parametrize(
     "kinds", [("fsync",), ("open", "os.link", "os.mkdir", "os.rename")], ids=["fsync", "names"]
 )

@@ -75,7 +75,7 @@ def signalled(process: subprocess.Popen[str], folder: Path, number: int) -> tupl
     return process.returncode, errors
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path: Path) -> None:
     source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
     command = ("index", source, "-i", folder, "--device", "cpu", "--json")
@@ -112,7 +112,7 @@ def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path: Path) -
         assert [hits[0].id for hits in found] == [f"r{year - 1500}" for year in years]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_interruption_before_the_first_commit_leaves_a_sound_index(tmp_path: Path) -> None:
     source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
     with start("index", source, "-i", folder, "--device", "cpu") as process:

@@ -151,7 +151,7 @@ def live(place: Path, kills: list[tuple[int, float]]) -> list[int]:
     return counts
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_at_random_moments(undisturbed: Undisturbed, tmp_path: Path) -> None:
     planned = lives(undisturbed.seconds)
     places = [tmp_path / str(life) for life in range(LIVES)]

@@ -40,7 +40,7 @@ def perform(folder: Path) -> None:
         operation.perform(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_at_random_moments(hash_encoder: None, tmp_path: Path) -> None:
     chance = random.Random(11)
     template, allowed = tmp_path / "template" / "index", states()

@@ -45,7 +45,7 @@ def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     assert outcome(start("write", str(folder), "0.3"))["added"]

@@ -27,7 +27,16 @@ def check_refused(index: Path, *names: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("fate", ["missing", "empty", "cut by a byte", "cut in half", "longer"])
+@pytest.mark.parametrize(
+    "fate",
+    [
+        *("missing", "cut by a byte"),
+        *(
+            pytest.param(fate, marks=pytest.mark.soak)
+            for fate in ("empty", "cut in half", "longer")
+        ),
+    ],
+)
 def test_every_file(index: Path, fate: str) -> None:
     whole = list(asked(index))
     for name in files(index):

@@ -42,7 +42,7 @@ def _environment(clean, **more):
     return environment | {"PATH": f"{clean / 'env/bin'}{os.pathsep}{os.environ['PATH']}"} | more
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_wheel_does_the_main_job_in_a_clean_environment(clean, tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
         '{"id": "a", "text": "The cat sat on the mat."}\n'
@@ -57,14 +57,14 @@ def test_the_wheel_does_the_main_job_in_a_clean_environment(clean, tmp_path):
     assert _run(["retriever", "verify"], cwd=tmp_path, env=environment).stdout.endswith("sound\n")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_environment_runs_the_wheel_and_not_the_checkout(clean, tmp_path):
     program = "import retriever, indexes, cli, eval as e; print(retriever.__file__, e.__file__)"
     found = _run([str(clean / "env/bin/python"), "-c", program], cwd=tmp_path)
     assert all(str(clean) in path for path in found.stdout.split())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_without_faiss_dense_queries_say_which_extra_to_install(clean, tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "The cat sat on the mat."}\n')
     # A module that cannot be imported stands for a FAISS that is not installed.

@@ -86,6 +86,7 @@ def sample(chance: random.Random, id_: str) -> NewDocument:
     )
 
 
+@pytest.mark.soak
 def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path) -> None:
     chance = random.Random(5)
     held: dict[str, NewDocument] = {}

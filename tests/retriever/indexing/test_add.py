@@ -297,6 +297,7 @@ def test_a_report_given_by_the_caller_counts_as_it_goes(index):
     assert (mine.added, mine.passages) == (600, 600)
 
 
+@pytest.mark.soak
 def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatch):
     # Merging and summing take memory up to the size of their blocks, large for corpora so small.
     monkeypatch.setattr("indexes.bm25.merge._BLOCK", 4096)
