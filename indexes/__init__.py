@@ -73,6 +73,8 @@ from indexes.store.replacement import remains as remains
 from indexes.vectors.choice import Choice as Choice
 from indexes.vectors.choice import StructureSettings as StructureSettings
 from indexes.vectors.flat import exact_scores as exact_scores
+from indexes.vectors.flat import is_one_pass as is_one_pass
+from indexes.vectors.flat import nearest_with_ties as nearest_with_ties
 from indexes.vectors.flat import rounded as rounded
 from indexes.vectors.flat import tie_slack as tie_slack
 from indexes.vectors.segment_structure import search_vectors as search_vectors

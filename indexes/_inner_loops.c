@@ -400,7 +400,7 @@ bits_at(PyObject *module, PyObject *arguments)
 }
 
 /* Eight sums side by side, so that the order of additions is the same wherever it is compiled. */
-static double
+static inline double
 dot(const float *vector, const double *query, Py_ssize_t dimensions)
 {
     double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -413,6 +413,28 @@ dot(const float *vector, const double *query, Py_ssize_t dimensions)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+/* With wider registers where the processor has them: the same operations in the same order. */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && !defined(__clang__)
+__attribute__((target_clones("avx2", "default")))
+#endif
+static int
+score_rows(const float *vectors, uint64_t rows, const int64_t *position, Py_ssize_t number,
+           const double *query, Py_ssize_t dimensions, double *score)
+{
+    for (Py_ssize_t i = 0; i < number; i++) {
+        if ((uint64_t)position[i] >= rows)
+            return 0;
+#if defined(__GNUC__)
+        /* The processor does not guess which row is next. */
+        if (i + 1 < number && (uint64_t)position[i + 1] < rows)
+            for (Py_ssize_t ahead = 0; ahead < dimensions; ahead += 16)
+                __builtin_prefetch(vectors + position[i + 1] * dimensions + ahead);
+#endif
+        score[i] = dot(vectors + position[i] * dimensions, query, dimensions);
+    }
+    return 1;
+}
+
 static PyObject *
 dots(PyObject *module, PyObject *arguments)
 {
@@ -423,17 +445,12 @@ dots(PyObject *module, PyObject *arguments)
         return NULL;
     Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(double);
     Py_ssize_t number = scores->len / (Py_ssize_t)sizeof(double);
-    const int64_t *position = positions->buf;
-    double *score = scores->buf;
     int fits = dimensions > 0 && positions->len / (Py_ssize_t)sizeof(int64_t) == number;
     uint64_t rows = fits ? (uint64_t)vectors->len / (sizeof(float) * (uint64_t)dimensions) : 0;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; fits && i < number; i++) {
-        fits = (uint64_t)position[i] < rows;
-        if (fits)
-            score[i] = dot((const float *)vectors->buf + position[i] * dimensions, query->buf,
-                           dimensions);
-    }
+    fits = fits
+           && score_rows(vectors->buf, rows, positions->buf, number, query->buf, dimensions,
+                         scores->buf);
     Py_END_ALLOW_THREADS
     if (!release(given, 4, fits))
         return NULL;

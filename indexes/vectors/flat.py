@@ -145,6 +145,45 @@ def at_least(
     return found if allowed is None else found[allowed.at(found)]
 
 
+def is_one_pass(vectors: NDArray[np.float32], allowed: Allowed | None) -> bool:
+    """Whether `nearest_with_ties` costs no more for one query than `search_flat`."""
+    is_most = allowed is None or 2 * allowed.count >= len(vectors)
+    return is_most and vectors.size < _GPU_LEAST
+
+
+def nearest_with_ties(
+    vectors: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    allowed: Allowed | None = None,
+    guard: BlockGuard = UNGUARDED,
+) -> NDArray[np.int64]:
+    """The positions of the `k` vectors of largest inner product, and of all that may equal them.
+
+    Args:
+        vectors: (n, d) float32, C-contiguous.
+        query: (d,) float32.
+        k: at least 1; may exceed n.
+        allowed: some of them, or None for all.
+        guard: checks what is read of the vectors.
+
+    Returns:
+        (m,) int64, ascending; what scores NaN is left out.
+    """
+    guard.check_all()
+    scores = np.asarray(vectors @ query)
+    scores[np.isnan(scores)] = -np.inf
+    if allowed is not None:
+        scores[
+            ~np.unpackbits(allowed.bits, count=len(scores), bitorder="little").view(np.bool_)
+        ] = -np.inf
+    floor = -np.inf
+    if k < len(scores):
+        least = float(np.partition(scores, -k)[-k])
+        floor = least - tie_slack(least) if np.isfinite(least) else least
+    return np.flatnonzero((scores >= floor) & (scores > -np.inf))
+
+
 def _search_among(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],

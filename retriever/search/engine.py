@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 
 from indexes import (
     BM25,
+    LiveSegment,
     View,
     Where,
     exact_scores,
+    is_one_pass,
+    nearest_with_ties,
     rounded,
     search_vectors,
     tie_slack,
@@ -182,10 +185,12 @@ class Engine:
             depth = max(depth, self._settings.depth)
         open_queries = list(range(len(queries)))
         while open_queries and self._view.segments:
-            nearest = self._nearest([queries[i] for i in open_queries], depth)
+            asked = [queries[i] for i in open_queries]
+            settled = self._in_one_pass(asked, depth)
+            nearest = self._nearest(asked, depth) if settled is None else settled
             deeper = []
             for i, positions in zip(open_queries, nearest, strict=True):
-                ranked = self._rank(queries[i], positions, depth)
+                ranked = self._rank(queries[i], positions, depth, settled=settled is not None)
                 if ranked is None:
                     deeper.append(i)
                 else:
@@ -195,13 +200,20 @@ class Engine:
             depth *= 4
 
     def _rank(
-        self, query: Query, nearest: _Positions, depth: int
+        self, query: Query, nearest: _Positions, depth: int, *, settled: bool
     ) -> tuple[_Candidates, list[int]] | None:
-        """The candidates of a query and the hits among them; None if more are needed."""
+        """The candidates of a query and the hits among them; None if more are needed.
+
+        Args:
+            query: with what the mode reads.
+            nearest: the positions of its nearest passages.
+            depth: how many they are, where there are as many.
+            settled: whether every passage that may equal one of them was looked at.
+        """
         k = self._settings.k
         found = self._candidates(query, nearest, depth)
         chosen = self._best_of_documents(found)
-        if len(chosen) >= k and found.scores[chosen[k - 1]] <= found.floor:
+        if not settled and len(chosen) >= k and found.scores[chosen[k - 1]] <= found.floor:
             # Passages that are not candidates can have the same score.
             tied = self._tied(query, depth, float(found.scores[chosen[k - 1]]))
             found = self._candidates(query, tied, depth)
@@ -250,27 +262,71 @@ class Engine:
             score: no passage below it is among the best of all segments.
         """
         assert query.vector is not None
-        tied = []
-        for live, allowed in zip(self._view.segments, self._allowed, strict=True):
-            segment = live.segment
-            positions = vectors_at_least(
-                segment.structure,
-                segment.vectors,
+        return [
+            self._best_of_ties(
+                live,
                 query.vector,
-                score - tie_slack(score),
+                vectors_at_least(
+                    live.segment.structure,
+                    live.segment.vectors,
+                    query.vector,
+                    score - tie_slack(score),
+                    depth,
+                    allowed,
+                    self._settings.recall,
+                    live.segment.vectors_guard,
+                ),
                 depth,
-                allowed,
-                self._settings.recall,
-                segment.vectors_guard,
             )
-            segment.vectors_guard.check_rows(positions)
-            scores = rounded(exact_scores(segment.vectors, positions, query.vector))
-            order = None
-            if segment.order is not None:
-                segment.order_guard.check_rows(positions)
-                order = segment.order[positions]
-            tied.append(np.sort(positions[top_places(scores, depth, order)]))
-        return tied
+            for live, allowed in zip(self._view.segments, self._allowed, strict=True)
+        ]
+
+    def _in_one_pass(self, queries: Sequence[Query], depth: int) -> list[_Positions] | None:
+        """As `_tied`, for one query where every segment is scanned; None elsewhere."""
+        segments = list(zip(self._view.segments, self._allowed, strict=True))
+        if (
+            self._settings.mode != "dense"
+            or len(queries) > 1
+            or not all(
+                live.segment.structure.structure is None
+                and is_one_pass(live.segment.vectors, allowed)
+                for live, allowed in segments
+            )
+        ):
+            return None
+        vector = np.asarray(queries[0].vector)
+        return [
+            [
+                self._best_of_ties(
+                    live,
+                    vector,
+                    nearest_with_ties(
+                        live.segment.vectors, vector, depth, allowed, live.segment.vectors_guard
+                    ),
+                    depth,
+                )
+                for live, allowed in segments
+            ]
+        ]
+
+    def _best_of_ties(
+        self,
+        live: LiveSegment,
+        vector: NDArray[np.float32],
+        positions: NDArray[np.int64],
+        depth: int,
+    ) -> NDArray[np.int64]:
+        """(m,) int64, ascending: the `depth` best of some positions, equal scores by order."""
+        segment = live.segment
+        if len(positions) <= depth:
+            return positions
+        segment.vectors_guard.check_rows(positions)
+        scores = rounded(exact_scores(segment.vectors, positions, vector))
+        order = None
+        if segment.order is not None:
+            segment.order_guard.check_rows(positions)
+            order = segment.order[positions]
+        return np.sort(positions[top_places(scores, depth, order)])
 
     def _candidates(self, query: Query, nearest: _Positions, depth: int) -> _Candidates:
         mode = self._settings.mode
