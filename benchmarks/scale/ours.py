@@ -85,31 +85,29 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
     # What `Index` reads through; `Index` itself would encode the queries.
     reader = index._reader
     found: dict[str, Any] = {"open_ms": 1000 * opened, "memory_before": before}
-    with reader.snapshot() as snapshot:
+    with reader.view() as view:
         found["first_bm25_ms"] = (
             1000
             * timed(
-                lambda: BM25(snapshot.segments, None, snapshot.statistics).search(
-                    asked[0].terms, DEPTH
-                )
+                lambda: BM25(view.segments, None, view.statistics).search(asked[0].terms, DEPTH)
             )[0]
         )
         found["memory_open"] = memory()
-        found["passages"] = snapshot.statistics.passages
-        found["structure"] = [live.segment.structure.name for live in snapshot.segments]
-        bm25 = BM25(snapshot.segments, None, snapshot.statistics)
+        found["passages"] = view.statistics.passages
+        found["structure"] = [live.segment.structure.name for live in view.segments]
+        bm25 = BM25(view.segments, None, view.statistics)
         found |= _rankings("bm25", asked, lambda query: bm25.search(query.terms, DEPTH))
-        whole = len(snapshot.segments) == 1
+        whole = len(view.segments) == 1
         if whole:
-            live, living = snapshot.segments[0], snapshot.living[0]
-            found |= _rankings("dense", asked, lambda query: _nearest(live, query, living))
+            live, allowed = view.segments[0], view.live[0]
+            found |= _rankings("dense", asked, lambda query: _nearest(live, query, allowed))
     whole = whole and threads == 1
     found |= _modes(reader, asked, FILTERS if whole else {})
     found["memory_end"] = memory()
     # Last, since exact searches read all vectors.
     if whole:
-        with reader.snapshot() as snapshot:
-            found |= _recall(snapshot, asked[:RECALLED], folder.parent / "truth.npy")
+        with reader.view() as view:
+            found |= _recall(view, asked[:RECALLED], folder.parent / "truth.npy")
     index.close()
     return found
 
@@ -157,9 +155,9 @@ def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
     from retriever import SearchSettings
     from retriever.search.engine import Engine
 
-    with reader.snapshot() as snapshot:
+    with reader.view() as view:
         settings = SearchSettings(mode=mode, k=TOP)
-        Engine(snapshot, settings, compile_where(where) if where else None).search([query])
+        Engine(view, settings, compile_where(where) if where else None).search([query])
 
 
 def _filter(first: int, width: int) -> str:
@@ -167,18 +165,18 @@ def _filter(first: int, width: int) -> str:
     return f"n >= {first} and n < {first + width}" if width > 1 else f"n = {first}"
 
 
-def _recall(snapshot: Any, asked: list[Any], path: Path) -> dict[str, float]:
+def _recall(view: Any, asked: list[Any], path: Path) -> dict[str, float]:
     """recall@10 against an exact search, with and without filters; writes the exact positions."""
     from indexes.filters.grammar import compile_where
     from indexes.vectors.flat import search_flat
 
     found = {}
-    (live,) = snapshot.segments
+    (live,) = view.segments
     vectors = np.stack([query.vector for query in asked])
     for share, width in {"": 1000, **FILTERS}.items():
-        (allowed,) = snapshot.living
+        (allowed,) = view.live
         if share:
-            (allowed,) = snapshot.allowed(compile_where(_filter(0, width)))
+            (allowed,) = view.allowed(compile_where(_filter(0, width)))
         exact = [row[0] for row in search_flat(live.segment.vectors, vectors, TOP, allowed)]
         if not share:
             np.save(path, np.stack(exact))
