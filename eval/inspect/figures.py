@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.inspect.layers import LayerSimilarity
-from eval.inspect.sensitivity import Sensitivity
-from eval.inspect.weights import WeightedWord
-from eval.inspect.words import VarianceGroups
 from eval.reports.figure_files import heat_map, new_figure, plain_text
 from eval.reports.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from eval.inspect.layers import LayerSimilarity
+    from eval.inspect.sensitivity import Sensitivity
+    from eval.inspect.weights import WeightedWord
+    from eval.inspect.words import VarianceGroups
 
 # With more layers, numbers in the cells could not be read.
 _NUMBERED_LAYERS = 13

@@ -6,13 +6,16 @@ Beside the files of every report it has ``sets.csv``, the best sets with their o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from eval.layers.effects import LayerEffect, SizeEffect
-from eval.layers.evaluation import LayerSearchResult
 from eval.layers.protocol import Gain, LayerReport, SetScore, ShuffledReport
 from eval.reports.files import csv_lines
 from eval.reports.model import Report, Section, Table, environment
 from eval.reports.scores import interval
+
+if TYPE_CHECKING:
+    from eval.layers.effects import LayerEffect, SizeEffect
+    from eval.layers.evaluation import LayerSearchResult
 
 Cell = str | int | float | None
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.comparison import Comparison
 from eval.metrics.pools import PoolMeasures
-from eval.qa.result import QAResult, SystemResult
 from eval.reports.figure_files import new_figure, panels, plain_text, short_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from eval.metrics.comparison import Comparison
+    from eval.qa.result import QAResult, SystemResult
 
 Floats = NDArray[np.float64]
 

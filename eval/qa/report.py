@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from eval.datasets.qa.statistics import SetStatistics, Spread
 from eval.metrics.comparison import SIGNIFICANT
 from eval.metrics.trec import check_run, run_lines
 from eval.qa.figures import qa_figures
-from eval.qa.result import QAResult, SystemResult
 from eval.reports.files import FileNames, csv_lines
 from eval.reports.model import Report, Section, Table, environment
 from eval.reports.scores import comparison_table, score_cell
 from retriever.errors import BadInputError
+
+if TYPE_CHECKING:
+    from eval.qa.result import QAResult, SystemResult
 
 TIES = (
     "scores are compared as 32-bit floats, and equal ones rank by descending passage id, as in "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from eval.metrics.comparison import Comparison
 from eval.reports.scores import comparison_table
 from eval.reports.text import printable, table_lines
+
+if TYPE_CHECKING:
+    from eval.metrics.comparison import Comparison
 
 _SHOWN = 100
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from eval.metrics.comparison import Score
 from eval.reports.model import Table
+
+if TYPE_CHECKING:
+    from eval.metrics.comparison import Score
 
 _AGAINST = ("difference", "95% interval", "p", "Holm")
 _COUNTS = ("better", "worse")

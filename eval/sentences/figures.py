@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eval.reports.figure_files import heat_map, new_figure, panels, plain_text, short_label
-from eval.sentences.result import LayerGrid, SentenceResult, SetScores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from eval.sentences.result import LayerGrid, SentenceResult, SetScores
 
 _COLUMNS = 4
 # Numbers in the cells of more rows than these could not be read.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from eval.reports.files import FileNames, csv_lines
 from eval.reports.model import Report, Section, Table, environment
 from eval.reports.scores import comparison_table, percent, score_cell
 from eval.sentences.figures import sentence_figures
-from eval.sentences.result import LayerGrid, SentenceResult, SetScores
+
+if TYPE_CHECKING:
+    from eval.sentences.result import LayerGrid, SentenceResult, SetScores
 
 
 def sentence_report(result: SentenceResult) -> Report:

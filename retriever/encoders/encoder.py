@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.loading import load_model
+from retriever.encoders.protocol import PieceEncoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
@@ -22,25 +23,6 @@ Done = Callable[[int, int], None]
 
 def _silent(texts: int, pieces: int) -> None:
     """Do nothing."""
-
-
-class PieceEncoder(Protocol):
-    """What an `Encoder` is made of: a tokenizer, and pieces to vectors.
-
-    Attributes:
-        dimensions: components of a vector.
-    """
-
-    dimensions: int
-
-    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """Ids of each text with special tokens; cut at `max_length` ids if given."""
-
-    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each piece, special tokens left out."""
-
-    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """(texts, dimensions) for one batch of ids; not normalized."""
 
 
 class Encoder:
@@ -78,8 +60,6 @@ class Encoder:
             MissingExtraError: a bundled model's package is not installed.
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
-        from retriever.encoders.loading import load_model
-
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
         return cls(*load_model(asked, device=device, download=download))
 

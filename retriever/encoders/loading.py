@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from retriever.encoders.encoder import PieceEncoder
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
+from retriever.encoders.protocol import PieceEncoder
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec

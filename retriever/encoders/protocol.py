@@ -53,6 +53,25 @@ class LoadedEncoder(Protocol):
         """(texts, dimensions) float32, of what `tokenize` or `truncate` gave."""
 
 
+class PieceEncoder(Protocol):
+    """What an `Encoder` is made of: a tokenizer, and pieces to vectors.
+
+    Attributes:
+        dimensions: components of a vector.
+    """
+
+    dimensions: int
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """Ids of each text with special tokens; cut at `max_length` ids if given."""
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each piece, special tokens left out."""
+
+    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """(texts, dimensions) for one batch of ids; not normalized."""
+
+
 class TextEncoder(Protocol):
     """Anything that turns texts into vectors: your own class, or a `SentenceTransformer`.
 

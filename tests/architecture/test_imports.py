@@ -1,6 +1,7 @@
 """The imports tell the architecture: cli, eval, retriever, indexes, in that order, never back."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,31 @@ def test_modules_that_are_torch_are_imported_where_they_are_used(path):
     tree = ast.parse(path.read_text())
     at_top = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     assert not at_top & TORCH_CLASSES
+
+
+def test_no_modules_import_each_other():
+    """Within functions either; names for types alone do not count."""
+    names = {_module(path).removesuffix(".__init__"): path for path in MODULES}
+    graph = {name: _imported_modules(path, names) - {name} for name, path in names.items()}
+    # `Index.reindex` is another name of it.
+    graph["retriever.index"].discard("retriever.indexing.reindex")
+    # Raises CycleError, which names the modules.
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def _imported_modules(path, names):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & names.keys()
+            found |= inner or {node.module}
+    return found & names.keys()
 
 
 def test_only_retriever_enters_indexes_and_through_its_facade():

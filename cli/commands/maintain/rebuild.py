@@ -51,13 +51,13 @@ def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: b
             return
         for reason in plan.reasons:
             click.echo(reason, err=not dry_run)
-        takes = "nothing to build"
-        if plan.build_bytes:
-            takes = (
-                f"about {human_bytes(plan.memory_bytes)}; building it takes up to "
-                f"{human_bytes(plan.build_bytes)} of memory"
+        if not plan.build_bytes:
+            click.echo(f"{plan.spec.factory}: nothing to build", err=not dry_run)
+        elif dry_run:
+            click.echo(
+                f"{plan.spec.factory}: about {human_bytes(plan.memory_bytes)}; building it takes "
+                f"up to {human_bytes(plan.build_bytes)} of memory"
             )
-        click.echo(f"{plan.spec.factory}: {takes}", err=not dry_run)
         if dry_run:
             return
         with Stages(quiet=False) as stage:
