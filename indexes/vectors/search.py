@@ -7,8 +7,8 @@ scan answers.
 Inverted lists are read in the order of their centroids; behind a filter until as many allowed
 vectors are met as a search without a filter meets. If a filter depends on what vectors
 are like, the allowed ones can be far from the query, and centroids say less about which are
-nearest. So more lists are read, half as many vectors again each time, until they bring no more
-than one in twenty of the best.
+nearest. So more lists are read, until twice as many vectors are met each time, and until that
+brings no more than one in twenty of the best.
 
 A graph, and any other type, returns more neighbors than wanted, and the filter chooses among
 them. The best allowed ones of the nearest C are the best allowed ones of all, if there are enough;
