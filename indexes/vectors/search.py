@@ -358,11 +358,22 @@ class Searcher:
         # Equal vectors have equal codes, and so equal scores by them.
         least = float(by_codes[tied].min())
         radius = least - 1e-6 * max(1.0, abs(least))
-        parameters = self._parameters(lists, allowed)
-        _, _, equal = self._core.range_search_preassigned(
-            turned, radius, lists.numbers, lists.nearness, params=parameters
+        faiss = load_faiss()
+        equal = faiss.RangeSearchResult(1)
+        # The method's Python form takes no parameters.
+        self._core.range_search_preassigned_c(
+            1,
+            faiss.swig_ptr(turned),
+            radius,
+            faiss.swig_ptr(lists.numbers),
+            faiss.swig_ptr(lists.nearness),
+            equal,
+            False,
+            self._parameters(lists, allowed),
         )
-        return self._positions(np.concatenate([equal, rows[0]]))
+        count = int(faiss.rev_swig_ptr(equal.lims, 2)[1])
+        labels = faiss.rev_swig_ptr(equal.labels, count).copy() if count else rows[0][:0]
+        return self._positions(np.concatenate([labels, rows[0]]))
 
     def _prefers_scan(self, met: int, allowed: Allowed | None) -> bool:
         """Whether scanning all allowed vectors is cheaper than reading lists."""
