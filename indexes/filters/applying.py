@@ -54,8 +54,8 @@ def allowed_passages(
         for live in segments:
             if live.is_pending:
                 waiting = (
-                    "pending AS w JOIN passages AS p ON p.passage = w.passage "
-                    "JOIN documents AS d ON d.doc = p.doc"
+                    "pending AS w CROSS JOIN passages AS p ON p.passage = w.passage "
+                    "CROSS JOIN documents AS d ON d.doc = p.doc"
                 )
                 found.append(_of_ids(live, _matching(connection, waiting, where)))
             else:
@@ -170,13 +170,16 @@ class _Evaluation:
             f"AND f0.type <> '{UNKEPT}' AND {wanted}"
         )
         bound = (segment, field, *parameters)
-        cursor = self._connection.execute(f"SELECT type, value, passages, checksum {chosen}", bound)
-        rows = cursor.fetchmany(FEW + 1)
-        if len(rows) > FEW:
-            ranks = self._ranks.get(self._connection, segment, field, size)
-            if ranks is not None:
-                return ranks.having(self._connection.execute(f"SELECT type, value {chosen}", bound))
-            rows += cursor.fetchall()
+        ranks, rows = self._ranks.held(segment, field), []
+        if ranks is None:
+            statement = f"SELECT type, value, passages, checksum {chosen}"
+            cursor = self._connection.execute(statement, bound)
+            rows = cursor.fetchmany(FEW + 1)
+            if len(rows) > FEW:
+                ranks = self._ranks.read(self._connection, segment, field, size)
+                rows += cursor.fetchall() if ranks is None else []
+        if ranks is not None:
+            return ranks.having(self._connection.execute(f"SELECT type, value {chosen}", bound))
         bitmaps = [unpacked(segment, field, *row) for row in rows]
         return BitMap.union(*bitmaps) if bitmaps else BitMap()
 

@@ -115,17 +115,23 @@ class RanksCache:
             _CACHE_BYTES, getsizeof=lambda ranks: ranks.nbytes
         )
 
-    def get(
+    def held(self, segment: int, field: int) -> Ranks | None:
+        """The ranks of a field, if they were read."""
+        with self._lock:
+            return self._held.get((segment, field))
+
+    def read(
         self, connection: sqlite3.Connection, segment: int, field: int, size: int
     ) -> Ranks | None:
-        """The ranks of a field; None for a segment too large to keep them."""
+        """Read the ranks of a field and hold them; None for a segment too large for that.
+
+        Args, Raises:
+            See `Ranks.of`.
+        """
         # Four bytes are enough for any number of values.
         if 4 * size > _CACHE_BYTES:
             return None
+        ranks = Ranks.of(connection, segment, field, size)
         with self._lock:
-            found = self._held.get((segment, field))
-        if found is None:
-            found = Ranks.of(connection, segment, field, size)
-            with self._lock:
-                self._held[segment, field] = found
-        return found
+            self._held[segment, field] = ranks
+        return ranks

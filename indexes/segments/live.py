@@ -130,7 +130,8 @@ def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ())
     """
     rows = connection.execute(
         "SELECT w.passage, w.vector, w.terms, w.checksum, d.id FROM pending AS w "
-        "JOIN passages AS p ON p.passage = w.passage JOIN documents AS d ON d.doc = p.doc "
+        "CROSS JOIN passages AS p ON p.passage = w.passage "
+        "CROSS JOIN documents AS d ON d.doc = p.doc "
         "ORDER BY w.passage"
     ).fetchall()
     for passage, vector, terms, checksum, _ in rows:

@@ -175,7 +175,7 @@ def delete_selected(
     connection.execute(f"INSERT OR IGNORE INTO temp.deleting {chosen}", parameters)
     connection.execute(
         "INSERT INTO tombstones SELECT p.passage FROM temp.deleting AS x "
-        "JOIN passages AS p ON p.doc = x.doc "
+        "CROSS JOIN passages AS p ON p.doc = x.doc "
         "WHERE NOT EXISTS (SELECT 1 FROM pending AS w WHERE w.passage = p.passage)"
     )
     cursor = connection.execute(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -402,3 +405,37 @@ def test_an_index_holds_what_a_dictionary_would(
             holders = {id_ for id_, (text, _) in expected.items() if word in text.split()}
             assert found_by(view, word) == holders
     reader.close()
+
+
+def test_a_small_change_reads_no_table_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a filter: what they cost must not grow with the index."""
+    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 2)
+    plans: list[str] = []
+
+    def planned(connection: sqlite3.Connection, action: Callable[[], object]) -> None:
+        statements: list[str] = []
+        connection.set_trace_callback(statements.append)
+        action()
+        connection.set_trace_callback(None)
+        for statement in statements:
+            if statement.startswith(("SELECT", "INSERT", "DELETE", "UPDATE")):
+                rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
+                plans.extend(f"{row[3]}: {statement}" for row in rows)
+
+    with Writer(tmp_path / "index", create=SETTINGS) as writer:
+        commit(writer, *(document(f"d{i}", f"text {i}", {"n": i}) for i in range(9)))
+        planned(writer._connection, lambda: commit(writer, document("d1", "new", {"n": 2})))
+        planned(writer._connection, lambda: commit(writer, metadata={"d3": {"n": 4}}))
+        planned(writer._connection, lambda: writer.delete(["d5", "d6"]))
+        commit(writer, document("d7", "waits", {"n": 7}))
+        with closing(Reader(tmp_path / "index")) as reader, reader.view() as view:
+            for where in ("n > 3", "n = 7 or m exists"):
+                planned(view._connection, partial(view.allowed, compile_where(where)))
+    large = ("passages", "documents", "p", "d")
+    scans = [
+        plan for plan in plans if plan.split(":")[0].split()[:2] in (["SCAN", x] for x in large)
+    ]
+    assert [plan for plan in scans if "VIRTUAL TABLE" not in plan] == []
+    assert len(plans) > 20

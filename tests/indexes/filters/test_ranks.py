@@ -65,8 +65,9 @@ def test_a_segment_too_large_to_keep_has_none(
     values = {Value("integer", 7): BitMap([3])}
     with closing(stored(tmp_path / "index", values)) as connection:
         cache = RanksCache()
-        first = cache.get(connection, 1, 1, SIZE)
+        assert cache.held(1, 1) is None
+        first = cache.read(connection, 1, 1, SIZE)
         assert first is not None
-        assert cache.get(connection, 1, 1, SIZE) is first
+        assert cache.held(1, 1) is first
         monkeypatch.setattr("indexes.filters.ranks._CACHE_BYTES", 4 * SIZE - 1)
-        assert cache.get(connection, 1, 1, SIZE) is None
+        assert cache.read(connection, 1, 2, SIZE) is None
