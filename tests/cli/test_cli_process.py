@@ -243,6 +243,7 @@ def test_a_filter_that_does_not_parse_is_shown_at_the_prompt_too(folder):
         assert terminal.process.returncode == 2
 
 
+@pytest.mark.soak
 def test_progress_is_shown_on_stderr_at_a_terminal_and_nowhere_else(tmp_path, tiny_models):
     records = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(3000)]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -164,6 +164,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(
     assert after in seen
 
 
+@pytest.mark.soak
 def test_interrupted_at_every_so_many_lines(tmp_path: Path) -> None:
     """Ctrl-C keeps what was encoded; it never tears a commit."""
     files = ("indexing/add.py", *STORAGE)

@@ -75,10 +75,8 @@ def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("many_blocks")
-@pytest.mark.parametrize(
-    "structure",
-    ["ivf", *(pytest.param(name, marks=pytest.mark.soak) for name in ("flat", "ivf-sq8", "hnsw"))],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("structure", ["flat", "ivf", "ivf-sq8", "hnsw"])
 def test_in_every_file_of_a_segment_of_large_files(tmp_path: Path, structure: str) -> None:
     """A query that reads it names it; one that does not answers as before."""
     folder = tmp_path / "index"

@@ -265,6 +265,7 @@ def peak(path: Path) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.txt"])
 @pytest.mark.parametrize("zipped", [False, True])
 def test_memory_does_not_grow_with_the_corpus(tmp_path, name, zipped):
