@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from indexes.errors import ConfigError
 from indexes.progress import Stage, no_progress
 from indexes.vectors.choice import StructureSpec, training_size
-from indexes.vectors.library import count_gpus, faiss_reason, load_faiss, unwrap
+from indexes.vectors.library import count_gpus, faiss_reason, load_faiss
+from indexes.vectors.unwrapped import unwrap
 
 _ADDED_AT_ONCE = 65_536
 # Any other type FAISS would copy from CPU to CPU and back.

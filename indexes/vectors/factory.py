@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexes.errors import ConfigError
-from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
+from indexes.vectors.library import faiss_reason, load_faiss
+from indexes.vectors.unwrapped import code_bytes, unwrap
 
 _LONGEST = 200
 _LEAST_LINKS = 4
