@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
 # A container of a Roaring bitmap covers this many positions, as a bitmap in this many bytes.
-_CONTAINER, _CONTAINER_BYTES = 65_536, 8_192
+CONTAINER, _CONTAINER_BYTES = 65_536, 8_192
 _WITH_RUNS, _WITHOUT_RUNS = 12_347, 12_346
 # An array container has no more values than this.
 _ARRAY = 4_096
@@ -83,7 +83,7 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
     Returns:
         (⌈n / 8⌉ or more,) uint8.
     """
-    bits = np.zeros(-(-size // _CONTAINER) * _CONTAINER_BYTES, np.uint8)
+    bits = np.zeros(-(-size // CONTAINER) * _CONTAINER_BYTES, np.uint8)
     data = np.frombuffer(bitmap.serialize(), np.uint8)
     cookie = int(data[:4].view("<u4")[0])
     if cookie & 0xFFFF == _WITH_RUNS:
@@ -104,7 +104,7 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
         if runs:
             count = int(data[at : at + 2].view("<u2")[0])
             pairs = data[at + 2 : at + 2 + 4 * count].view("<u2").reshape(count, 2)
-            mask = np.zeros(_CONTAINER, np.bool_)
+            mask = np.zeros(CONTAINER, np.bool_)
             for first, more in pairs.tolist():
                 mask[first : first + more + 1] = True
             part[:] = np.packbits(mask, bitorder="little")
@@ -113,8 +113,34 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
             part[:] = data[at : at + _CONTAINER_BYTES]
             at += _CONTAINER_BYTES
         else:
-            mask = np.zeros(_CONTAINER, np.bool_)
+            mask = np.zeros(CONTAINER, np.bool_)
             mask[data[at : at + 2 * (less_one + 1)].view("<u2")] = True
             part[:] = np.packbits(mask, bitorder="little")
             at += 2 * (less_one + 1)
     return bits
+
+
+def bitmap_of(bits: NDArray[np.uint8], counts: NDArray[np.int64]) -> BitMap:
+    """Plain bits as a Roaring bitmap: the other way round than `packed_bits`.
+
+    Args:
+        bits: (c, 8192) uint8: the containers, one after the other.
+        counts: (c,) int64: how many bits of each are set.
+    """
+    from pyroaring import BitMap
+
+    keys = np.flatnonzero(counts)
+    contents = [
+        bits[key].tobytes()
+        if counts[key] > _ARRAY
+        else np.flatnonzero(np.unpackbits(bits[key], bitorder="little")).astype("<u2").tobytes()
+        for key in keys.tolist()
+    ]
+    sizes = np.array([len(content) for content in contents], np.int64)
+    offsets = 8 + 8 * len(keys) + np.cumsum(sizes) - sizes
+    return BitMap.deserialize(
+        np.array([_WITHOUT_RUNS, len(keys)], "<u4").tobytes()
+        + np.stack([keys, counts[keys] - 1], axis=1).astype("<u2").tobytes()
+        + offsets.astype("<u4").tobytes()
+        + b"".join(contents)
+    )

@@ -164,22 +164,20 @@ class _Evaluation:
         """The positions that have a value of which a condition is true."""
         from pyroaring import BitMap
 
-        # The filter's SQL holds no value and no name: both are bound.
-        chosen = (
-            "FROM metadata_values AS f0 WHERE f0.segment = ? AND f0.field = ? "
-            f"AND f0.type <> '{UNKEPT}' AND {wanted}"
-        )
-        bound = (segment, field, *parameters)
         ranks, rows = self._ranks.held(segment, field), []
         if ranks is None:
-            statement = f"SELECT type, value, passages, checksum {chosen}"
-            cursor = self._connection.execute(statement, bound)
+            cursor = self._connection.execute(
+                # The filter's SQL holds no value and no name: both are bound.
+                "SELECT type, value, passages, checksum FROM metadata_values AS f0 "  # noqa: S608
+                f"WHERE f0.segment = ? AND f0.field = ? AND f0.type <> '{UNKEPT}' AND {wanted}",
+                (segment, field, *parameters),
+            )
             rows = cursor.fetchmany(FEW + 1)
             if len(rows) > FEW:
                 ranks = self._ranks.read(self._connection, segment, field, size)
                 rows += cursor.fetchall() if ranks is None else []
         if ranks is not None:
-            return ranks.having(self._connection.execute(f"SELECT type, value {chosen}", bound))
+            return ranks.having(wanted, parameters)
         bitmaps = [unpacked(segment, field, *row) for row in rows]
         return BitMap.union(*bitmaps) if bitmaps else BitMap()
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable
+import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from indexes.filters.allowed import CONTAINER, bitmap_of
 from indexes.filters.columns import UNKEPT, unpacked
 
 if TYPE_CHECKING:
@@ -23,23 +25,26 @@ if TYPE_CHECKING:
 # Values whose bitmaps are united instead.
 FEW = 32
 _CACHE_BYTES = 128 * 2**20
-# A container of a Roaring bitmap covers this many positions; with more than `_ARRAY` of them it is
-# a plain bitmap, else an array. The cookie opens the portable form without runs.
-_CONTAINER, _ARRAY, _COOKIE = 65_536, 4_096, 12_346
+# What a value takes in the table of values, about.
+_VALUE_BYTES = 100
 
 
 class Ranks:
     """Which of its field's values each passage of a segment has.
 
     Args:
-        numbers: by JSON type and value, a number from 1, in the order of both.
+        values: has a table `f0` of each value's `type`, `value` and `number`, from 1, in the
+            order of type and value. Conditions are evaluated on it, away from the bitmaps.
         ranks: (n,) unsigned: the number of each passage's value, 0 where it has none.
     """
 
-    def __init__(self, numbers: dict[tuple[str, Any], int], ranks: NDArray[Any]) -> None:
-        self._numbers = numbers
+    def __init__(self, values: sqlite3.Connection, ranks: NDArray[Any]) -> None:
+        self._values = values
+        weakref.finalize(self, values.close)
         self._ranks = ranks
-        self.nbytes = int(ranks.nbytes)
+        (self._count,) = values.execute("SELECT count(*) FROM f0").fetchone()
+        self._lock = threading.Lock()
+        self.nbytes = int(ranks.nbytes) + _VALUE_BYTES * int(self._count)
 
     @classmethod
     def of(cls, connection: sqlite3.Connection, segment: int, field: int, size: int) -> Ranks:
@@ -58,52 +63,50 @@ class Ranks:
             "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?", (segment, field)
         ).fetchone()
         ranks = np.zeros(size, np.min_scalar_type(int(count)))
-        numbers: dict[tuple[str, Any], int] = {}
+        values = sqlite3.connect(":memory:", check_same_thread=False)
+        values.execute("CREATE TABLE f0 (type TEXT, value, number INTEGER)")
         rows = connection.execute(
             "SELECT type, value, passages, checksum FROM metadata_values "
             "WHERE segment = ? AND field = ? AND type <> ? ORDER BY type, value",
             (segment, field, UNKEPT),
         )
         for number, (kind, value, stored, checksum) in enumerate(rows, start=1):
-            numbers[kind, value] = number
+            values.execute("INSERT INTO f0 VALUES (?, ?, ?)", (kind, value, number))
             ranks[unpacked(segment, field, kind, value, stored, checksum).to_array()] = number
-        return cls(numbers, ranks)
+        values.commit()
+        return cls(values, ranks)
 
-    def having(self, values: Iterable[tuple[str, Any]]) -> BitMap:
-        """The positions of the passages that have one of some values, (type, value) each."""
+    def having(self, condition: str, parameters: Sequence[Any]) -> BitMap:
+        """The positions of the passages whose value meets a condition.
+
+        Args:
+            condition: SQL over `f0`, without user text.
+            parameters: the values of its `?` marks.
+        """
         from pyroaring import BitMap
 
-        numbers = np.sort(np.array([self._numbers[value] for value in values], np.int64))
-        if not len(numbers):
+        with self._lock:
+            found = self._values.execute(
+                # The filter's SQL holds no value and no name: both are bound.
+                f"SELECT number FROM f0 WHERE {condition} ORDER BY number",  # noqa: S608
+                parameters,
+            ).fetchall()
+        if not found:
             return BitMap()
-        first, last = int(numbers[0]), int(numbers[-1])
-        together = last - first + 1 == len(numbers)
-        wanted = np.zeros(len(self._numbers) + 1, np.bool_)
-        wanted[numbers] = True
-        keys, contents = [], []
-        for start in range(0, len(self._ranks), _CONTAINER):
-            part = self._ranks[start : start + _CONTAINER]
+        first, last = found[0][0], found[-1][0]
+        together = last - first + 1 == len(found)
+        wanted = np.zeros(self._count + 1, np.bool_)
+        wanted[[number for (number,) in found]] = True
+        bits = np.zeros((-(-len(self._ranks) // CONTAINER), CONTAINER // 8), np.uint8)
+        counts = np.zeros(len(bits), np.int64)
+        for row, start in enumerate(range(0, len(self._ranks), CONTAINER)):
+            part = self._ranks[start : start + CONTAINER]
             # What is below `first` wraps around to large numbers.
             mask = part - part.dtype.type(first) <= last - first if together else wanted[part]
-            count = int(np.count_nonzero(mask))
-            if count:
-                keys.append((start // _CONTAINER, count - 1))
-                if count > _ARRAY:
-                    bits = np.zeros(_CONTAINER // 8, np.uint8)
-                    bits[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
-                    contents.append(bits.tobytes())
-                else:
-                    contents.append(np.flatnonzero(mask).astype("<u2").tobytes())
-        # The portable form: github.com/RoaringBitmap/RoaringFormatSpec.
-        head = 8 + 8 * len(keys)
-        sizes = np.array([len(content) for content in contents], np.int64)
-        offsets = head + np.cumsum(sizes) - sizes
-        return BitMap.deserialize(
-            np.array([_COOKIE, len(keys)], "<u4").tobytes()
-            + np.array(keys, "<u2").tobytes()
-            + offsets.astype("<u4").tobytes()
-            + b"".join(contents)
-        )
+            packed = np.packbits(mask, bitorder="little")
+            bits[row, : len(packed)] = packed
+            counts[row] = np.count_nonzero(mask)
+        return bitmap_of(bits, counts)
 
 
 class RanksCache:
