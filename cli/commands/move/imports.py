@@ -32,7 +32,6 @@ from cli.output.progress import counted
     "--vector-field",
     metavar="NAME",
     default="vector",
-    show_default=True,
     help="Field that holds the vector of the whole document.",
     section="Input",
 )
