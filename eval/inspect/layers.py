@@ -165,9 +165,8 @@ def inspect_layers(
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)
-    inspection = Inspection(model, texts, limit, progress("reading texts", limit))
+    inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
     similarity = layer_similarity((one.states.states, one.states.kept) for one in inspection)
-    inspection.notify_cut(notify)
     return LayerInspection(str(model.spec), inspection.read, similarity)
 
 

@@ -111,10 +111,9 @@ def inspect_weights(
     """
     model = (loading or Loading()).load(as_sbert_wk(encoder))
     settings = sbert_wk_settings(model.spec.settings, model.depth)
-    inspection = Inspection(model, [text])
+    inspection = Inspection(model, [text], notify=notify)
     (one,) = inspection
     words = word_weights(one, settings, unit)
-    inspection.notify_cut(notify)
     return WeightInspection(
         encoder=str(model.spec),
         passage=one.text,

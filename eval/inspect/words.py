@@ -149,9 +149,8 @@ def inspect_words(
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)
-    inspection = Inspection(model, texts, limit, progress("reading texts", limit))
+    inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
     words = word_variances(inspection, min_count)
-    inspection.notify_cut(notify)
     if not words:
         raise BadInputError(
             f"expected words that occur at least {min_count} times in {inspection.read}, found "

@@ -26,9 +26,8 @@ from eval.layers.search import Task
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
-from eval.reports.files import write_report
+from eval.reports.files import ReportedResult
 from eval.reports.model import Report
-from eval.reports.text import text_lines
 from eval.vectors.cache import embed
 from eval.vectors.encoders import Loading
 from eval.vectors.layers import split_layers
@@ -105,7 +104,7 @@ class DataSource:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerSearchResult:
+class LayerSearchResult(ReportedResult):
     """The result of a layer search.
 
     Attributes:
@@ -138,18 +137,6 @@ class LayerSearchResult:
         from eval.layers.report import layer_report
 
         return layer_report(self)
-
-    def text(self) -> str:
-        """The brief part of the report for a terminal."""
-        return "\n".join(text_lines(self.report()))
-
-    def to_json(self) -> dict[str, object]:
-        """The content of report.json."""
-        return self.report().to_json()
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report to a folder; see `write_report`."""
-        return write_report(folder, self.report())
 
     def figure(self) -> Figure:
         """The effects of the number of layers and of each layer; see `effects_figure`."""
