@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.inspect.figures import similarity_figure
 from eval.inspect.states import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports.model import Table
@@ -113,8 +114,6 @@ class LayerInspection:
 
     def figure(self) -> Figure:
         """The matrix as a heat map beside its offset diagonals; see `similarity_figure`."""
-        from eval.inspect.figures import similarity_figure
-
         return similarity_figure(self.similarity)
 
     def _lines(self) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from eval.inspect.figures import weights_figure
 from eval.inspect.states import InspectedText, Inspection
 from eval.inspect.whole_words import word_of_pieces, word_spans
 from eval.progress import Notify, ignore
@@ -82,8 +83,6 @@ class WeightInspection:
 
     def figure(self) -> Figure:
         """The weights of words and layers; see `weights_figure`."""
-        from eval.inspect.figures import weights_figure
-
         return weights_figure(self.words, self.first_layer)
 
 

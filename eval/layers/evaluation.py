@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.layers.figures import effects_figure
 from eval.layers.grams import encode_pairs
 from eval.layers.protocol import (
     LayerReport,
@@ -22,6 +23,7 @@ from eval.layers.protocol import (
     search_shuffled,
 )
 from eval.layers.ranking import PoolRanking
+from eval.layers.report import layer_report
 from eval.layers.search import Task
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
@@ -134,14 +136,10 @@ class LayerSearchResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader."""
-        from eval.layers.report import layer_report
-
         return layer_report(self)
 
     def figure(self) -> Figure:
         """The effects of the number of layers and of each layer; see `effects_figure`."""
-        from eval.layers.figures import effects_figure
-
         found = self.found
         return effects_figure(found.sizes, found.layers, found.baseline.search, self.objective)
 

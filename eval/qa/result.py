@@ -12,6 +12,7 @@ from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.qa.statistics import SetStatistics, statistics
 from eval.metrics.comparison import Comparison, compare_systems
 from eval.metrics.pools import PoolMeasures
+from eval.qa.report import qa_report
 from eval.qa.settings import QASettings
 from eval.reports.files import ReportedResult
 from eval.reports.model import Report
@@ -137,6 +138,4 @@ class QAResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader, with runs and values by question as files."""
-        from eval.qa.report import qa_report
-
         return qa_report(self)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from eval.metrics.comparison import Score
 from eval.reports.files import ReportedResult
 from eval.reports.model import Report
+from eval.sentences.report import sentence_report
 
 Floats = NDArray[np.float64]
 
@@ -119,6 +120,4 @@ class SentenceResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader, with the values of examples as files."""
-        from eval.sentences.report import sentence_report
-
         return sentence_report(self)
