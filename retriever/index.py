@@ -597,7 +597,7 @@ class Index:
             where: rank only documents that match this filter; docs/ranking.md has the grammar.
             reranker: scores the best `settings.depth` hits again; see `load_reranker`.
             keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
-                ``k=5, mode="dense", alpha=0.7, k1=0.9``.
+                ``k=5, alpha=0.7, k1=0.9``.
 
         Returns:
             At most `k` hits, the highest score first; equal scores by document id, ascending (by

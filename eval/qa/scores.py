@@ -7,7 +7,7 @@ A pair is a question and a passage of its pool. Arrays over pairs are in the ord
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,6 +219,4 @@ def best_weight(quality: Callable[[float], float]) -> float:
 
 def fixed_weight(settings: FusionSettings, variant: str) -> FusionSettings:
     """The settings that the text after ``hybrid:`` asks for: ``rrf``, or a weight."""
-    if variant == "rrf":
-        return replace(settings, method="rrf")
-    return replace(settings, method="convex", alpha=float(variant))
+    return settings.reciprocal() if variant == "rrf" else settings.convex(float(variant))
