@@ -154,7 +154,15 @@ def _require_agreement(corpus: CorpusReader, vectors: Path, rows: int) -> None:
                 "corpus that the vectors were made from, in its order"
             )
     if documents != expected:
-        merged = f" ({corpus.duplicates:,} identical records left out)" * bool(corpus.duplicates)
+        left_out = [
+            f"{number:,} {what} left out"
+            for number, what in (
+                (corpus.duplicates, "identical records"),
+                (corpus.empty, "without text"),
+            )
+            if number
+        ]
+        merged = f" ({', '.join(left_out)})" if left_out else ""
         raise SourceError(
             f"{vectors}: expected vectors of {documents:,} documents{merged}, found those of "
             f"{expected:,}; give the corpus that the vectors were made from, in its order"

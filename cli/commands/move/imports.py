@@ -88,5 +88,7 @@ def command(
     elif not quiet:
         click.echo(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-            f"{report.unchanged:,} unchanged; {counted(report.passages, 'vector')} stored"
+            f"{report.unchanged:,} unchanged"
+            + (f", {report.empty:,} empty" if report.empty else "")
+            + f"; {counted(report.passages, 'vector')} stored"
         )
