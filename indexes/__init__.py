@@ -40,6 +40,7 @@ from indexes.files.atomic import aside_of as aside_of
 from indexes.files.atomic import fsync_path as fsync_path
 from indexes.files.atomic import fsync_tree as fsync_tree
 from indexes.files.atomic import replace_folder as replace_folder
+from indexes.files.atomic import whole_file as whole_file
 from indexes.files.atomic import whole_files as whole_files
 from indexes.files.atomic import whole_folder as whole_folder
 from indexes.files.atomic import write_lines as write_lines
