@@ -51,10 +51,7 @@ from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import point_at as point_at
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
-from indexes.reader import Passage as Passage
 from indexes.reader import Reader as Reader
-from indexes.reader import StoredDocument as StoredDocument
-from indexes.reader import View as View
 from indexes.segments.live import LiveSegment as LiveSegment
 from indexes.segments.maintenance import compact as compact
 from indexes.segments.maintenance import merge as merge
@@ -81,4 +78,7 @@ from indexes.vectors.flat import tie_slack as tie_slack
 from indexes.vectors.segment_structure import search_vectors as search_vectors
 from indexes.vectors.segment_structure import vectors_at_least as vectors_at_least
 from indexes.verify import verify as verify
+from indexes.view import Passage as Passage
+from indexes.view import StoredDocument as StoredDocument
+from indexes.view import View as View
 from indexes.writer import Writer as Writer
