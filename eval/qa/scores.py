@@ -20,7 +20,7 @@ from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.vectors.cache import embed
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
-from retriever.search.bm25 import BM25, BM25Settings, Postings, SearchableSegment
+from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
 
 if TYPE_CHECKING:

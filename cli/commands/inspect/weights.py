@@ -15,7 +15,7 @@ from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, STATES, WEIGHTING, EncoderOptions, encoder_options
 from cli.options.evaluation import plot_option
 from cli.options.output import json_option, quiet_option
-from cli.output.safe_text import on_one_line
+from cli.output.tables import on_one_line
 
 if TYPE_CHECKING:
     from eval import WeightInspection
