@@ -40,9 +40,11 @@ test: lint
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
 
-# What takes long: RETRIEVER_SOAK_SECONDS=600 keeps readers and a writer at it for ten minutes.
+# What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
+# a writer at it for ten minutes.
 soak: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m soak
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=explore \
+	  $(BIN)/python -m pytest -n auto -m "soak or hypothesis"
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_cli.py

@@ -30,7 +30,7 @@ COMMANDS: Tree = {
     "query": "cli.commands.query",
     "delete": "cli.commands.delete",
     "info": "cli.commands.info",
-    "verify": "cli.commands.verify",
+    "verify": "cli.commands.maintain.verify",
     "compact": "cli.commands.maintain.compact",
     "rebuild": "cli.commands.maintain.rebuild",
     "reindex": "cli.commands.maintain.reindex",

@@ -40,6 +40,7 @@ from indexes.files.atomic import aside_of as aside_of
 from indexes.files.atomic import fsync_path as fsync_path
 from indexes.files.atomic import fsync_tree as fsync_tree
 from indexes.files.atomic import replace_folder as replace_folder
+from indexes.files.atomic import whole_file as whole_file
 from indexes.files.atomic import whole_files as whole_files
 from indexes.files.atomic import whole_folder as whole_folder
 from indexes.files.atomic import write_lines as write_lines
@@ -50,10 +51,7 @@ from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import point_at as point_at
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
-from indexes.reader import Passage as Passage
 from indexes.reader import Reader as Reader
-from indexes.reader import StoredDocument as StoredDocument
-from indexes.reader import View as View
 from indexes.segments.live import LiveSegment as LiveSegment
 from indexes.segments.maintenance import compact as compact
 from indexes.segments.maintenance import merge as merge
@@ -80,4 +78,7 @@ from indexes.vectors.flat import tie_slack as tie_slack
 from indexes.vectors.segment_structure import search_vectors as search_vectors
 from indexes.vectors.segment_structure import vectors_at_least as vectors_at_least
 from indexes.verify import verify as verify
+from indexes.view import Passage as Passage
+from indexes.view import StoredDocument as StoredDocument
+from indexes.view import View as View
 from indexes.writer import Writer as Writer

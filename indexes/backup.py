@@ -14,9 +14,8 @@ from indexes.errors import ConfigError, DamagedIndexError
 from indexes.files.atomic import whole_folder
 from indexes.files.faults import damaged, readable, storage_errors
 from indexes.progress import Stage, no_progress
-from indexes.reader import identity
 from indexes.segments.segment import MANIFEST_FILE, read_manifest, segment_folder
-from indexes.store.connection import DATABASE_FILE, open_reader, transaction
+from indexes.store.connection import DATABASE_FILE, identity, open_reader, transaction
 from indexes.store.settings import read_setting
 from indexes.verify import verify
 

@@ -14,7 +14,6 @@ from indexes.files.arrays import file_facts
 from indexes.files.checksums import SegmentSums
 from indexes.files.faults import readable, storage_errors
 from indexes.filters.check import metadata_problems
-from indexes.reader import identity
 from indexes.segments.live import read_waiting
 from indexes.segments.segment import (
     MANIFEST_FILE,
@@ -25,7 +24,13 @@ from indexes.segments.segment import (
     read_manifest,
     segment_folder,
 )
-from indexes.store.connection import DATABASE_FILE, format_version, open_reader, transaction
+from indexes.store.connection import (
+    DATABASE_FILE,
+    format_version,
+    identity,
+    open_reader,
+    transaction,
+)
 from indexes.store.documents import document_checksum
 from indexes.store.settings import check_settings, read_setting
 

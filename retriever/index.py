@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -19,11 +17,8 @@ from indexes import (
     BM25,
     Backup,
     Choice,
-    Reader,
     Stage,
     StructureSettings,
-    View,
-    Where,
     Writer,
     compact,
     compile_where,
@@ -39,12 +34,11 @@ from indexes import (
     verify,
 )
 from retriever.analyzer import Analyzer
-from retriever.corpus import Document, as_document
-from retriever.corpus.documents import metadata_fault, string_fault
+from retriever.corpus import AnyDocument, Document
+from retriever.corpus.documents import metadata_fault
 from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, TextEncoder, adopt
+from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import (
@@ -58,7 +52,6 @@ from retriever.indexing.add import CommitSettings, Indexer, ReadyDocument
 from retriever.indexing.creation import (
     IndexKeywords,
     IndexSettings,
-    IndexState,
     index_path,
     initial_settings,
     read_structures,
@@ -66,18 +59,16 @@ from retriever.indexing.creation import (
 )
 from retriever.indexing.difference import CorpusDifference, corpus_difference
 from retriever.indexing.passages import OnLong, PassageSettings, check_on_long
+from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
-from retriever.search.engine import Engine, Hit, Query, ScoredPassages
-from retriever.search.reranking import Reranker, rerank
+from retriever.opened import OpenedIndex
+from retriever.search.engine import Hit, ScoredPassages
+from retriever.search.queries import candidates_of, search_texts, unknown_fields
+from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
 
 if TYPE_CHECKING:
     from retriever.indexing.export import Exported
-
-_QUERY_BATCH = 256
-
-# A document in any of the forms that `Index.add` takes.
-AnyDocument = str | Mapping[str, Any] | Document
 
 
 class Index:
@@ -101,20 +92,9 @@ class Index:
         self, folder: Path, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
     ) -> None:
         self.folder = folder
-        self._asked = asked
-        self._given = encoder
-        self._encoder: LoadedEncoder | None = None
+        self._opened = OpenedIndex(folder, asked, encoder)
         self._lock_timeout = lock_timeout
-        self._loading = threading.RLock()
         self._writing = threading.Lock()
-        self._reader = Reader(folder)
-        self._known: IndexState | None = None
-        try:
-            with self._reader.view() as view:
-                self._state_of(view)
-        except BaseException:
-            self.close()
-            raise
 
     @classmethod
     def open(
@@ -200,8 +180,10 @@ class Index:
                 pass
         index = cls(folder, asked, loaded, lock_timeout)
         try:
-            with index._reader.view() as view:
-                require_same(wanted, index._state_of(view), read_structures(view, folder), folder)
+            with index._opened.view() as view:
+                require_same(
+                    wanted, index._opened.state_of(view), read_structures(view, folder), folder
+                )
         except ConfigError:
             index.close()
             raise
@@ -220,35 +202,35 @@ class Index:
 
     def close(self) -> None:
         """Release files; later calls of other methods raise `ClosedIndexError`."""
-        self._reader.close()
+        self._opened.close()
 
     def __repr__(self) -> str:
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             return (
                 f"<Index {str(self.folder)!r}: {view.count_documents():,} documents, "
                 f"{view.statistics.passages:,} passages in {len(view.segments)} segments, encoder "
-                f"{self._state_of(view).encoder}>"
+                f"{self._opened.state_of(view).encoder}>"
             )
 
     @property
     def encoder_spec(self) -> EncoderSpec:
         """The specification of the encoder that the index was made with."""
-        return self._state().encoder
+        return self._opened.state().encoder
 
     @property
     def analyzer(self) -> Analyzer:
         """The analyzer of documents and queries, for BM25."""
-        return self._state().analyzer
+        return self._opened.state().analyzer
 
     @property
     def passages(self) -> PassageSettings:
         """How texts longer than the encoder's window are treated."""
-        return self._state().passages
+        return self._opened.state().passages
 
     @property
     def structures(self) -> StructureSettings:
         """Which search structure large segments get."""
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             return read_structures(view, self.folder)
 
     @property
@@ -258,16 +240,16 @@ class Index:
         Raises:
             What `Encoder.from_spec` raises.
         """
-        return self._loaded(self._state())
+        return self._opened.encoder(self._opened.state())
 
     def __len__(self) -> int:
         """The number of documents."""
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             return view.count_documents()
 
     def __contains__(self, id_: object) -> bool:
         """Whether the index holds a document with this id."""
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             return isinstance(id_, str) and view.has_document(id_)
 
     def __getitem__(self, id_: str) -> Document:
@@ -277,7 +259,7 @@ class Index:
             KeyError: the index holds no such document.
             DamagedIndexError: the document was altered on the disk.
         """
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             stored = view.document(id_)
         if stored is None:
             raise KeyError(id_)
@@ -289,7 +271,7 @@ class Index:
         Raises:
             DamagedIndexError: a document was altered on the disk.
         """
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             for stored in view.documents():
                 yield Document(stored.id, stored.text, stored.title, stored.metadata)
 
@@ -346,7 +328,7 @@ class Index:
                 "put it into a list"
             )
         with self._writer() as writer:
-            state = self._state()
+            state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(
                     f"{self.folder}: the index has the encoder {state.encoder}, but the vectors "
@@ -354,7 +336,7 @@ class Index:
                 )
             indexer = Indexer(
                 writer,
-                lambda: self._loaded(state),
+                lambda: self._opened.encoder(state),
                 state.analyzer,
                 state.passages,
                 normalized=bool(state.encoder.meaning("normalize")),
@@ -364,7 +346,7 @@ class Index:
                 stage=stage,
                 report=report,
             )
-            indexer.add(_ready(documents, vectors, state.encoder))
+            indexer.add(with_vectors(documents, vectors, state.encoder))
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(
@@ -435,8 +417,8 @@ class Index:
         """
         compiled = compile_where(where)
         with self._writer() as writer:
-            with self._reader.view() as view:
-                problem = _unknown_fields(view, compiled)
+            with self._opened.view() as view:
+                problem = unknown_fields(view, compiled)
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
             deleted = writer.delete_where(compiled)
@@ -487,8 +469,8 @@ class Index:
         Raises:
             ConfigError: FAISS does not know the structure.
         """
-        with self._reader.view() as view:
-            dimensions = self._state_of(view).encoder.dimensions
+        with self._opened.view() as view:
+            dimensions = self._opened.state_of(view).encoder.dimensions
             return structures.choice(view.statistics.passages, dimensions)
 
     def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:
@@ -539,14 +521,13 @@ class Index:
                 self.folder,
                 model,
                 encoder=encoder,
-                device=self._asked.device,
-                download=self._asked.download,
+                device=self._opened.asked.device,
+                download=self._opened.asked.download,
                 progress=progress,
                 **settings,
             )
             if report is not None:
-                self._asked = replace(self._asked, encoder="")
-                self._given = None if encoder is None else adopt(encoder)
+                self._opened.expect(None if encoder is None else adopt(encoder))
             return report
 
     def export(self, output: str | Path, *, vectors: bool = False) -> Exported:
@@ -597,7 +578,7 @@ class Index:
             where: rank only documents that match this filter; docs/ranking.md has the grammar.
             reranker: scores the best `settings.depth` hits again; see `load_reranker`.
             keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
-                ``k=5, mode="dense", alpha=0.7, k1=0.9``.
+                ``k=5, alpha=0.7, k1=0.9``.
 
         Returns:
             At most `k` hits, the highest score first; equal scores by document id, ascending (by
@@ -647,9 +628,8 @@ class Index:
         """
         require_several("texts", texts)
         wanted = search_settings(settings, keywords)
-        return self._search_all(
-            texts, wanted, None if where is None else compile_where(where), reranker
-        )
+        compiled = None if where is None else compile_where(where)
+        return search_texts(self._opened, texts, wanted, compiled, reranker)
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
@@ -663,18 +643,7 @@ class Index:
         Raises:
             What `search_many` raises.
         """
-        settings = replace(settings or SearchSettings(), mode="hybrid")
-        while True:
-            state = self._state()
-            vectors = self._loaded(state).encode(texts, query=True)
-            queries = [
-                Query(state.analyzer.tokens(text), vector)
-                for text, vector in zip(texts, vectors, strict=True)
-            ]
-            with self._reader.view() as view:
-                # An index that replaced this one meanwhile may have another encoder and analyzer.
-                if view.identity == state.identity:
-                    return Engine(view, settings).candidates(queries)
+        return candidates_of(self._opened, texts, settings or SearchSettings())
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
         """How the index differs from a corpus, in numbers of documents; nothing is changed.
@@ -682,7 +651,7 @@ class Index:
         Args:
             documents: with distinct ids; read once, as a stream.
         """
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             return corpus_difference(view, documents)
 
     def term_weights(self, text: str) -> dict[str, float]:
@@ -693,9 +662,9 @@ class Index:
             ln(1 + (N - df + 0.5) / (df + 0.5)): above 0; higher if fewer of the N passages hold
             the term.
         """
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             bm25 = BM25(view.segments, statistics=view.statistics)
-            held = bm25.document_frequencies(self._state_of(view).analyzer.tokens(text))
+            held = bm25.document_frequencies(self._opened.state_of(view).analyzer.tokens(text))
             passages = view.statistics.passages
             return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
@@ -705,9 +674,9 @@ class Index:
         Sizes are in bytes; ``remains`` names folders that an interrupted command left, and what
         to do about each.
         """
-        with self._reader.view() as view:
+        with self._opened.view() as view:
             structures = read_structures(view, self.folder)
-            return describe(self.folder, view, self._state_of(view), structures)
+            return describe(self.folder, view, self._opened.state_of(view), structures)
 
     def verify(self) -> list[str]:
         """Check every file, count and id.
@@ -720,146 +689,9 @@ class Index:
         """
         return verify(self.folder)
 
-    def _search_all(
-        self,
-        texts: Iterable[str],
-        settings: SearchSettings,
-        where: Where | None,
-        reranker: Reranker | None,
-    ) -> Iterator[list[Hit]]:
-        batch: list[str] = []
-        for number, text in enumerate(texts, start=1):
-            fault = string_fault(text)
-            if not text.strip():
-                fault = "is empty: expected at least one word"
-            if fault is not None:
-                raise BadInputError(f"query {number} {fault}")
-            batch.append(text)
-            if len(batch) == _QUERY_BATCH:
-                yield from self._search(batch, settings, where, reranker)
-                batch = []
-        if batch:
-            yield from self._search(batch, settings, where, reranker)
-
-    def _search(
-        self,
-        texts: Sequence[str],
-        settings: SearchSettings,
-        where: Where | None,
-        reranker: Reranker | None,
-    ) -> list[list[Hit]]:
-        wide = settings
-        if reranker is not None:
-            wide = replace(settings, k=max(settings.k, settings.depth))
-        while True:
-            state = self._state()
-            if reranker is not None:
-                reranker.check(state.encoder)
-            queries = [Query(state.analyzer.tokens(text)) for text in texts]
-            if settings.mode != "bm25" or (reranker is not None and reranker.reads_vectors):
-                vectors = self._loaded(state).encode(texts, query=True)
-                queries = [
-                    Query(query.terms, vector)
-                    for query, vector in zip(queries, vectors, strict=True)
-                ]
-            with self._reader.view() as view:
-                # An index that replaced this one meanwhile may have another encoder and analyzer.
-                if view.identity != state.identity:
-                    continue
-                if where is not None and (problem := _unknown_fields(view, where)):
-                    warnings.warn(f"filter: {problem}", stacklevel=2)
-                found = Engine(view, wide, where).search(queries)
-                if reranker is None:
-                    return found
-                return [
-                    rerank(view, reranker, text, query.vector, hits)[: settings.k]
-                    for text, query, hits in zip(texts, queries, found, strict=True)
-                ]
-
     @contextmanager
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
-        self._state()
+        self._opened.state()
         with self._writing, Writer(self.folder, lock_timeout=self._lock_timeout) as writer:
             yield writer
-
-    def _state(self) -> IndexState:
-        with self._reader.view() as view:
-            return self._state_of(view)
-
-    def _state_of(self, view: View) -> IndexState:
-        """The settings of the index that a view is of; read where it is another than before."""
-        known = self._known
-        if known is not None and known.identity == view.identity:
-            return known
-        with self._loading:
-            state = IndexState.read(view, self.folder)
-            self._asked.check(state.encoder, self.folder)
-            given = self._given
-            if isinstance(given, AdoptedEncoder):
-                given.require_same(state.encoder, state.probes, self.folder)
-            elif given is not None and given.spec.fingerprint != state.encoder.fingerprint:
-                raise EncoderMismatchError(
-                    f"{self.folder}: the index was made with {state.encoder} "
-                    f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
-                    "was given; give that encoder, or none"
-                )
-            self._known = state
-            return state
-
-    def _loaded(self, state: IndexState) -> LoadedEncoder:
-        if self._given is not None:
-            return self._given
-        with self._loading:
-            loaded = self._encoder
-            if loaded is None or loaded.spec.fingerprint != state.encoder.fingerprint:
-                loaded = self._encoder = Encoder.from_spec(
-                    state.encoder, device=self._asked.device, download=self._asked.download
-                )
-            return loaded
-
-
-def _ready(
-    documents: Iterable[AnyDocument | ReadyDocument],
-    vectors: ArrayLike | Iterable[ArrayLike] | None,
-    spec: EncoderSpec,
-) -> Iterator[Document | ReadyDocument]:
-    """The documents, with their vectors if there are any.
-
-    Raises:
-        ConfigError: vectors are not as many as the documents, or not of the encoder's dimensions.
-        SourceError: a mapping is no document.
-    """
-    if vectors is None:
-        for one in documents:
-            yield one if isinstance(one, ReadyDocument) else as_document(one)
-        return
-    rows = iter(vectors)  # type: ignore[arg-type]
-    count = 0
-    for one in documents:
-        count += 1
-        row = next(rows, None)
-        if row is None:
-            raise ConfigError(f"vectors: expected one for each document, found {count - 1}")
-        vector = np.asarray(row, np.float32)
-        if vector.shape != (spec.dimensions,) or not np.isfinite(vector).all():
-            raise ConfigError(
-                f"vectors: expected {spec.dimensions} finite numbers for document {count}, as "
-                f"{spec} gives them, found an array of shape {vector.shape}"
-            )
-        if isinstance(one, ReadyDocument):
-            raise TypeError("vectors are given twice: leave one of them out")
-        document = as_document(one)
-        yield ReadyDocument(document, [(0, len(document.text))], vector[np.newaxis])
-    if next(rows, None) is not None:
-        raise ConfigError(f"vectors: expected {count}, one for each document, found more")
-
-
-def _unknown_fields(view: View, where: Where) -> str | None:
-    """What to say of fields in a filter that no document has; None if all are known."""
-    for name, known in view.unknown_fields(where).items():
-        near = difflib.get_close_matches(name, known, 1)
-        guess = f"; did you mean {near[0]!r}?" if near else ""
-        there = f"fields: {', '.join(known)}" if known else "no document has metadata"
-        return f"no document has the field {name!r}{guess} ({there})"
-    return None

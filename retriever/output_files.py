@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from indexes import whole_files, write_lines
+from indexes import whole_file, whole_files, write_lines
 from retriever.errors import ConfigError
 
-__all__ = ["check_output", "whole_files", "write_lines"]
+__all__ = ["check_output", "whole_file", "whole_files", "write_lines"]
 
 
 def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:

@@ -17,15 +17,16 @@ from typing import Any, NamedTuple
 import hypothesis
 import numpy as np
 import pytest
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 
 # How long a test takes is not what is tested; first calls import libraries. The same examples each
-# time, so that a change that passed keeps passing; HYPOTHESIS_PROFILE=explore looks for new ones.
+# time, so that a change that passed keeps passing; `make soak` explores new ones, and more of them.
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=400)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 _MEMORY = Path("/dev/shm")
@@ -162,13 +163,18 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
     from eval.vectors.shared_backbone import load_encoders
 
     path = Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
-    pairs = read_pairs([path])
-    model = minilm.spec.model
-    wk = f"{model}::sbert-wk::window=2::start-layer=4"
-    forms = [model, layer_form(model, "mean"), wk, f"{wk}::wk-preset=released"]
-    cache = tmp_path_factory.mktemp("stsb")
-    for _ in embed_all(load_encoders(forms, device="cpu"), [*pairs.left, *pairs.right], cache):
-        pass
+    # The workers of pytest-xdist share the folder above their own.
+    own = tmp_path_factory.getbasetemp()
+    cache = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "stsb"
+    with FileLock(cache.with_suffix(".lock")):
+        if not cache.exists():
+            pairs = read_pairs([path])
+            model = minilm.spec.model
+            wk = f"{model}::sbert-wk::window=2::start-layer=4"
+            forms = [model, layer_form(model, "mean"), wk, f"{wk}::wk-preset=released"]
+            encoders = load_encoders(forms, device="cpu")
+            for _ in embed_all(encoders, [*pairs.left, *pairs.right], cache):
+                pass
     return EncodedPairs(path, cache)
 
 

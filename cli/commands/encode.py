@@ -36,7 +36,6 @@ from cli.output.progress import counted
     "--on-long",
     type=click.Choice(["truncate", "error"]),
     default="truncate",
-    show_default=True,
     help="How to treat a text longer than the encoder's window: cut it, or stop.",
     section="Input",
 )

@@ -68,7 +68,6 @@ Print = Callable[[list["Hit"], str, str | None], None]
     "--on-error",
     type=click.Choice(["fail", "skip"]),
     default="fail",
-    show_default=True,
     help="At a malformed query of --queries: stop, or count and skip it.",
     section="Rarely needed",
 )

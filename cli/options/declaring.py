@@ -60,7 +60,7 @@ class _Option(click.Option):
     def __init__(
         self, *args: Any, section: Section, shown_default: str | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"show_default": True, **kwargs})
         self.section = section
         self.shown_default = shown_default
 
@@ -80,8 +80,8 @@ def option(
     Args:
         names: of the option, as `click.option` takes them.
         section: of the help page.
-        shown_default: what the help page says happens without the option, if that is not the value
-            of `default`, such as ``the index's own``.
+        shown_default: what the help page says happens without the option, such as ``the index's
+            own``; otherwise it shows the value of `default`, if there is one.
         attributes: other arguments of `click.option`.
     """
     return click.option(

@@ -14,16 +14,35 @@ from cli.options.declaring import RARE, F, Section, option, settings
 if TYPE_CHECKING:
     from eval import Resampling
 
+
+def _check_figure(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a figure that cannot be drawn, before any work is done for it."""
+    if value is not None:
+        from eval import check_figure
+
+        check_figure(value)
+    return value
+
+
+def _check_report(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a folder that a report cannot be written to, before any work is done for it."""
+    if value is not None:
+        from eval import check_report_folder
+
+        check_report_folder(value)
+    return value
+
+
 cache_option = option(
     "--cache/--no-cache",
     default=True,
-    show_default=True,
     help="Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
     section="Encoder",
 )
 plot_option = option(
     "--plot",
     type=click.Path(path_type=Path),
+    callback=_check_figure,
     metavar="FILE",
     help="Draw a figure into this .png or .svg file.",
     section="Output",
@@ -43,7 +62,6 @@ without_positive_option = option(
     "--without-positive",
     type=click.Choice(["exclude", "count"]),
     default="exclude",
-    show_default=True,
     help="Queries without a relevant document: leave them out, or count them as zero.",
     section="Ranking",
 )
@@ -71,6 +89,7 @@ def report_option(content: str) -> Callable[[F], F]:
         "-o",
         "--output",
         type=click.Path(path_type=Path),
+        callback=_check_report,
         metavar="FOLDER",
         help=f"Write {content} to this folder.",
         section="Output",
@@ -83,7 +102,6 @@ def seed_option(of: str, section: Section = RARE) -> Callable[[F], F]:
         "--seed",
         type=click.IntRange(min=0),
         default=0,
-        show_default=True,
         metavar="N",
         help=f"Random seed of {of}.",
         section=section,
@@ -113,7 +131,6 @@ resampling_options: Callable[[Any], Callable[..., Any]] = settings(
             "--resamples",
             type=click.IntRange(min=100),
             default=10_000,
-            show_default=True,
             metavar="N",
             help="Number of resamples of the bootstrap and the randomization test.",
             section=RARE,

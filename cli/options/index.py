@@ -22,7 +22,6 @@ index_option = option(
     metavar="FOLDER",
     default=".retriever",
     envvar="RETRIEVER_INDEX",
-    show_default=True,
     show_envvar=True,
     help="Index folder.",
     section="Index",

@@ -68,7 +68,6 @@ question_options: Callable[[Any], Callable[..., Any]] = settings(
             "--depth",
             type=click.IntRange(min=1),
             default=100,
-            show_default=True,
             metavar="N",
             help="For a set without pools: number of hits per question.",
             section="Input",
@@ -76,7 +75,6 @@ question_options: Callable[[Any], Callable[..., Any]] = settings(
         option(
             "--train-split",
             default="train",
-            show_default=True,
             metavar="NAME",
             help="Split to train on.",
             section="Training",
@@ -84,7 +82,6 @@ question_options: Callable[[Any], Callable[..., Any]] = settings(
         option(
             "--dev-split",
             default="dev",
-            show_default=True,
             metavar="NAME",
             help="Split to choose epochs and weights on.",
             section="Training",

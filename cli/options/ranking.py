@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -34,24 +34,13 @@ class RankingOptions:
         """The given settings, with the defaults of the library for the rest.
 
         Raises:
-            ConfigError: a value is out of range.
+            ConfigError: a value is out of range, or the fusion does not use it.
         """
-        from retriever import BM25Settings
-        from retriever.search.fusion import FusionSettings
-        from retriever.search.settings import SearchSettings
+        from retriever.search.settings import search_settings
 
         asked = {field.name: getattr(self, field.name) for field in fields(self)}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        if "fusion" in asked:
-            asked["method"] = asked.pop("fusion")
-
-        def of(kind: Any) -> dict[str, Any]:
-            return {field.name: asked[field.name] for field in fields(kind) if field.name in asked}
-
-        return SearchSettings(
-            **of(SearchSettings),
-            fusion=FusionSettings(**of(FusionSettings)),
-            bm25=BM25Settings(**of(BM25Settings)),
+        return search_settings(
+            None, {name: value for name, value in asked.items() if value is not None}
         )
 
 
@@ -65,7 +54,6 @@ ranking_options = settings(
             type=click.IntRange(min=1),
             metavar="N",
             default=10,
-            show_default=True,
             help="Number of hits.",
             section="Search",
         ),
@@ -73,7 +61,6 @@ ranking_options = settings(
             "--mode",
             type=click.Choice(["hybrid", "dense", "bm25"]),
             default="hybrid",
-            show_default=True,
             help="Rank by embeddings (dense), by words (bm25) or by both.",
             section="Search",
         ),

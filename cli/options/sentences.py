@@ -107,7 +107,6 @@ sentence_options: Callable[[Any], Callable[..., Any]] = settings(
         option(
             "--poolings",
             default="mean,max,cls,sep",
-            show_default=True,
             metavar="NAME[,NAME...]",
             help="Poolings of the word pieces for --by-layer.",
             section="Scoring",
@@ -140,7 +139,6 @@ classifier_options: Callable[[Any], Callable[..., Any]] = settings(
             "--classifier",
             type=click.Choice(["lr", "lr-senteval", "mlp"]),
             default="lr",
-            show_default=True,
             help="Logistic regression, that of SentEval's code, or an MLP with 50 hidden units.",
             section="Training",
         ),

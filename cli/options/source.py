@@ -46,7 +46,6 @@ on_error_option = option(
     "--on-error",
     type=click.Choice(["fail", "skip"]),
     default="fail",
-    show_default=True,
     help="At a malformed record: stop, or count and skip it.",
     section="Input",
 )

@@ -9,8 +9,7 @@ from typing import Any
 import click
 from wcwidth import width, wrap
 
-from cli.output.safe_text import on_one_line, without_controls
-from cli.output.tables import table
+from cli.output.tables import on_one_line, table, without_controls
 from retriever.search.engine import Hit
 from retriever.search.settings import SearchSettings
 

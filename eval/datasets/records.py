@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.lines import numbered_lines
+from eval.datasets.files import numbered_lines
 from retriever.corpus.sources import Meter, bytes_of
 from retriever.errors import SourceError
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.inspect.figures import similarity_figure
 from eval.inspect.states import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports.model import Table
@@ -113,8 +114,6 @@ class LayerInspection:
 
     def figure(self) -> Figure:
         """The matrix as a heat map beside its offset diagonals; see `similarity_figure`."""
-        from eval.inspect.figures import similarity_figure
-
         return similarity_figure(self.similarity)
 
     def _lines(self) -> Iterator[str]:
@@ -165,9 +164,8 @@ def inspect_layers(
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)
-    inspection = Inspection(model, texts, limit, progress("reading texts", limit))
+    inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
     similarity = layer_similarity((one.states.states, one.states.kept) for one in inspection)
-    inspection.notify_cut(notify)
     return LayerInspection(str(model.spec), inspection.read, similarity)
 
 

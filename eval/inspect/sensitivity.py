@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.inspect.figures import sensitivity_figure
 from eval.inspect.layers import unit_vectors
 from eval.inspect.states import StatesEncoder, all_states, cut_warning
 from eval.inspect.weights import as_sbert_wk
@@ -99,8 +100,6 @@ class SensitivityInspection:
 
     def figure(self) -> Figure:
         """The correlation over both settings; see `sensitivity_figure`."""
-        from eval.inspect.figures import sensitivity_figure
-
         return sensitivity_figure(self.found, self.objective)
 
     def _lines(self) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from eval.progress import Notify
+from eval.progress import Notify, ignore
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import ConfigError, require_several
@@ -78,6 +78,7 @@ class Inspection:
         texts: read as they are needed.
         limit: maximum number of texts, at least 1; None reads all.
         done: called with 1 after each text.
+        notify: called at the end with a warning if texts lost their ends at the window.
 
     Raises:
         TypeError: one string instead of several.
@@ -90,12 +91,14 @@ class Inspection:
         texts: Iterable[str],
         limit: int | None = None,
         done: Callable[[int], object] = lambda texts: None,
+        notify: Notify = ignore,
     ) -> None:
         require_several("texts", texts)
         self._encoder = encoder
         self._texts = islice(texts, limit)
         self._limit = limit
         self._done = done
+        self._notify = notify
         self._count = 0
         self._cut = 0
 
@@ -114,11 +117,8 @@ class Inspection:
                 self._count += 1
                 yield InspectedText(text, states)
                 self._done(1)
-
-    def notify_cut(self, notify: Notify) -> None:
-        """Report the number of texts whose ends were not read, if there are any."""
         if self._cut:
-            notify(cut_warning(self._cut, self._encoder))
+            self._notify(cut_warning(self._cut, self._encoder))
 
 
 def cut_warning(cut: int, encoder: StatesEncoder) -> str:

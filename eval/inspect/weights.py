@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from eval.inspect.figures import weights_figure
 from eval.inspect.states import InspectedText, Inspection
 from eval.inspect.whole_words import word_of_pieces, word_spans
 from eval.progress import Notify, ignore
@@ -82,8 +83,6 @@ class WeightInspection:
 
     def figure(self) -> Figure:
         """The weights of words and layers; see `weights_figure`."""
-        from eval.inspect.figures import weights_figure
-
         return weights_figure(self.words, self.first_layer)
 
 
@@ -111,10 +110,9 @@ def inspect_weights(
     """
     model = (loading or Loading()).load(as_sbert_wk(encoder))
     settings = sbert_wk_settings(model.spec.settings, model.depth)
-    inspection = Inspection(model, [text])
+    inspection = Inspection(model, [text], notify=notify)
     (one,) = inspection
     words = word_weights(one, settings, unit)
-    inspection.notify_cut(notify)
     return WeightInspection(
         encoder=str(model.spec),
         passage=one.text,

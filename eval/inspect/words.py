@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.inspect.figures import variances_figure
 from eval.inspect.layers import unit_vectors
 from eval.inspect.states import InspectedText, Inspection, TextsRead
 from eval.inspect.whole_words import word_of_pieces, word_spans, word_vectors
@@ -97,8 +98,6 @@ class WordInspection:
 
     def figure(self) -> Figure:
         """The words with their variances; see `variances_figure`."""
-        from eval.inspect.figures import variances_figure
-
         return variances_figure(self.groups)
 
     def _lines(self) -> Iterator[str]:
@@ -149,9 +148,8 @@ def inspect_words(
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(encoder)
-    inspection = Inspection(model, texts, limit, progress("reading texts", limit))
+    inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
     words = word_variances(inspection, min_count)
-    inspection.notify_cut(notify)
     if not words:
         raise BadInputError(
             f"expected words that occur at least {min_count} times in {inspection.read}, found "

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.layers.figures import effects_figure
 from eval.layers.grams import encode_pairs
 from eval.layers.protocol import (
     LayerReport,
@@ -22,13 +23,13 @@ from eval.layers.protocol import (
     search_shuffled,
 )
 from eval.layers.ranking import PoolRanking
+from eval.layers.report import layer_report
 from eval.layers.search import Task
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
-from eval.reports.files import write_report
+from eval.reports.files import ReportedResult
 from eval.reports.model import Report
-from eval.reports.text import text_lines
 from eval.vectors.cache import embed
 from eval.vectors.encoders import Loading
 from eval.vectors.layers import split_layers
@@ -105,7 +106,7 @@ class DataSource:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerSearchResult:
+class LayerSearchResult(ReportedResult):
     """The result of a layer search.
 
     Attributes:
@@ -135,26 +136,10 @@ class LayerSearchResult:
 
     def report(self) -> Report:
         """The result for a reader."""
-        from eval.layers.report import layer_report
-
         return layer_report(self)
-
-    def text(self) -> str:
-        """The brief part of the report for a terminal."""
-        return "\n".join(text_lines(self.report()))
-
-    def to_json(self) -> dict[str, object]:
-        """The content of report.json."""
-        return self.report().to_json()
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report to a folder; see `write_report`."""
-        return write_report(folder, self.report())
 
     def figure(self) -> Figure:
         """The effects of the number of layers and of each layer; see `effects_figure`."""
-        from eval.layers.figures import effects_figure
-
         found = self.found
         return effects_figure(found.sizes, found.layers, found.baseline.search, self.objective)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from eval.lines import numbered_lines
+from eval.datasets.files import numbered_lines
 from retriever.errors import BadInputError, SourceError
 from retriever.output_files import write_lines
 

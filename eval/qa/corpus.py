@@ -16,7 +16,7 @@ from retriever.corpus import CorpusReader
 from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError
 from retriever.index import Index
-from retriever.search.bm25 import BM25Settings
+from retriever.search import BM25Settings
 from retriever.search.engine import ScoredPassages
 from retriever.search.fusion import FusionSettings, fuse
 from retriever.search.settings import Mode, SearchSettings

@@ -193,9 +193,9 @@ def _hybrid(system: System, resources: Resources, settings: QASettings) -> Syste
         tried = resources.components(dev.questions, system.encoder)
 
         def quality(weight: float) -> float:
-            return dev(tried.fused(replace(fusion, method="convex", alpha=weight)))
+            return dev(tried.fused(fusion.convex(weight)))
 
-        fusion = replace(fusion, method="convex", alpha=best_weight(quality))
+        fusion = fusion.convex(best_weight(quality))
         note = f"alpha {fusion.alpha:g}, chosen on {dev.questions.split}"
     elif system.variant:
         fusion = fixed_weight(fusion, system.variant)
@@ -227,10 +227,10 @@ def _corpus_hybrid(system: System, resources: Resources, settings: QASettings) -
         dev = resources.dev_questions
 
         def quality(weight: float) -> float:
-            pools, scores = corpus.fused(dev, replace(fusion, method="convex", alpha=weight))
+            pools, scores = corpus.fused(dev, fusion.convex(weight))
             return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
 
-        fusion = replace(fusion, method="convex", alpha=best_weight(quality))
+        fusion = fusion.convex(best_weight(quality))
         note = f"alpha {fusion.alpha:g}, chosen on {dev.split}"
     elif system.variant:
         fusion = fixed_weight(fusion, system.variant)

@@ -21,7 +21,7 @@ from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError
 from retriever.rerankers.training.sampling import NegativeSource
-from retriever.search.bm25 import BM25Settings
+from retriever.search import BM25Settings
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,10 @@ from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.qa.statistics import SetStatistics, statistics
 from eval.metrics.comparison import Comparison, compare_systems
 from eval.metrics.pools import PoolMeasures
+from eval.qa.report import qa_report
 from eval.qa.settings import QASettings
-from eval.reports.files import write_report
+from eval.reports.files import ReportedResult
 from eval.reports.model import Report
-from eval.reports.text import text_lines
 from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]
@@ -59,7 +58,7 @@ class SystemResult:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QAResult:
+class QAResult(ReportedResult):
     """An evaluation.
 
     Attributes:
@@ -138,19 +137,5 @@ class QAResult:
         return tuple(self.comparison.scores)
 
     def report(self) -> Report:
-        """The result for a reader."""
-        from eval.qa.report import qa_report
-
+        """The result for a reader, with runs and values by question as files."""
         return qa_report(self)
-
-    def text(self) -> str:
-        """The brief part of the report for a terminal."""
-        return "\n".join(text_lines(self.report()))
-
-    def to_json(self) -> dict[str, object]:
-        """The content of report.json: everything but the rankings and the texts."""
-        return self.report().to_json()
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report to a folder, with runs and values by question; see `write_report`."""
-        return write_report(folder, self.report())

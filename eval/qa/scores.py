@@ -7,7 +7,7 @@ A pair is a question and a passage of its pool. Arrays over pairs are in the ord
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.vectors.cache import embed
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
-from retriever.search.bm25 import BM25, BM25Settings, Postings, SearchableSegment
+from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
 
 if TYPE_CHECKING:
@@ -219,6 +219,4 @@ def best_weight(quality: Callable[[float], float]) -> float:
 
 def fixed_weight(settings: FusionSettings, variant: str) -> FusionSettings:
     """The settings that the text after ``hybrid:`` asks for: ``rrf``, or a weight."""
-    if variant == "rrf":
-        return replace(settings, method="rrf")
-    return replace(settings, method="convex", alpha=float(variant))
+    return settings.reciprocal() if variant == "rrf" else settings.convex(float(variant))

@@ -14,7 +14,7 @@ from retriever.errors import ConfigError
 from retriever.rerankers.cross.settings import CrossTrainingSettings
 from retriever.rerankers.head.settings import HeadSettings
 from retriever.rerankers.head.training import HeadTrainingSettings
-from retriever.search.bm25 import BM25Settings
+from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings
 
 SHORTEST_PAIR = 16

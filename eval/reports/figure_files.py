@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from eval.reports.text import printable
 from retriever.errors import ConfigError, MissingExtraError, StorageError
+from retriever.output_files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,9 +59,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of its ending; equal figures give equal bytes.
+    """Write a figure in the format of its ending, whole or not at all.
 
-    Text in SVG files stays text.
+    Equal figures give equal bytes. Text in SVG files stays text.
 
     Raises:
         StorageError: the file cannot be written.
@@ -68,17 +69,17 @@ def save_figure(figure: Figure, path: Path) -> None:
     import matplotlib
 
     settings: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "layer-retriever"}
-    extra = {"Date": None} if path.suffix.lower() == ".svg" else {}
-    try:
-        with matplotlib.rc_context(settings), warnings.catch_warnings():
-            # A character that the font lacks is a box in PNG, and correct in SVG.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
-            figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=extra)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot write the figure ({error.strerror}); choose a writable folder"
-        ) from error
+    form = path.suffix.lower().removeprefix(".")
+    extra = {"Date": None} if form == "svg" else {}
+    with (
+        whole_file(path, "the figure") as new,
+        matplotlib.rc_context(settings),
+        warnings.catch_warnings(),
+    ):
+        # A character that the font lacks is a box in PNG, and correct in SVG.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        figure.savefig(new, format=form, dpi=_DOTS_PER_INCH, metadata=extra)
 
 
 def short_label(name: str, longest: int = 40) -> str:

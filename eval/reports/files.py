@@ -17,6 +17,7 @@ import io
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -25,6 +26,7 @@ from eval.reports.figure_files import FORMATS, new_figure, save_figure
 from eval.reports.latex import latex_lines
 from eval.reports.markdown import markdown_lines
 from eval.reports.model import Report
+from eval.reports.text import text_lines
 from retriever.errors import MissingExtraError, StorageError
 from retriever.output_files import write_lines
 
@@ -80,6 +82,28 @@ def write_report(folder: Path, report: Report) -> list[Path]:
     names = [path.relative_to(folder).as_posix() for path in written]
     lines = (f"{line}\n" for line in markdown_lines(report, names, remarks))
     return [*written, _write(folder / "report.md", lines)]
+
+
+class ReportedResult(ABC):
+    """A result that a report describes."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def report(self) -> Report:
+        """The result for a reader."""
+
+    def text(self) -> str:
+        """The brief part of the report for a terminal."""
+        return "\n".join(text_lines(self.report()))
+
+    def to_json(self) -> dict[str, object]:
+        """The content of report.json."""
+        return self.report().to_json()
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report to a folder; see `write_report`."""
+        return write_report(folder, self.report())
 
 
 def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

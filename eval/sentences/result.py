@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.metrics.comparison import Score
-from eval.reports.files import write_report
+from eval.reports.files import ReportedResult
 from eval.reports.model import Report
-from eval.reports.text import text_lines
-from retriever.errors import ConfigError
+from eval.sentences.report import sentence_report
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +91,7 @@ class LayerGrid:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SentenceResult:
+class SentenceResult(ReportedResult):
     """An evaluation.
 
     Attributes:
@@ -121,64 +119,5 @@ class SentenceResult:
     command: str = ""
 
     def report(self) -> Report:
-        """The result for a reader."""
-        from eval.sentences.report import sentence_report
-
+        """The result for a reader, with the values of examples as files."""
         return sentence_report(self)
-
-    def text(self) -> str:
-        """The brief part of the report for a terminal."""
-        return "\n".join(text_lines(self.report()))
-
-    def to_json(self) -> dict[str, object]:
-        """The content of report.json: everything but the examples."""
-        return self.report().to_json()
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the report to a folder, with the values of examples; see `write_report`."""
-        return write_report(folder, self.report())
-
-
-def layer_grid(
-    name: str,
-    encoder: str,
-    measure: str,
-    poolings: Sequence[str],
-    cells: Sequence[Sequence[tuple[float, float | None]]],
-    cut: int,
-    texts: int,
-) -> LayerGrid:
-    """A grid from value and spread of each hidden state, pooling by pooling."""
-    values = np.array([[value for value, _ in column] for column in cells]).T
-    spreads = [[spread for _, spread in column] for column in cells]
-    known = all(spread is not None for column in spreads for spread in column)
-    spread = np.array(spreads, np.float64).T if known else None
-    return LayerGrid(name, encoder, measure, tuple(poolings), values, spread, cut, texts)
-
-
-def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
-    """The encoder that the others are compared with; the first one if None.
-
-    Raises:
-        ConfigError: it is none of the encoders.
-    """
-    if baseline is None:
-        return encoders[0]
-    if baseline not in encoders:
-        raise ConfigError(
-            f"baseline: expected one of the encoders ({', '.join(encoders)}), found {baseline!r}"
-        )
-    return baseline
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Refuse sets with the same name, which a table could not distinguish.
-
-    Raises:
-        ConfigError: two sets have the same name.
-    """
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(
-                f"two data sets are called {name}: name each once, or rename one of the folders"
-            )

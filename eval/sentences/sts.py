@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,18 +17,12 @@ from eval.metrics.significance import Resampling
 from eval.progress import Progress, silent
 from eval.sentences.aggregation import STSScore, sts_correlations, sts_texts
 from eval.sentences.comparison import Part, compare_correlations
-from eval.sentences.result import (
-    EncoderScore,
-    LayerGrid,
-    SentenceResult,
-    SetScores,
-    check_baseline,
-    check_names,
-    layer_grid,
-)
+from eval.sentences.experiment import Value, check_baseline, load_sets, score_states
+from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
 from eval.sentences.supervised import RelatednessScore, RelatednessSettings, score_relatedness
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import (
+    Done,
     LayerEncoders,
     Loading,
     SentenceEncoders,
@@ -36,7 +30,7 @@ from eval.vectors.encoders import (
     named_encoders,
 )
 from retriever.encoders.settings import Pooling
-from retriever.errors import BadInputError, ConfigError, require_several
+from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
 Aggregation = Literal["all", "mean", "wmean"]
@@ -115,10 +109,8 @@ def score_sts(
         What `Encoder.load` raises.
     """
     settings = settings or STSSettings()
-    require_several("tests", tests)
     names = named_encoders(encoders)
-    tasks = [one if isinstance(one, STSTask) else read_sts(Path(one)) for one in tests]
-    check_names([task.name for task in tasks])
+    tasks = load_sets("tests", tests, read_sts)
     for task in tasks:
         check_sts(task, settings)
     sets: list[SetScores] = []
@@ -177,7 +169,7 @@ class _Found:
         one = self.score
         return one.cosines[None] if isinstance(one, STSScore) else one.predictions
 
-    def value(self, measure: CorrelationName, settings: STSSettings) -> tuple[float, float | None]:
+    def value(self, measure: CorrelationName, settings: STSSettings) -> Value:
         """The correlation, and its standard deviation over the seeds."""
         one = self.score
         if isinstance(one, STSScore):
@@ -197,7 +189,7 @@ def _set(
     """Every encoder on one test."""
     texts = sts_texts(task, supervised=settings.supervised is not None)
     done = progress(f"{task.name}: vectors", len(texts) * len(encoders.names))
-    scored: Callable[[int], object] | None = None
+    scored: Done | None = None
     found: dict[str, _Found] = {}
     for one in encoders.vectors(texts, sts_texts(task), done):
         scored = scored or progress(f"{task.name}: scores", len(encoders.names))
@@ -243,28 +235,15 @@ def _set(
 def _grids(
     task: STSTask, layers: LayerEncoders, settings: STSSettings, progress: Progress
 ) -> Iterator[LayerGrid]:
-    """Every hidden state and pooling on one test: a grid for each model and measure."""
+    """Every hidden state and pooling on one test."""
+
+    def score(vectors: TextVectors, done: Done) -> list[Value]:
+        found = _Found(_score(task, vectors, settings), 0)
+        done(1)
+        return [found.value(measure, settings) for measure in STS_MEASURES]
+
     texts = sts_texts(task, supervised=settings.supervised is not None)
-    count = len(layers.names) * len(layers.poolings)
-    done = progress(f"{task.name}: vectors", len(texts) * count)
-    columns: dict[str, list[list[_Found]]] = {name: [] for name in layers.names}
-    states_in_all = sum(layers.depth(name) + 1 for name in layers.names) * len(layers.poolings)
-    scored: Callable[[int], object] | None = None
-    for _, found in layers.vectors(texts, done):
-        scored = scored or progress(f"{task.name}: scores", states_in_all)
-        states = found.vectors.of(texts)
-        column = []
-        for layer in range(states.shape[1]):
-            score = _score(task, TextVectors(texts, states[:, layer]), settings)
-            column.append(_Found(score, found.cut))
-            scored(1)
-        columns[found.name].append(column)
-    for name, by_pooling in columns.items():
-        for measure in STS_MEASURES:
-            cells = [[one.value(measure, settings) for one in column] for column in by_pooling]
-            yield layer_grid(
-                task.name, name, measure, layers.poolings, cells, by_pooling[0][0].cut, len(texts)
-            )
+    return score_states(task.name, texts, layers, STS_MEASURES, score, ("scores", 1), progress)
 
 
 def _score(

@@ -4,7 +4,7 @@ of layers for a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,15 +17,8 @@ from eval.layers.subsets import count_subsets
 from eval.metrics.significance import Resampling
 from eval.progress import Progress, silent
 from eval.sentences.comparison import compare_accuracies
-from eval.sentences.result import (
-    EncoderScore,
-    LayerGrid,
-    SentenceResult,
-    SetScores,
-    check_baseline,
-    check_names,
-    layer_grid,
-)
+from eval.sentences.experiment import Value, check_baseline, load_sets, score_states
+from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.classifiers import Classifier, LogisticRegressions
 from eval.transfer.data import (
@@ -45,6 +38,7 @@ from eval.transfer.protocols import TransferProtocol, trainings
 from eval.transfer.scores import ClassificationScore, effective_seeds, score_classification
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import (
+    Done,
     LayerEncoders,
     Loading,
     SentenceEncoders,
@@ -52,7 +46,7 @@ from eval.vectors.encoders import (
     named_encoders,
 )
 from retriever.encoders.settings import Pooling
-from retriever.errors import ConfigError, require_several
+from retriever.errors import ConfigError
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ACCURACY = "accuracy"
@@ -155,11 +149,7 @@ def score_transfer(
         TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
-    require_several("tasks", tasks)
-    read = [
-        one if isinstance(one, ClassificationTask) else read_classification(Path(one))
-        for one in tasks
-    ]
+    read = load_sets("tasks", tasks, read_classification)
     return _score_tasks("transfer", read, encoders, settings, progress, command)
 
 
@@ -183,10 +173,7 @@ def score_probing(
     Raises:
         What `score_transfer` raises.
     """
-    require_several("tasks", tasks)
-    read = [
-        one if isinstance(one, ClassificationTask) else read_probing(Path(one)) for one in tasks
-    ]
+    read = load_sets("tasks", tasks, read_probing)
     return _score_tasks("probe", read, encoders, settings, progress, command)
 
 
@@ -201,7 +188,6 @@ def _score_tasks(
     settings = settings or TransferSettings()
     names = named_encoders(encoders)
     require_classifiers()
-    check_names([task.name for task in tasks])
     for task in tasks:
         # Raises what it lacks before anything is encoded.
         without_features(task)
@@ -284,7 +270,7 @@ def _set(
     """Every encoder on one task."""
     texts = task_texts(task)
     done = progress(f"{task.name}: vectors", len(texts) * len(encoders.names))
-    trained: Callable[[int], object] | None = None
+    trained: Done | None = None
     scores: dict[str, ClassificationScore] = {}
     notes: dict[str, str] = {}
     cut: dict[str, int] = {}
@@ -335,34 +321,17 @@ def _set(
 
 
 def _grids(
-    task: ClassificationTask,
-    layers: LayerEncoders,
-    settings: TransferSettings,
-    progress: Progress,
+    task: ClassificationTask, layers: LayerEncoders, settings: TransferSettings, progress: Progress
 ) -> Iterator[LayerGrid]:
-    """Every hidden state and pooling on one task: a grid for each model."""
-    texts = task_texts(task)
-    done = progress(f"{task.name}: vectors", len(texts) * len(layers.names) * len(layers.poolings))
-    columns: dict[str, list[list[tuple[float, float | None]]]] = {name: [] for name in layers.names}
-    cut: dict[str, int] = {}
-    states_in_all = sum(layers.depth(name) + 1 for name in layers.names) * len(layers.poolings)
-    trained: Callable[[int], object] | None = None
-    for _, found in layers.vectors(texts, done):
-        trained = trained or progress(
-            f"{task.name}: classifiers", _steps(task, settings) * states_in_all
-        )
-        states = found.vectors.of(texts)
-        column = []
-        for layer in range(states.shape[1]):
-            data = classification_data(task, TextVectors(texts, states[:, layer]))
-            score = score_classification(
-                data, settings.make(), settings.protocol, settings.seeds, trained
-            )
-            column.append((score.accuracy, score.spread))
-        columns[found.name].append(column)
-        cut[found.name] = found.cut
-    for name, cells in columns.items():
-        yield layer_grid(task.name, name, ACCURACY, layers.poolings, cells, cut[name], len(texts))
+    """Every hidden state and pooling on one task."""
+
+    def score(vectors: TextVectors, done: Done) -> list[Value]:
+        data, protocol = classification_data(task, vectors), settings.protocol
+        found = score_classification(data, settings.make(), protocol, settings.seeds, done)
+        return [(found.accuracy, found.spread)]
+
+    stage = ("classifiers", _steps(task, settings))
+    return score_states(task.name, task_texts(task), layers, (ACCURACY,), score, stage, progress)
 
 
 def _search(
@@ -387,7 +356,7 @@ def _search(
         tried = progress(f"{task.name}: sets of layers", sets * settings.outer * settings.inner)
         found[one.name] = search_transfer(data, settings, done=tried)
         cut[one.name] = one.cut
-    accuracies: dict[str, tuple[float, float | None]] = {}
+    accuracies: dict[str, Value] = {}
     correct = {}
     for model, score in found.items():
         last, chosen = searched_names(model)

@@ -133,12 +133,27 @@ def write_lines(path: Path, lines: Iterable[str], what: str) -> None:
     Raises:
         StorageError: the file cannot be written.
     """
+    with (
+        whole_file(path, what) as new,
+        new.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        file.writelines(lines)
+
+
+@contextmanager
+def whole_file(path: Path, what: str) -> Iterator[Path]:
+    """A new file to write, which takes the place of `path` if nothing is raised.
+
+    Args:
+        path: a file whose folder exists.
+        what: the content, for the message, such as "the run".
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
     try:
-        with (
-            _renamed_at_end([path]) as (new,),
-            new.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-        ):
-            file.writelines(lines)
+        with _renamed_at_end([path]) as (new,):
+            yield new
     except OSError as error:
         raise StorageError(
             f"{path}: cannot write {what} ({error.strerror}); choose a writable folder"

@@ -30,6 +30,9 @@ CORPUS_VIEW = (
 # How long SQLite waits for another program that locks the database.
 _BUSY_SECONDS = 30
 
+# Which file `index.sqlite` is: device and inode.
+Identity = tuple[int, int]
+
 
 def require_vacant(folder: Path) -> None:
     """Refuse a place where no new index can be made.
@@ -71,6 +74,15 @@ def is_index(folder: Path) -> bool:
         return _has_log(folder) and _application_id(folder, "ro") == APPLICATION_ID
     except sqlite3.DatabaseError:
         return _marked(folder)
+
+
+def identity(folder: Path) -> Identity | None:
+    """Which file is `index.sqlite` now; changes when the folder is replaced."""
+    try:
+        status = os.stat(folder / DATABASE_FILE)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def open_writer(folder: Path) -> sqlite3.Connection:

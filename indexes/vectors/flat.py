@@ -124,17 +124,8 @@ def at_least(
     allowed: Allowed | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> NDArray[np.int64]:
-    """Every position whose inner product with a query is `floor` or more, about; ascending.
-
-    Args:
-        vectors: (n, d) float32, C-contiguous.
-        query: (d,) float32.
-        floor: compared in single precision.
-        allowed: some of them, or None for all.
-        guard: checks what is read of the vectors.
-
-    Returns:
-        (m,) int64.
+    """(m,) int64, ascending: the positions whose inner product with a query (d,) is about `floor`
+    or more, in single precision. The other arguments are as of `search_flat`.
     """
     if allowed is not None and allowed.count <= len(vectors) * _GATHER_SHARE:
         guard.check_rows(allowed.positions)
@@ -158,17 +149,9 @@ def nearest_with_ties(
     allowed: Allowed | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> NDArray[np.int64]:
-    """The positions of the `k` vectors of largest inner product, and of all that may equal them.
-
-    Args:
-        vectors: (n, d) float32, C-contiguous.
-        query: (d,) float32.
-        k: at least 1; may exceed n.
-        allowed: some of them, or None for all.
-        guard: checks what is read of the vectors.
-
-    Returns:
-        (m,) int64, ascending; what scores NaN is left out.
+    """(m,) int64, ascending: the positions of the `k` vectors of largest inner product with a query
+    (d,), and of all that may equal them, without those that score NaN. The other arguments are as
+    of `search_flat`.
     """
     guard.check_all()
     scores = np.asarray(vectors @ query)

@@ -5,8 +5,7 @@
 """
 
 from retriever.corpus.documents import Document, Json
-from retriever.corpus.fields import Fields
-from retriever.corpus.given import as_document
+from retriever.corpus.fields import AnyDocument, Fields, as_document
 from retriever.corpus.reader import CorpusReader
 
-__all__ = ["CorpusReader", "Document", "Fields", "Json", "as_document"]
+__all__ = ["AnyDocument", "CorpusReader", "Document", "Fields", "Json", "as_document"]

@@ -1,19 +1,30 @@
-"""Which field of a record, or column of a table, holds the id, the text and the title."""
+"""Which field of a record, column of a table or key of a mapping holds id, text and title."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from retriever.corpus.documents import Json, Record, id_fault, metadata_fault, string_fault
+from retriever.corpus.documents import (
+    Document,
+    Json,
+    Record,
+    id_fault,
+    metadata_fault,
+    string_fault,
+)
+from retriever.corpus.identity import content_id
 from retriever.errors import ConfigError, SourceError
 
 ID_NAMES = ("id", "_id")
 TEXT_NAMES = ("text", "contents", "passage", "sentence")
 TITLE_NAMES = ("title",)
+
+# A document in any of the forms that programs pass.
+AnyDocument = str | Mapping[str, Any] | Document
 
 _LISTED = 20
 _SHOWN = 60
@@ -198,3 +209,27 @@ def _shown(value: Json) -> str:
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
     kinds = {dict: "an object", list: "a list", float: "the number", int: "the number"}
     return f"{kinds.get(type(value), 'a string')} {shown}"
+
+
+def as_document(given: AnyDocument) -> Document:
+    """A document in the form that the index takes.
+
+    Args:
+        given: a `Document`; a text, whose id is made from its content; or a mapping with the
+            fields of a line of JSON Lines: ``text``, and if it has them ``id`` and ``title``.
+            Every other field is metadata.
+
+    Raises:
+        SourceError: the mapping has no text, or a field of the wrong type.
+        TypeError: it is something else.
+    """
+    if isinstance(given, Document):
+        return given
+    if isinstance(given, str):
+        return Document(content_id(None, given), given)
+    if not isinstance(given, Mapping):
+        raise TypeError(f"expected a text, a mapping or a Document, found {type(given).__name__}")
+    where = f"document {given['id']!r}" if "id" in given else "a document without id"
+    record = Record(1, where, dict(given))
+    id_, text, title, metadata = Assembler(Fields()).split(record)
+    return Document(content_id(title, text) if id_ is None else id_, text, title, metadata)

@@ -22,11 +22,10 @@ from retriever.corpus.documents import document_fault
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import SourceError
 from retriever.indexing.passages import OnLong, PassageSettings, split_passages
-from retriever.indexing.report import IndexingReport, Progress
+from retriever.indexing.report import IndexingReport, Progress, count_empty
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
-_EMPTY_NAMED = 10
 # A vector whose length is nearer to 1 than this stays as it is.
 _UNIT = 1e-4
 
@@ -159,9 +158,7 @@ class Indexer:
                 if fault is not None:
                     raise SourceError(f"document {document.id!r}: {fault}")
                 if not (document.text.strip() or (document.title or "").strip()):
-                    self.report.empty += 1
-                    if len(self.report.empty_ids) < _EMPTY_NAMED:
-                        self.report.empty_ids.append(document.id)
+                    count_empty(self.report, 1, [document.id])
                     continue
                 chunk[document.id] = one
                 if len(chunk) == _CHUNK:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -18,7 +19,7 @@ from retriever.index import Index
 from retriever.indexing.add import CommitSettings, ReadyDocument
 from retriever.indexing.export import encoder_file
 from retriever.indexing.ready_vectors import read_matrix, read_records
-from retriever.indexing.report import IndexingReport
+from retriever.indexing.report import IndexingReport, count_empty
 
 
 def import_documents(
@@ -42,7 +43,8 @@ def import_documents(
 
     A document whose id the index holds is replaced; one whose title and text are the same keeps
     the vectors that it has. Where the encoder gives vectors of length 1, others are brought to
-    that length and counted; a vector of zeros stays.
+    that length and counted; a vector of zeros stays. A document without text and title is counted
+    and skipped, with a warning.
 
     Args:
         folder: the index.
@@ -97,7 +99,11 @@ def import_documents(
     first = list(islice(ready, 1))
     with Index.create(folder, encoder=encoder, analyzer=analyzer, structures=structures) as index:
         documents = _counted(chain(first, ready), progress)
-        return index.add(documents, made_by=own, commit=commit, stage=stage, report=report)
+        report = index.add(documents, made_by=own, commit=commit, stage=stage, report=report)
+    if corpus is not None and corpus.empty:
+        count_empty(report, corpus.empty, corpus.empty_at)
+        warnings.warn(report.empty_note, stacklevel=2)
+    return report
 
 
 def _counted(

@@ -1,24 +1,24 @@
-"""Documents with ready vectors, from JSON Lines or from a NumPy file beside a corpus."""
+"""Documents with ready vectors: from a program, JSON Lines, or a NumPy file beside a corpus."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from retriever.corpus import CorpusReader, Document, Fields, Json, jsonl
+from retriever.corpus import AnyDocument, CorpusReader, Document, Fields, Json, as_document, jsonl
 from retriever.corpus.fields import Assembler
 from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Meter, OpenSource, opened, opened_stream
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import SourceError
+from retriever.errors import ConfigError, SourceError
 from retriever.indexing.add import ReadyDocument
 from retriever.indexing.export import VECTORS_FIELD, ids_file_of
 
@@ -105,6 +105,42 @@ def read_matrix(corpus: CorpusReader, vectors: Path, spec: EncoderSpec) -> Itera
         yield ReadyDocument(document, spans, _finite(found, names))
 
 
+def with_vectors(
+    documents: Iterable[AnyDocument | ReadyDocument],
+    vectors: ArrayLike | Iterable[ArrayLike] | None,
+    spec: EncoderSpec,
+) -> Iterator[Document | ReadyDocument]:
+    """The documents, with their vectors if there are any.
+
+    Raises:
+        ConfigError: vectors are not as many as the documents, or not of the encoder's dimensions.
+        SourceError: a mapping is no document.
+    """
+    if vectors is None:
+        for one in documents:
+            yield one if isinstance(one, ReadyDocument) else as_document(one)
+        return
+    rows = iter(vectors)  # type: ignore[arg-type]
+    count = 0
+    for one in documents:
+        count += 1
+        row = next(rows, None)
+        if row is None:
+            raise ConfigError(f"vectors: expected one for each document, found {count - 1}")
+        vector = np.asarray(row, np.float32)
+        if vector.shape != (spec.dimensions,) or not np.isfinite(vector).all():
+            raise ConfigError(
+                f"vectors: expected {spec.dimensions} finite numbers for document {count}, as "
+                f"{spec} gives them, found an array of shape {vector.shape}"
+            )
+        if isinstance(one, ReadyDocument):
+            raise TypeError("vectors are given twice: leave one of them out")
+        document = as_document(one)
+        yield ReadyDocument(document, [(0, len(document.text))], vector[np.newaxis])
+    if next(rows, None) is not None:
+        raise ConfigError(f"vectors: expected {count}, one for each document, found more")
+
+
 class _Row(NamedTuple):
     """A row of the matrix, and what the file of ids says of it.
 
@@ -154,7 +190,15 @@ def _require_agreement(corpus: CorpusReader, vectors: Path, rows: int) -> None:
                 "corpus that the vectors were made from, in its order"
             )
     if documents != expected:
-        merged = f" ({corpus.duplicates:,} identical records left out)" * bool(corpus.duplicates)
+        left_out = [
+            f"{number:,} {what} left out"
+            for number, what in (
+                (corpus.duplicates, "identical records"),
+                (corpus.empty, "without text"),
+            )
+            if number
+        ]
+        merged = f" ({', '.join(left_out)})" if left_out else ""
         raise SourceError(
             f"{vectors}: expected vectors of {documents:,} documents{merged}, found those of "
             f"{expected:,}; give the corpus that the vectors were made from, in its order"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+_EMPTY_NAMED = 10
 
 
 @dataclass(slots=True)
@@ -14,7 +17,7 @@ class IndexingReport:
         added, updated, unchanged: documents; an update of metadata alone needs no encoding.
         deleted: documents removed because they are not in the new corpus.
         empty: documents skipped because they hold neither text nor title.
-        empty_ids: ids of the first ten of these.
+        empty_ids: ids of the first ten of these, or their places in a file.
         passages: passages that were encoded, or stored with a ready vector.
         pieces: word pieces encoded.
         split: documents that became more than one passage.
@@ -38,11 +41,19 @@ class IndexingReport:
     @property
     def empty_note(self) -> str:
         """A sentence that counts and names the empty documents."""
+        documents = "document holds" if self.empty == 1 else "documents hold"
+        were = "was" if self.empty == 1 else "were"
         more = ", …" if self.empty > len(self.empty_ids) else ""
         return (
-            f"{self.empty:,} documents hold neither text nor title and were skipped: "
+            f"{self.empty:,} {documents} neither text nor title and {were} skipped: "
             f"{', '.join(map(repr, self.empty_ids))}{more}"
         )
+
+
+def count_empty(report: IndexingReport, number: int, names: Sequence[str]) -> None:
+    """Count empty documents, of which at least the first ten have names."""
+    report.empty += number
+    report.empty_ids += names[: _EMPTY_NAMED - len(report.empty_ids)]
 
 
 class Progress(Protocol):

@@ -6,8 +6,8 @@ shares no term with the query has BM25 score 0 and no BM25 rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from retriever.errors import ConfigError
 
 Scores = NDArray[np.float64]
+Method = Literal["convex", "rrf"]
+_USED_BY: dict[str, Method] = {"alpha": "convex", "normalization": "convex", "rrf_k": "rrf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,10 @@ class FusionSettings:
         rrf_k: the constant of ``rrf``, more than 0.
 
     Raises:
-        ConfigError: a value that is out of range.
+        ConfigError: a value that is out of range, or that the method does not use.
     """
 
-    method: Literal["convex", "rrf"] = "convex"
+    method: Method = "convex"
     alpha: float = 0.6
     normalization: Literal["min-max", "z-score"] = "min-max"
     rrf_k: float = 60.0
@@ -51,6 +53,35 @@ class FusionSettings:
             )
         if not 0 < self.rrf_k < np.inf:
             raise ConfigError(f"rrf_k: expected a number above 0, found {self.rrf_k!r}")
+        # A setting that is given its default cannot be told from one that is left out.
+        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        check_used(self.method, given)
+
+    def convex(self, alpha: float) -> FusionSettings:
+        """Convex fusion with this weight, and the normalization of these settings."""
+        return FusionSettings(alpha=alpha, normalization=self.normalization)
+
+    def reciprocal(self) -> FusionSettings:
+        """Reciprocal rank fusion, with the constant of these settings."""
+        return FusionSettings("rrf", rrf_k=self.rrf_k)
+
+
+def check_used(method: Method, given: Iterable[str]) -> None:
+    """Refuse a setting that has no effect on a fusion.
+
+    Args:
+        method: of fusion.
+        given: names of settings that were asked for.
+
+    Raises:
+        ConfigError: the method does not use one of them.
+    """
+    for name in given:
+        user = _USED_BY.get(name, method)
+        if user != method:
+            raise ConfigError(
+                f"{name}: it belongs to {user} fusion, found fusion {method}; leave one of them out"
+            )
 
 
 def fuse(

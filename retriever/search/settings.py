@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from indexes import BM25Settings
 from retriever.errors import ConfigError
-from retriever.search.fusion import FusionSettings
+from retriever.search.fusion import FusionSettings, Method, check_used
 
 Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
@@ -63,8 +63,8 @@ class SearchKeywords(TypedDict, total=False):
     k: int
     depth: int
     recall: float | None
-    fusion: FusionSettings | Literal["convex", "rrf"]
-    method: Literal["convex", "rrf"]
+    fusion: FusionSettings | Method
+    method: Method
     alpha: float
     normalization: Literal["min-max", "z-score"]
     rrf_k: float
@@ -85,7 +85,7 @@ def search_settings(settings: SearchSettings | None, keywords: Mapping[str, Any]
 
     Raises:
         TypeError: an unknown keyword.
-        ConfigError: a value that is out of range.
+        ConfigError: a value that is out of range, or that the fusion does not use.
     """
     settings = settings or SearchSettings()
     given = dict(keywords)
@@ -95,7 +95,12 @@ def search_settings(settings: SearchSettings | None, keywords: Mapping[str, Any]
     fusion = given.pop("fusion", settings.fusion)
     bm25 = given.pop("bm25", settings.bm25)
     own = _taken(given, SearchSettings)
-    return_fusion = replace(fusion, **_taken(given, FusionSettings))
+    fused = _taken(given, FusionSettings)
+    if fused.get("method", fusion.method) != fusion.method:
+        # The settings of another method stay behind.
+        fusion = FusionSettings()
+    return_fusion = replace(fusion, **fused)
+    check_used(return_fusion.method, fused)
     return_bm25 = replace(bm25, **_taken(given, BM25Settings))
     if given:
         known = ", ".join(sorted(SearchKeywords.__annotations__))

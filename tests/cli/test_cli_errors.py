@@ -224,6 +224,20 @@ def test_impossible_ranking_settings_are_refused(retriever, standing, option):
     refused(retriever("query", "x", *option), option[0].strip("-").replace("-", "_"))
 
 
+@pytest.mark.parametrize(
+    ("fusion", "option"),
+    [
+        ("rrf", ("--alpha", "0.6")),
+        ("rrf", ("--normalization", "min-max")),
+        ("convex", ("--rrf-k", "60")),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_fusion_is_refused(retriever, standing, fusion, option):
+    said = f"{option[0].strip('-').replace('-', '_')}: it belongs to "
+    refused(retriever("query", "x", "--fusion", fusion, *option), said, f"found fusion {fusion}")
+
+
 def test_an_unknown_language_lists_the_known_ones(retriever, write_jsonl):
     refused(retriever("index", write_jsonl(*GOOD), "--language", "klingon"), "klingon", "german")
 

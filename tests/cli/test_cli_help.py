@@ -187,6 +187,7 @@ def test_settings_reach_the_command_as_one_value():
     assert taken == [(Fruit("apple", 3), True)]
     page = sell.get_help(click.Context(sell))
     assert re.sub(r" +", " ", page.partition("Input:")[2]) == (
-        "\n --kind TEXT Kind.\n\nOutput:\n --count INTEGER Number. [default: many]\n"
+        "\n --kind TEXT Kind. [default: apple]\n\n"
+        "Output:\n --count INTEGER Number. [default: many]\n"
         " --help Show this message and exit.\n\nRarely needed:\n --last Last."
     )

@@ -90,6 +90,22 @@ def test_import_says_which_vectors_it_changed(models, retriever, write_jsonl):
     assert json.loads(retriever("info", "--json").out)["analyzer"]["stop_words"] is False
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_import_reports_documents_without_text(models, retriever, write_jsonl, tmp_path, beside):
+    vector = [[1, 0, 0, 0, 0, 0, 0, 0]]
+    records = [{"id": str(i), "text": text} for i, text in enumerate(["w1", " ", "w2"])]
+    if beside:
+        np.save(tmp_path / "v.npy", np.array(vector * 2, np.float32))
+        corpus, option = write_jsonl(*records), ["--vectors", tmp_path / "v.npy"]
+    else:
+        corpus, option = write_jsonl(*({**one, "vector": vector[0]} for one in records)), []
+    where = f"{corpus}:2" if beside else "1"
+    said = f"^1 document holds neither text nor title and was skipped: {where!r}$"
+    with pytest.warns(UserWarning, match=said):
+        done = retriever("import", corpus, *models[0], *option)
+    assert done.out == ".retriever: 2 added, 0 updated, 0 unchanged, 1 empty; 2 vectors stored\n"
+
+
 def test_what_cannot_be_imported_is_one_line(indexed, retriever, models, write_jsonl):
     wrong = write_jsonl({"id": "a", "text": "w1", "vector": [1, 2]}, name="wrong.jsonl")
     before = hits(retriever)

@@ -90,7 +90,14 @@ def test_a_step_that_the_disk_refuses(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_files_that_may_not_grow(template: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "limits",
+    [(0, 5_000, 60_000), pytest.param((300, 20_000, 100_000), marks=pytest.mark.soak)],
+    ids=["three", "others"],
+)
+def test_files_that_may_not_grow(
+    template: Path, tmp_path: Path, name: str, limits: tuple[int, ...]
+) -> None:
     """The limit stands for a full disk wherever no small one can be mounted."""
 
     def limited(to: int) -> Callable[[], None]:
@@ -101,7 +108,7 @@ def test_files_that_may_not_grow(template: Path, tmp_path: Path, name: str) -> N
         return arrange
 
     failed = 0
-    for limit in (0, 300, 5_000, 20_000, 60_000, 100_000):
+    for limit in limits:
         place = tmp_path / str(limit)
         shutil.copytree(template, place)
         code, said, _ = attempt(place, name, limited(limit))
@@ -131,9 +138,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_full_disk(template: Path, small_disk: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "frees",
+    [(0, 40_960, 163_840), pytest.param((4_096, 81_920), marks=pytest.mark.soak)],
+    ids=["three", "others"],
+)
+def test_a_full_disk(template: Path, small_disk: Path, name: str, frees: tuple[int, ...]) -> None:
     filler, failed = small_disk / "filler", 0
-    for free in (0, 4_096, 40_960, 81_920, 163_840):
+    for free in frees:
         place = small_disk / str(free)
         shutil.copytree(template, place)
         filler.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - free, 0)))

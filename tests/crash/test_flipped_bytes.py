@@ -39,7 +39,8 @@ def flipped(path: Path, position: int) -> bytes:
     return content
 
 
-def test_in_every_file_of_the_segments(index: Path) -> None:
+@pytest.mark.parametrize("drawn", [0, pytest.param(8, marks=pytest.mark.soak)])
+def test_in_every_file_of_the_segments(index: Path, drawn: int) -> None:
     whole = asked(index)
     assert whole[0] == "answers"
     names = [name for name in files(index) if name.parts[0] == "segments"]
@@ -49,7 +50,7 @@ def test_in_every_file_of_the_segments(index: Path) -> None:
     for name in names:
         path = index / name
         size = path.stat().st_size
-        for position in positions(size, 3):
+        for position in positions(size, drawn):
             content = flipped(path, position)
             code, said, kind, told = examined(index)
             assert (code, str(path) in said) == (3, True), (name, position)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
 from indexes.filters.allowed import Allowed
-from indexes.reader import Reader, View
+from indexes.reader import Reader
+from indexes.view import View
 from indexes.writer import NewDocument, Writer
 
 DIMENSIONS = 6

@@ -44,7 +44,6 @@ _DEFAULT = ("AP", "RR", "nDCG@10")
     "--top",
     type=click.IntRange(min=0),
     default=5,
-    show_default=True,
     metavar="N",
     help="Number of queries to list per run and measure on which it differs most from the "
     "baseline.",

@@ -42,7 +42,7 @@ def command(
     """
     from cli.output.progress import Stages
     from cli.output.results import command_line, report
-    from eval import TransferSettings, check_report_folder, score_probing
+    from eval import TransferSettings, score_probing
 
     settings = TransferSettings(
         classifier=classifier.classifier,
@@ -52,8 +52,6 @@ def command(
         resampling=resampling.settings(),
         loading=encoders.loading(),
     )
-    if output is not None:
-        check_report_folder(output)
     with Stages(quiet=quiet) as progress:
         result = score_probing(
             datasets, encoders.names(), settings, progress=progress, command=command_line()

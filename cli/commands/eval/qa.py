@@ -30,7 +30,6 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
 @option(
     "--split",
     default="test",
-    show_default=True,
     metavar="NAME",
     help="Split to rank.",
     section="Input",
@@ -62,7 +61,6 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     "--seeds",
     type=click.IntRange(min=1),
     default=3,
-    show_default=True,
     metavar="N",
     help="Number of times that each head is trained.",
     section="Training",
@@ -71,7 +69,6 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     "--cross-seeds",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     metavar="N",
     help="Number of times that each cross-encoder is fine-tuned.",
     section="Training",
@@ -81,7 +78,6 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     "--top",
     type=click.IntRange(min=0),
     default=3,
-    show_default=True,
     metavar="N",
     help="Number of questions to list per system on which it differs most from the baseline.",
     section="Output",
@@ -118,10 +114,8 @@ def command(
     """
     from cli.output.progress import Stages
     from cli.output.results import command_line, report, say
-    from eval import Loading, QASettings, check_report_folder, rank_systems
+    from eval import Loading, QASettings, rank_systems
 
-    if output is not None:
-        check_report_folder(output)
     choice = encoder.choice()
     with Stages(quiet=quiet) as progress:
         result = rank_systems(

@@ -20,7 +20,6 @@ from cli.options.sentences import SentenceOptions, datasets_argument, sentence_o
     "--aggregation",
     type=click.Choice(["all", "mean", "wmean"]),
     default="all",
-    show_default=True,
     help="How the parts of a test become one number: as one list, by their mean, or by their mean "
     "weighted by pairs.",
     section="Scoring",
@@ -63,7 +62,7 @@ def command(
     """
     from cli.output.progress import Stages
     from cli.output.results import command_line, report
-    from eval import RelatednessSettings, STSSettings, check_report_folder, score_sts
+    from eval import RelatednessSettings, STSSettings, score_sts
 
     if seeds is not None and not supervised:
         raise click.UsageError("--seeds belongs to --supervised: cosines are not random")
@@ -75,8 +74,6 @@ def command(
         resampling=resampling.settings(),
         loading=encoders.loading(),
     )
-    if output is not None:
-        check_report_folder(output)
     with Stages(quiet=quiet) as progress:
         result = score_sts(
             datasets, encoders.names(), settings, progress=progress, command=command_line()

@@ -35,7 +35,6 @@ from cli.options.sentences import (
     "--folds",
     type=click.IntRange(min=2),
     default=10,
-    show_default=True,
     metavar="N",
     help="Number of folds of each cross-validation.",
     section="Training",
@@ -44,7 +43,6 @@ from cli.options.sentences import (
     "--outer",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     metavar="N",
     help="Number of divisions that bert-lc tests on.",
     section="Training",
@@ -60,7 +58,6 @@ from cli.options.sentences import (
     "--inner",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     metavar="N",
     help="Number of divisions that --layers-search chooses layers on.",
     section="Training",
@@ -69,7 +66,6 @@ from cli.options.sentences import (
     "--max-layers",
     type=click.IntRange(min=1),
     default=4,
-    show_default=True,
     metavar="N",
     help="Maximum number of layers in a set for --layers-search.",
     section="Training",
@@ -78,7 +74,6 @@ from cli.options.sentences import (
     "--finalists",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     metavar="N",
     help="Number of best sets from which the tested classifier makes the choice of "
     "--layers-search.",
@@ -115,7 +110,6 @@ def command(
         LayerTransferSettings,
         TransferProtocol,
         TransferSettings,
-        check_report_folder,
         score_transfer,
     )
 
@@ -137,8 +131,6 @@ def command(
         resampling=resampling.settings(),
         loading=encoders.loading(),
     )
-    if output is not None:
-        check_report_folder(output)
     with Stages(quiet=quiet) as progress:
         result = score_transfer(
             datasets, encoders.names(), settings, progress=progress, command=command_line()

@@ -40,13 +40,11 @@ def command(
     """
     from cli.output.progress import Stages, warn_reader
     from cli.output.results import draw, say, show
-    from eval import Loading, check_figure, inspect_layers
+    from eval import Loading, inspect_layers
 
     if bool(sources) == (text is not None):
         raise click.UsageError("give either SOURCE... or --text TEXT")
     given = [] if text is None else [checked_text(text, "--text")]
-    if plot is not None:
-        check_figure(plot)
     reader = source.reader(sources) if sources else None
     choice = encoder.choice()
     with Stages(quiet=quiet) as progress:

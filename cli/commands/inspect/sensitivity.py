@@ -43,7 +43,6 @@ def _numbers(
     "--windows",
     callback=_numbers(1),
     default="1,2,3,4",
-    show_default=True,
     metavar="N[,N...]",
     help="Windows to try: numbers of neighboring layers on each side.",
     section="Scoring",
@@ -60,7 +59,6 @@ def _numbers(
     "--objective",
     type=click.Choice(["spearman", "pearson"]),
     default="spearman",
-    show_default=True,
     help="Correlation of cosines and gold scores.",
     section="Scoring",
 )
@@ -85,10 +83,8 @@ def command(
     """
     from cli.output.progress import Stages
     from cli.output.results import draw, say, show
-    from eval import Loading, check_figure, inspect_sensitivity, sbert_wk_form
+    from eval import Loading, inspect_sensitivity, sbert_wk_form
 
-    if plot is not None:
-        check_figure(plot)
     choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
     with Stages(quiet=quiet) as progress:
         result = inspect_sensitivity(

@@ -12,7 +12,6 @@ limit_option = option(
     "--limit",
     type=click.IntRange(min=1),
     default=1000,
-    show_default=True,
     metavar="N",
     help="Maximum number of texts to read.",
     section="Input",

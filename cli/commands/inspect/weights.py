@@ -15,7 +15,7 @@ from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, STATES, WEIGHTING, EncoderOptions, encoder_options
 from cli.options.evaluation import plot_option
 from cli.options.output import json_option, quiet_option
-from cli.output.safe_text import on_one_line
+from cli.output.tables import on_one_line
 
 if TYPE_CHECKING:
     from eval import WeightInspection
@@ -38,7 +38,6 @@ _BLACK = 16
     "--unit",
     type=click.Choice(["word", "piece"]),
     default="word",
-    show_default=True,
     help="Show whole words or word pieces.",
     section="Output",
 )
@@ -61,13 +60,11 @@ def command(
     it. --json adds the weights of the layers in each word.
     """
     from cli.output.results import draw, say, show
-    from eval import Loading, check_figure, inspect_weights, sbert_wk_form
+    from eval import Loading, inspect_weights, sbert_wk_form
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
     read = text_of_file(text_file) if text_file else checked_text(text or "", "TEXT")
-    if plot is not None:
-        check_figure(plot)
     choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
     result = inspect_weights(
         read,

@@ -22,7 +22,6 @@ from cli.options.source import SourceOptions, corpus_texts, source_options, sour
     "--min-count",
     type=click.IntRange(min=1),
     default=5,
-    show_default=True,
     metavar="N",
     help="Minimum number of occurrences of a word.",
     section="Output",
@@ -31,7 +30,6 @@ from cli.options.source import SourceOptions, corpus_texts, source_options, sour
     "--top",
     type=click.IntRange(min=1),
     default=20,
-    show_default=True,
     metavar="N",
     help="Maximum number of words to show in each group.",
     section="Output",
@@ -58,10 +56,8 @@ def command(
     """
     from cli.output.progress import Stages, warn_reader
     from cli.output.results import draw, say, show
-    from eval import Loading, check_figure, inspect_words
+    from eval import Loading, inspect_words
 
-    if plot is not None:
-        check_figure(plot)
     reader = source.reader(sources)
     choice = encoder.choice()
     with Stages(quiet=quiet) as progress:

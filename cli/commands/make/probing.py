@@ -10,7 +10,7 @@ import click
 
 from cli.options.declaring import Command, option
 from cli.options.evaluation import seed_option
-from cli.options.output import json_option, quiet_option
+from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 
 if TYPE_CHECKING:
@@ -27,20 +27,11 @@ _BLOCK = 1_000
     "--task",
     type=click.Choice([*_TASKS, "all"]),
     default="all",
-    show_default=True,
     help="sentlen: length in six bins. wc: which of many words. bshift: whether two words are "
     "swapped.",
     section="Output",
 )
-@option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FOLDER",
-    help="Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.",
-    section="Output",
-)
+@output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
 @option(
     "--words",
     type=click.IntRange(min=2),

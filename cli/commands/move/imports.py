@@ -32,7 +32,6 @@ from cli.output.progress import counted
     "--vector-field",
     metavar="NAME",
     default="vector",
-    show_default=True,
     help="Field that holds the vector of the whole document.",
     section="Input",
 )
@@ -89,5 +88,7 @@ def command(
     elif not quiet:
         click.echo(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-            f"{report.unchanged:,} unchanged; {counted(report.passages, 'vector')} stored"
+            f"{report.unchanged:,} unchanged"
+            + (f", {report.empty:,} empty" if report.empty else "")
+            + f"; {counted(report.passages, 'vector')} stored"
         )

@@ -8,12 +8,12 @@ from typing import Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, option, settings
+from cli.options.declaring import RARE, Command, Decorator, option, settings
 from cli.options.encoder import MINILM, device_option, download_option
 from cli.options.evaluation import plot_option, seed_option
-from cli.options.output import json_option, quiet_option
+from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.sampling import SamplingOptions, sampling_options
+from cli.options.training import SamplingOptions, optimization_options, sampling_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,67 +34,36 @@ class FineTuningOptions:
     seed: int
 
 
-_FINE_TUNING = [
-    option(
-        "--epochs",
-        type=click.IntRange(min=1),
-        default=3,
-        show_default=True,
-        metavar="N",
-        help="Maximum number of epochs.",
-        section="Training",
-    ),
-    option(
-        "--patience",
-        type=click.IntRange(min=1),
-        default=2,
-        show_default=True,
-        metavar="N",
-        help="Stop after this many epochs in a row that are not kept.",
-        section="Training",
+_FINE_TUNING: list[Decorator] = [
+    *optimization_options(
+        epochs=3,
+        patience=2,
+        unkept="in a row that are not kept",
+        learning_rate=1e-4,
+        of="the transformer after the warm-up",
+        decay="Weight decay of matrices.",
     ),
     option(
         "--tolerance",
         type=click.FloatRange(min=0),
         default=0.02,
-        show_default=True,
         metavar="AP",
         help="Keep the last epoch whose dev AP (0 to 1) is at most this much below the best before "
         "it.",
         section="Training",
     ),
     option(
-        "--learning-rate",
-        type=click.FloatRange(min=0, min_open=True),
-        default=1e-4,
-        show_default=True,
-        metavar="RATE",
-        help="Learning rate of the transformer after the warm-up.",
-        section="Training",
-    ),
-    option(
         "--head-learning-rate",
         type=click.FloatRange(min=0, min_open=True),
         default=1e-3,
-        show_default=True,
         metavar="RATE",
         help="Learning rate of the MLP on [CLS].",
-        section=RARE,
-    ),
-    option(
-        "--weight-decay",
-        type=click.FloatRange(min=0),
-        default=0.01,
-        show_default=True,
-        metavar="D",
-        help="Weight decay of matrices.",
         section=RARE,
     ),
     option(
         "--warmup",
         type=click.FloatRange(0, 1),
         default=0.1,
-        show_default=True,
         metavar="SHARE",
         help="Share of the steps during which the learning rates rise.",
         section=RARE,
@@ -103,7 +72,6 @@ _FINE_TUNING = [
         "--clip",
         type=click.FloatRange(min=0, min_open=True),
         default=1.0,
-        show_default=True,
         metavar="NORM",
         help="Norm that gradients are clipped to.",
         section=RARE,
@@ -112,7 +80,6 @@ _FINE_TUNING = [
         "--averaging",
         type=click.FloatRange(0, 1, max_open=True),
         default=0.95,
-        show_default=True,
         metavar="DECAY",
         help="Decay of the moving average of the weights, which is kept; 0 keeps the last weights.",
         section=RARE,
@@ -127,7 +94,6 @@ _FINE_TUNING = [
         "--precision",
         type=click.Choice(["auto", "float32", "bfloat16"]),
         default="auto",
-        show_default=True,
         help="Number format of products in training; auto is bfloat16 where the processor is "
         "faster with it.",
         section=RARE,
@@ -138,15 +104,7 @@ _FINE_TUNING = [
 
 @click.command("cross-encoder", cls=Command)
 @dataset_argument
-@option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Write the cross-encoder to this folder.",
-    section="Output",
-)
+@output_folder("Write the cross-encoder to this folder.")
 @question_options
 @option(
     "--model",
@@ -161,7 +119,6 @@ _FINE_TUNING = [
     "--max-length",
     type=click.IntRange(min=16),
     default=160,
-    show_default=True,
     metavar="N",
     help="Window in word pieces, of question and passage together.",
     section="Encoder",
@@ -207,13 +164,10 @@ def command(
         CrossEncoderSettings,
         CrossPlan,
         Loading,
-        check_figure,
         fit_cross_encoder,
     )
     from retriever.rerankers.cross.settings import CrossTrainingSettings
 
-    if plot is not None:
-        check_figure(plot)
     training = CrossTrainingSettings(
         margin=sampling.margin, sampling=sampling.settings(), **asdict(tuning)
     )

@@ -8,12 +8,12 @@ from typing import Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, option, settings
+from cli.options.declaring import RARE, Command, Decorator, option, settings
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.evaluation import cache_folder, cache_option, plot_option
-from cli.options.output import json_option, quiet_option
+from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.sampling import SamplingOptions, sampling_options
+from cli.options.training import SamplingOptions, optimization_options, sampling_options
 
 _SYSTEMS = [
     f"{name}{head}" for name in ("bilinear", "concat", "uv") for head in ("", ":linear", ":mlp")
@@ -35,57 +35,27 @@ class HeadOptions:
     optimizer: Literal["adam", "sgd"]
 
 
-_HEAD = [
+_HEAD: list[Decorator] = [
     option(
         "--system",
         type=click.Choice(_SYSTEMS),
         metavar="NAME",
         default="uv:mlp",
-        show_default=True,
         help="Head: bilinear, concat or uv, followed by :linear or :mlp.",
         section="Training",
     ),
-    option(
-        "--epochs",
-        type=click.IntRange(min=1),
-        default=50,
-        show_default=True,
-        metavar="N",
-        help="Maximum number of epochs.",
-        section="Training",
-    ),
-    option(
-        "--patience",
-        type=click.IntRange(min=1),
-        default=5,
-        show_default=True,
-        metavar="N",
-        help="Stop after this many epochs without a better dev AP.",
-        section="Training",
-    ),
-    option(
-        "--learning-rate",
-        type=click.FloatRange(min=0, min_open=True),
-        default=1e-3,
-        show_default=True,
-        metavar="RATE",
-        help="Learning rate of the optimizer.",
-        section="Training",
-    ),
-    option(
-        "--weight-decay",
-        type=click.FloatRange(min=0),
-        default=0.01,
-        show_default=True,
-        metavar="D",
-        help="Strength with which weights are pulled to their initial values.",
-        section=RARE,
+    *optimization_options(
+        epochs=50,
+        patience=5,
+        unkept="without a better dev AP",
+        learning_rate=1e-3,
+        of="the optimizer",
+        decay="Strength with which weights are pulled to their initial values.",
     ),
     option(
         "--hidden",
         type=click.IntRange(min=2),
         default=256,
-        show_default=True,
         metavar="N",
         help="Number of units in the hidden layer of an MLP.",
         section=RARE,
@@ -94,7 +64,6 @@ _HEAD = [
         "--dropout",
         type=click.FloatRange(0, 1, max_open=True),
         default=0.1,
-        show_default=True,
         metavar="SHARE",
         help="Dropout of the hidden layer.",
         section=RARE,
@@ -103,7 +72,6 @@ _HEAD = [
         "--initial",
         type=click.Choice(["cosine", "random"]),
         default="cosine",
-        show_default=True,
         help="Initial weights: those that score as the cosine, where the head can, or random ones.",
         section=RARE,
     ),
@@ -111,7 +79,6 @@ _HEAD = [
         "--optimizer",
         type=click.Choice(["adam", "sgd"]),
         default="adam",
-        show_default=True,
         help="Optimizer.",
         section=RARE,
     ),
@@ -120,15 +87,7 @@ _HEAD = [
 
 @click.command("reranker", cls=Command)
 @dataset_argument
-@option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Write the reranker to this folder.",
-    section="Output",
-)
+@output_folder("Write the reranker to this folder.")
 @question_options
 @settings("reranker", HeadOptions, _HEAD)
 @sampling_options(count=None, positives=None, questions=32)
@@ -136,7 +95,6 @@ _HEAD = [
     "--seeds",
     type=click.IntRange(min=1),
     default=3,
-    show_default=True,
     metavar="N",
     help="Number of times that the head is trained; the best one on dev is kept.",
     section="Training",
@@ -166,12 +124,10 @@ def command(
     """
     from cli.output.progress import Stages
     from cli.output.results import draw, say, show
-    from eval import HeadPlan, Loading, RerankerSettings, check_figure, fit_reranker
+    from eval import HeadPlan, Loading, RerankerSettings, fit_reranker
     from retriever.rerankers.head.settings import HeadSettings
     from retriever.rerankers.head.training import HeadTrainingSettings
 
-    if plot is not None:
-        check_figure(plot)
     choice = encoder.choice()
     plan = HeadPlan(
         HeadSettings(hidden=reranker.hidden, dropout=reranker.dropout, initial=reranker.initial),

@@ -11,7 +11,7 @@ import click
 
 from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import download_option
-from cli.options.output import json_option, quiet_option
+from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
 
 if TYPE_CHECKING:
@@ -37,15 +37,7 @@ if TYPE_CHECKING:
     section="Encoder",
 )
 @download_option
-@option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FOLDER",
-    help="Folder to write: new, or of another static encoder.",
-    section="Output",
-)
+@output_folder("Folder to write: new, or of another static encoder.")
 @option(
     "--word-counts",
     type=click.Path(path_type=Path),
@@ -57,7 +49,6 @@ if TYPE_CHECKING:
     "--sample",
     type=click.IntRange(min=1),
     default=100_000,
-    show_default=True,
     metavar="N",
     help="Maximum number of texts, drawn at random, to compute components from.",
     section=RARE,

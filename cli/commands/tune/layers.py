@@ -61,7 +61,6 @@ from cli.options.output import json_option, quiet_option
     "--protocol",
     type=click.Choice(["given", "paper"]),
     default="given",
-    show_default=True,
     help="Search and test on the data as given, or shuffle and divide the pairs as in the paper.",
     section="Search",
 )
@@ -69,7 +68,6 @@ from cli.options.output import json_option, quiet_option
     "--shuffles",
     type=click.IntRange(min=1),
     default=5,
-    show_default=True,
     metavar="N",
     help="Number of shuffles of --protocol paper.",
     section="Search",
@@ -78,7 +76,6 @@ from cli.options.output import json_option, quiet_option
     "--dev-size",
     type=click.IntRange(min=2),
     default=350,
-    show_default=True,
     metavar="N",
     help="Number of pairs that --protocol paper searches on.",
     section="Search",
@@ -87,7 +84,6 @@ from cli.options.output import json_option, quiet_option
     "--top",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     metavar="N",
     help="Number of best sets to show.",
     section="Output",
@@ -100,7 +96,6 @@ from cli.options.output import json_option, quiet_option
     "--bootstrap",
     type=click.IntRange(min=100),
     default=1000,
-    show_default=True,
     metavar="N",
     help="Number of resamples for the interval of the gain.",
     section=RARE,
@@ -139,8 +134,6 @@ def command(
     from eval import (
         LayerSearchSettings,
         Loading,
-        check_figure,
-        check_report_folder,
         search_layers,
     )
 
@@ -149,10 +142,6 @@ def command(
             f"expected one file or folder to search on, found {len(data)}; name the file to test "
             "on with --test, or merge and divide all of them with --protocol paper"
         )
-    if plot is not None:
-        check_figure(plot)
-    if output is not None:
-        check_report_folder(output)
     choice = encoder.choice()
     settings = LayerSearchSettings(
         encoder=choice.encoder,

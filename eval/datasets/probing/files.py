@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.datasets.files import numbered_lines
 from eval.datasets.probing.makers import MAKERS, WORDS, Maker, ProbingSet, WordMaker, make_sets
 from eval.datasets.records import SHOWN
 from eval.datasets.sentences.tasks import ClassificationTask, Row, labeled_texts
-from eval.lines import numbered_lines
 from retriever.corpus.sources import base_name
 from retriever.errors import ConfigError, SourceError, StorageError
 from retriever.output_files import whole_files

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from eval.datasets.files import between, matching, required
+from eval.datasets.files import between, matching, numbered_lines, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import check_answered, check_judged, json_lines, pool_of, unexpected
-from eval.lines import numbered_lines
 from eval.metrics.trec import read_qrels
 from retriever.corpus import CorpusReader, Fields
 from retriever.errors import SourceError

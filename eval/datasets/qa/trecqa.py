@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eval.datasets.files import existing, required
+from eval.datasets.files import existing, numbered_lines, required
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.datasets.records import SHOWN, pool_of, put_new
-from eval.lines import numbered_lines
 from retriever.errors import SourceError
 
 FILES = {

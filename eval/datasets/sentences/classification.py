@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval.datasets.files import existing, matching, required
+from eval.datasets.files import existing, matching, numbered_lines, required
 from eval.datasets.records import SHOWN, table, unexpected
 from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
 from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts, Row, labeled_texts
-from eval.lines import numbered_lines
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.lines import numbered_lines
+from eval.datasets.files import numbered_lines
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from eval.datasets.files import existing, matching
+from eval.datasets.files import existing, matching, numbered_lines
 from eval.datasets.records import cells_of
 from eval.datasets.sentences.pairs import ScoredPairs, finite_score, scored_pairs
 from eval.datasets.sentences.tasks import PairSubset
-from eval.lines import numbered_lines
 from retriever.errors import SourceError
 
 INPUT = re.compile(r"STS(?:20\d\d)?\.input\.(?P<part>.+?)\.txt(?:\.gz)?")

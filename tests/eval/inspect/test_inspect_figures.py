@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import os
 import re
 from xml.etree import ElementTree
@@ -129,11 +130,21 @@ def test_a_figure_without_a_place_is_refused(tmp_path):
     check_figure(tmp_path / "figure.svg")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-def test_a_figure_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
-    (tmp_path / "figure.png").symlink_to("/dev/full")
-    with pytest.raises(StorageError, match="cannot write the figure"):
-        save_figure(FIGURES["sensitivity"](), tmp_path / "figure.png")
+def test_a_figure_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    path, figure = tmp_path / "figure.svg", FIGURES["sensitivity"]()
+    save_figure(figure, path)
+    whole, draw = path.read_bytes(), figure.savefig
+
+    def fill_the_disk(file, **settings):
+        draw(file, **settings)
+        file.write_bytes(file.read_bytes()[:1000])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(figure, "savefig", fill_the_disk)
+    with pytest.raises(StorageError, match=r"figure.svg: cannot write the figure \(No space left"):
+        save_figure(figure, path)
+    assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):

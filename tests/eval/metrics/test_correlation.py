@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.metrics.correlation import Correlation, pair_correlation
@@ -13,7 +13,6 @@ from retriever.errors import BadInputError, ConfigError
 
 
 # Cosines on a coarse grid tie in any arrangement; minus one and zero are among them.
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 3)), min_size=2, max_size=30).filter(
         lambda rows: len({gold for _, gold in rows}) > 1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.datasets.qa.question_set import Question
@@ -59,7 +59,6 @@ def pools_with_scores(draw):
     return questions, np.array(draw(st.lists(SCORES, min_size=pairs, max_size=pairs)), np.float64)
 
 
-@settings(max_examples=200, deadline=None)
 @given(pools_with_scores())
 def test_it_equals_evaluate_whatever_the_pools_and_ties(case):
     assert_equals_evaluate(*case)

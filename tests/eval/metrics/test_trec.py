@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.metrics.ranking import evaluate
@@ -35,7 +35,6 @@ def written(run, tag="tag") -> str:
     return file.getvalue()
 
 
-@settings(max_examples=150, deadline=None)
 @given(RUNS)
 def test_a_written_run_reads_back_exactly_and_parses_as_trec_eval_does(tmp_path_factory, run):
     path = tmp_path_factory.mktemp("run") / "run.txt"

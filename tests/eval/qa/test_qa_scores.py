@@ -21,7 +21,7 @@ from eval.qa.scores import (
 )
 from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.errors import MissingExtraError
-from retriever.search.bm25 import BM25Settings
+from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings, fuse
 from tests.eval.qa.samples import made_set
 

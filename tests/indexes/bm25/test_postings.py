@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes.bm25.postings import (
@@ -45,7 +45,6 @@ def stored(passages, folder):
     return Postings.open(folder)
 
 
-@settings(max_examples=150, deadline=None)
 @given(TOKEN_LISTS, st.lists(ANY_TERM, max_size=4))
 def test_every_term_is_found_where_it_occurs_and_no_other(passages, strangers):
     built = Postings.build(passages)
@@ -204,7 +203,6 @@ def test_impossible_counts_are_refused_at_opening(index, value, tmp_path):
         Postings.open(tmp_path)
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(0, 10_000), st.integers(1, 255))
 def test_no_changed_byte_makes_a_lookup_reach_out_of_bounds(name, place, flip):
     with tempfile.TemporaryDirectory() as text:

@@ -12,7 +12,7 @@ from pathlib import Path
 import bm25s
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
@@ -114,7 +114,6 @@ def any_settings(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(PASSAGES, QUERY, any_settings())
 def test_every_variant_scores_as_its_formula_written_out(passages, query, chosen):
     scores, matches = flat_scores(passages, chosen, query)
@@ -122,7 +121,6 @@ def test_every_variant_scores_as_its_formula_written_out(passages, query, chosen
     assert matches.tolist() == [bool(set(query) & set(passage)) for passage in passages]
 
 
-@settings(max_examples=300, deadline=None)
 @given(PASSAGES, QUERY, any_settings(), st.data())
 def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
     passages, query, chosen, data

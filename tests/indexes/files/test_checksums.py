@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -46,7 +46,6 @@ def test_a_sum_is_that_of_the_words_of_its_block(size: int) -> None:
     assert len(expected) == count_blocks(size)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(1, 5 * BLOCK), st.data(), st.integers(1, 255))
 def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(
     size: int, data: st.DataObject, flip: int
@@ -84,7 +83,6 @@ def test_a_large_file_is_summed_in_bounded_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from([(np.uint8, ()), (np.int64, ()), (np.float32, (384,)), (np.int64, (2,))]),
     st.integers(1, 30),

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from where_reference import DOCUMENTS, FILTERS, KEYWORDS, evaluate, quoted, render
 
@@ -46,7 +46,6 @@ def matches(text: str, metadata: Any = None, title: str | None = None) -> bool:
 # ---- random filters and documents ----------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
 @given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
 def test_compiled_sql_agrees_with_an_independent_evaluator(node, documents, rng):
     documents = [{**each, "id": f"{each['id']}-{i}"} for i, each in enumerate(documents)]
@@ -78,7 +77,6 @@ def by_fields(node: Condition, document: dict[str, Any]) -> bool:
     return bool(row[0])
 
 
-@settings(max_examples=200, deadline=None)
 @given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
 def test_the_leaves_of_a_filter_each_look_at_one_field(node, documents, rng):
     where = compile_where(render(node, rng))
@@ -205,7 +203,6 @@ def test_a_hostile_field_name_is_only_a_name(hostile):
     assert matching(documents, f"{field}.{field} = 1") == ["hostile"]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.one_of(
         st.text(),

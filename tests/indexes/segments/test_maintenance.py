@@ -25,11 +25,13 @@ from index_samples import (
 import indexes.reader
 import indexes.segments.policy
 from indexes.bm25.scoring import BM25
-from indexes.reader import Reader, View
+from indexes.errors import DamagedIndexError
+from indexes.reader import Reader
 from indexes.segments.maintenance import compact, merge
 from indexes.store.documents import NewDocument
 from indexes.vectors.flat import search_flat
 from indexes.verify import verify
+from indexes.view import View
 from indexes.writer import Writer
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -198,10 +200,10 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
 def test_a_segment_that_is_really_gone_is_damage(tmp_path: Path) -> None:
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     shutil.rmtree(folder / "segments" / "000001")
-    with pytest.raises(indexes.reader.DamagedIndexError, match="000001"), reading(folder):
+    with pytest.raises(DamagedIndexError, match="000001"), reading(folder):
         pass
     with (
-        pytest.raises(indexes.reader.DamagedIndexError, match="000001"),
+        pytest.raises(DamagedIndexError, match="000001"),
         Writer(folder) as writer,
     ):
         compact(writer)

@@ -108,7 +108,7 @@ def test_a_text_alone_gets_the_vector_it_gets_among_others(minilm, reference):
         np.testing.assert_allclose(minilm.encode([text])[0], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("pieces", [1, 300, 700, 100_000])
+@pytest.mark.parametrize("pieces", [1, 300, 700, 3000])
 def test_vectors_depend_neither_on_order_nor_on_batches(minilm, reference, monkeypatch, pieces):
     monkeypatch.setitem(BATCH_PIECES, "float32", pieces)
     order = list(range(len(SENTENCES)))

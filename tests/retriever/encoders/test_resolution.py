@@ -144,7 +144,7 @@ def asked_settings():
 
 
 @given(asked_settings(), st.sampled_from(["plain", "own"]))
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_resolved_settings_pasted_back_resolve_to_themselves(folder_of, asked, kind):
     folder = folder_of(kind)
     if kind == "own" and asked.fusion == "concat" and asked.head is None:
@@ -159,7 +159,7 @@ def test_resolved_settings_pasted_back_resolve_to_themselves(folder_of, asked, k
 
 
 @given(asked_settings(), st.sampled_from(["plain", "own"]))
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_resolved_setting_cannot_be_left_out(folder_of, asked, kind):
     folder = folder_of(kind)
     if kind == "own" and asked.fusion == "concat" and asked.head is None:

@@ -1,13 +1,8 @@
-"""Small cross-encoders, questions that one learns in seconds, and trainings that are killed.
-
-Run as ``cross_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and writes a
-line to stdout after each.
-"""
+"""Small cross-encoders, questions that one learns in seconds, and trainings that can be stopped."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,7 +16,7 @@ from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.rerankers.cross.head import CrossHead
 from retriever.rerankers.cross.model import CrossEncoder
-from retriever.rerankers.cross.settings import CrossTrainingSettings, Step
+from retriever.rerankers.cross.settings import CrossTrainingSettings
 from retriever.rerankers.cross.training import train_cross_encoder
 from retriever.rerankers.training.checkpoint import Checkpoint
 from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings
@@ -122,12 +117,3 @@ class Training:
             model, QUESTIONS, PASSAGES, POOLS, self.settings, dev, checkpoint=saved, **watch
         )
         return weights(model), curve
-
-
-def _tell(step: Step) -> None:
-    print(step.number, flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    Training(Path(sys.argv[1]), Path(sys.argv[2]))(on_step=_tell)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -19,7 +18,6 @@ from retriever.rerankers.cross.settings import (
     CrossEpoch,
     Step,
 )
-from tests.retriever.rerankers import cross_samples
 from tests.retriever.rerankers.cross_samples import (
     SETTINGS,
     STEPS,
@@ -130,22 +128,25 @@ def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> Non
 def test_killed_it_goes_on_to_the_same_end(
     tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
 ) -> None:
-    root = Path(__file__).parents[3]
     checkpoint = tmp_path / "checkpoint"
-    with subprocess.Popen(
-        [sys.executable, cross_samples.__file__, str(models("bert")), str(checkpoint)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        while process.stdout.readline().strip() not in ("5", ""):
+    receive, send = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of forking with threads about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            Training(models("bert"), checkpoint)(
+                on_step=lambda one: os.write(send, f"{one.number}\n".encode())
+            )
+        finally:
+            os._exit(1)
+    os.close(send)
+    with os.fdopen(receive) as told:
+        while told.readline().strip() not in ("5", ""):
             pass
-        process.send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL, errors
+        os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     steps: list[int] = []
     found, curve = Training(models("bert"), checkpoint)(
         on_step=lambda one: steps.append(one.number)

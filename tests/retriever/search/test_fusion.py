@@ -10,6 +10,7 @@ from scipy.stats import rankdata, zscore
 
 from retriever.errors import ConfigError
 from retriever.search.fusion import FusionSettings, fuse, min_max, ranks, z_score
+from retriever.search.settings import SearchSettings, search_settings
 
 COSINES = st.floats(-1, 1).map(lambda value: round(value, 3))
 
@@ -101,6 +102,39 @@ def test_min_max_of_equal_scores_is_one_where_they_are_positive(scores, mapped):
 def test_z_score_of_equal_scores_is_zero():
     assert list(z_score(np.array([0.7, 0.7]))) == [0, 0]
     assert list(z_score(np.array([]))) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "rrf", "alpha": 0.9},
+        {"method": "rrf", "normalization": "z-score"},
+        {"method": "convex", "rrf_k": 10.0},
+        {"rrf_k": 10.0},
+    ],
+    ids=str,
+)
+def test_a_setting_that_the_method_does_not_use_is_refused(settings):
+    (name,) = settings.keys() - {"method"}
+    expected = f"^{name}: it belongs to .* fusion, found fusion .*; leave one"
+    with pytest.raises(ConfigError, match=expected):
+        FusionSettings(**settings)
+    with pytest.raises(ConfigError, match=expected):
+        search_settings(None, settings)
+
+
+def test_a_keyword_is_refused_even_if_it_is_the_default():
+    with pytest.raises(ConfigError, match="alpha: it belongs to convex fusion"):
+        search_settings(None, {"fusion": "rrf", "alpha": 0.6})
+    with pytest.raises(ConfigError, match="alpha: it belongs to convex fusion"):
+        search_settings(SearchSettings(fusion=FusionSettings("rrf")), {"alpha": 0.6})
+
+
+def test_another_method_leaves_the_settings_of_the_first_behind():
+    tuned = SearchSettings(k=3, fusion=FusionSettings(alpha=0.9, normalization="z-score"))
+    wanted = SearchSettings(k=3, fusion=FusionSettings("rrf", rrf_k=10))
+    assert search_settings(tuned, {"fusion": "rrf", "rrf_k": 10}) == wanted
+    assert search_settings(wanted, {"fusion": "convex"}) == SearchSettings(k=3)
 
 
 @pytest.mark.parametrize(

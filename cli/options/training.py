@@ -1,4 +1,4 @@
-"""Which triples a reranker is trained on, and for how long."""
+"""How a reranker is trained: for how long, how fast, and on which triples."""
 
 from __future__ import annotations
 
@@ -8,10 +8,59 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import RARE, option, settings
+from cli.options.declaring import RARE, Decorator, option, settings
 
 if TYPE_CHECKING:
     from retriever.rerankers.training.sampling import SamplingSettings
+
+
+def optimization_options(
+    *, epochs: int, patience: int, unkept: str, learning_rate: float, of: str, decay: str
+) -> list[Decorator]:
+    """--epochs, --patience, --learning-rate and --weight-decay.
+
+    Args:
+        epochs: default, like `patience` and `learning_rate`.
+        patience: see `epochs`.
+        unkept: which epochs --patience counts.
+        learning_rate: see `epochs`.
+        of: what the learning rate is of.
+        decay: help of --weight-decay.
+    """
+    return [
+        option(
+            "--epochs",
+            type=click.IntRange(min=1),
+            default=epochs,
+            metavar="N",
+            help="Maximum number of epochs.",
+            section="Training",
+        ),
+        option(
+            "--patience",
+            type=click.IntRange(min=1),
+            default=patience,
+            metavar="N",
+            help=f"Stop after this many epochs {unkept}.",
+            section="Training",
+        ),
+        option(
+            "--learning-rate",
+            type=click.FloatRange(min=0, min_open=True),
+            default=learning_rate,
+            metavar="RATE",
+            help=f"Learning rate of {of}.",
+            section="Training",
+        ),
+        option(
+            "--weight-decay",
+            type=click.FloatRange(min=0),
+            default=0.01,
+            metavar="D",
+            help=decay,
+            section=RARE,
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +101,6 @@ def sampling_options(
                 "--negatives",
                 type=click.Choice(["pool", "random", "hard"]),
                 default="pool",
-                show_default=True,
                 help="Source of negatives: the question's pool, all passages, or those that BM25 "
                 "ranks highest.",
                 section="Training",
@@ -61,7 +109,7 @@ def sampling_options(
                 "--count",
                 type=click.IntRange(min=1),
                 default=count,
-                shown_default="all" if count is None else str(count),
+                shown_default="all" if count is None else None,
                 metavar="N",
                 help="Number of negatives per question and epoch.",
                 section="Training",
@@ -70,7 +118,7 @@ def sampling_options(
                 "--positives",
                 type=click.IntRange(min=1),
                 default=positives,
-                shown_default="all" if positives is None else str(positives),
+                shown_default="all" if positives is None else None,
                 metavar="N",
                 help="Maximum number of positives per question and epoch.",
                 section=RARE,
@@ -79,7 +127,6 @@ def sampling_options(
                 "--batch",
                 type=click.IntRange(min=1),
                 default=questions,
-                show_default=True,
                 metavar="N",
                 help="Number of questions per step.",
                 section=RARE,
@@ -88,7 +135,6 @@ def sampling_options(
                 "--margin",
                 type=click.FloatRange(min=0),
                 default=1.0,
-                show_default=True,
                 metavar="M",
                 help="Margin of the hinge loss. The paper's is 0, for which a constant scorer has "
                 "no loss.",

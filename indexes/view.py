@@ -1,0 +1,335 @@
+"""What a reader sees: one commit of an index, whatever a writer does meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from indexes.bm25.scoring import CorpusStatistics
+from indexes.files.faults import damaged_database, readable, storage_errors
+from indexes.filters.allowed import Allowed
+from indexes.filters.applying import allowed_passages, unknown_fields
+from indexes.filters.grammar import Where
+from indexes.filters.ranks import RanksCache
+from indexes.segments.live import LiveSegment
+from indexes.segments.segment import contained
+from indexes.store.connection import Identity, format_version
+from indexes.store.documents import document_checksum
+from indexes.store.settings import check_settings, read_setting
+
+T = TypeVar("T")
+
+# Filters whose passages are kept in memory, a few bits a passage each.
+_FILTERS = 8
+# Passages remembered whose documents were found unaltered.
+_REMEMBERED = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stored passage with its document.
+
+    Attributes:
+        passage: the stable passage id.
+        id: the document's id as the user gave it.
+        start, stop: character offsets of the passage in `text`, the document's whole text.
+    """
+
+    passage: int
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A stored document with its passages.
+
+    Attributes:
+        id: as the user gave it.
+        text: the whole text, of a truncated document too.
+        passages: (passage id, start, stop) of each, ascending; the offsets count characters.
+    """
+
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    passages: list[tuple[int, int, int]]
+
+
+@dataclass
+class Commit:
+    """What all views of one commit share; threads may read it side by side.
+
+    Attributes:
+        identity: of the database that it was read from.
+        generation: increases by one with every commit.
+        segments: the live segments in ascending order of their passages' ids.
+        allowed: by filter, the passages that it allows.
+        ranks: the values of passages, for filters that many values meet.
+        verified: ids of passages whose documents were found unaltered.
+    """
+
+    identity: Identity | None
+    generation: int
+    segments: tuple[LiveSegment, ...]
+    allowed: LRUCache[tuple[object, ...], list[Allowed]] = field(
+        default_factory=lambda: LRUCache(_FILTERS)
+    )
+    ranks: RanksCache = field(default_factory=RanksCache)
+    verified: set[int] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def statistics(self) -> CorpusStatistics:
+        """Counts over live passages, for BM25."""
+        return CorpusStatistics.of(self.segments)
+
+    @cached_property
+    def live(self) -> list[Allowed | None]:
+        """For each segment the passages that are not deleted; None if none was."""
+        from pyroaring import BitMap
+
+        return [
+            Allowed(BitMap(range(len(one.segment.ids))) - one.deleted, len(one.segment.ids))
+            if one.deleted
+            else None
+            for one in self.segments
+        ]
+
+
+class View:
+    """What a reader sees; stays the same for as long as its `Reader.view` block lasts.
+
+    It serves the thread that opened it.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, commit: Commit) -> None:
+        self._folder = folder
+        self._connection = connection
+        self._commit = commit
+
+    @property
+    def identity(self) -> Identity | None:
+        """Which index this is; changes when the folder is replaced by another index."""
+        return self._commit.identity
+
+    @property
+    def generation(self) -> int:
+        """Increases by one with every commit."""
+        return self._commit.generation
+
+    @property
+    def segments(self) -> tuple[LiveSegment, ...]:
+        """The live segments in ascending order of their passages' ids."""
+        return self._commit.segments
+
+    @property
+    def statistics(self) -> CorpusStatistics:
+        """Counts over live passages, for BM25."""
+        return self._commit.statistics
+
+    @property
+    def live(self) -> list[Allowed | None]:
+        """For each segment the passages that are not deleted; None if none was."""
+        return self._commit.live
+
+    def allowed(self, where: Where) -> list[Allowed]:
+        """For each segment: the live passages that belong to documents that match.
+
+        Those of the last filters are remembered.
+
+        Raises:
+            DamagedIndexError: what a filter reads was altered.
+        """
+        # 1, 1.0 and True are equal, but not to a filter.
+        key = (where.sql, where.parameters, *map(type, where.parameters))
+        with self._commit.lock:
+            found = self._commit.allowed.get(key)
+        if found is None:
+            found = allowed_passages(
+                self._connection, self._folder, self.segments, where, self._commit.ranks
+            )
+            with self._commit.lock:
+                self._commit.allowed[key] = found
+        return found
+
+    def unknown_fields(self, where: Where) -> dict[str, list[str]]:
+        """The fields of a filter that no document has had; see `indexes.filters.applying`."""
+        return unknown_fields(self._connection, where)
+
+    def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
+        """For each passage id: its document's number and the user's id of that document.
+
+        Raises:
+            DamagedIndexError: no document has one of these passages.
+        """
+        rows = self._connection.execute(
+            "SELECT p.passage, p.doc, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "WHERE p.passage IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(passages)),),
+        )
+        return _complete(self._folder, passages, {row[0]: (row[1], row[2]) for row in rows})
+
+    def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
+        """The stored passages with these ids.
+
+        Raises:
+            DamagedIndexError: no document has one of these passages, or the document is not as it
+                was written.
+        """
+        rows = self._connection.execute(
+            "SELECT p.passage, p.start, p.stop, d.doc, d.id, d.title, d.text, d.metadata, d.hash, "
+            "d.checksum FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "WHERE p.passage IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(passages)),),
+        )
+        found = {}
+        verified = self._commit.verified
+        with readable(self._folder):
+            for passage, start, stop, *document in rows:
+                _, id_, title, text, metadata, *_ = document
+                if passage not in verified:
+                    if (passage, start, stop) not in self._passages_of(*document):
+                        raise ValueError(f"passage {passage} belongs to another document")
+                    if len(verified) >= _REMEMBERED:
+                        verified.clear()
+                    verified.add(passage)
+                found[passage] = Passage(
+                    passage, id_, title, text, json.loads(metadata), start, stop
+                )
+        return _complete(self._folder, passages, found)
+
+    def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
+        """(passages, d) float32: their stored vectors, in the given order.
+
+        Raises:
+            DamagedIndexError: no segment has one of these passages, or one of its files is not as
+                it was written.
+        """
+        wanted = np.array(passages, np.int64)
+        found = np.zeros(len(wanted), np.bool_)
+        vectors: NDArray[np.float32] | None = None
+        for live in self.segments:
+            if vectors is None:
+                width = live.segment.vectors.shape[1]
+                vectors = np.zeros((len(wanted), width), np.float32)
+            ids = live.segment.all_ids()
+            here = contained(wanted, ids)
+            vectors[here] = live.segment.vectors_at(np.searchsorted(ids, wanted[here]))
+            found |= here
+        if vectors is None or not found.all():
+            lost = int(wanted[~found][0]) if len(wanted) else 0
+            raise damaged_database(self._folder, f"passage {lost} has no vector")
+        return vectors
+
+    def document(self, id_: str) -> StoredDocument | None:
+        """One document, or None if the index has none with that id.
+
+        Raises:
+            DamagedIndexError: the document was altered.
+        """
+        return next(self._documents("WHERE id = ?", id_), None)
+
+    def documents(self) -> Iterator[StoredDocument]:
+        """Every document, as a stream in ascending order of ids (by code point).
+
+        Raises:
+            DamagedIndexError: a document was altered.
+        """
+        return self._documents("ORDER BY id")
+
+    def _documents(self, which: str, *parameters: str) -> Iterator[StoredDocument]:
+        with storage_errors(self._folder):
+            rows = self._connection.execute(
+                "SELECT doc, id, title, text, metadata, hash, checksum "  # noqa: S608
+                f"FROM documents {which}",
+                parameters,
+            )
+            for document in rows:
+                with readable(self._folder):
+                    passages = self._passages_of(*document)
+                    _, id_, title, text, metadata, *_ = document
+                    stored = StoredDocument(id_, title, text, json.loads(metadata), passages)
+                yield stored
+
+    def _passages_of(
+        self,
+        doc: int,
+        id_: str,
+        title: str | None,
+        text: str,
+        metadata: str,
+        content_hash: bytes,
+        checksum: bytes,
+    ) -> list[tuple[int, int, int]]:
+        """(passage id, start, stop) of each passage of a document's row, ascending.
+
+        Raises:
+            ValueError, TypeError, AttributeError: the document's checksum is another.
+        """
+        passages = self._connection.execute(
+            "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+        ).fetchall()
+        if document_checksum(id_, title, text, metadata, content_hash, passages) != checksum:
+            raise ValueError(f"the document {id_!r} was altered")
+        return passages
+
+    @property
+    def format_version(self) -> int:
+        """The format of the index."""
+        return format_version(self._connection)
+
+    def count_documents(self) -> int:
+        """How many documents the index holds."""
+        return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The stored hash of title and text of those of `ids` that the index holds."""
+        rows = self._connection.execute(
+            "SELECT id, hash FROM documents WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return dict(rows)
+
+    def count_tombstones(self) -> int:
+        """How many deleted passages the segments still hold."""
+        return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
+
+    def has_document(self, id_: str) -> bool:
+        """Whether the index holds a document with that id."""
+        found = self._connection.execute("SELECT 1 FROM documents WHERE id = ?", (id_,))
+        return found.fetchone() is not None
+
+    def check_settings(self) -> None:
+        """Check that the settings are unaltered.
+
+        Raises:
+            DamagedIndexError: one was altered.
+        """
+        check_settings(self._connection, self._folder)
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        return read_setting(self._connection, key, default)
+
+
+def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[int, T]:
+    for passage in wanted:
+        if passage not in found:
+            raise damaged_database(folder, f"passage {passage} belongs to no document")
+    return found

@@ -1,0 +1,97 @@
+"""What all calls of one `Index` share: the reader of its folder, its settings, its encoder."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from indexes import Reader, View
+from retriever.encoders.choice import ModelChoice
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder
+from retriever.errors import EncoderMismatchError
+from retriever.indexing.creation import IndexState
+
+
+class OpenedIndex:
+    """An open index folder; threads may share it.
+
+    Args:
+        folder: the index.
+        asked: the encoder that it must have, and where its model runs.
+        given: its encoder, loaded; None loads it when it is needed.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+        EncoderMismatchError: the index has another encoder.
+    """
+
+    def __init__(self, folder: Path, asked: ModelChoice, given: LoadedEncoder | None) -> None:
+        self.folder = folder
+        self.asked = asked
+        self._given = given
+        self._loaded: LoadedEncoder | None = None
+        self._known: IndexState | None = None
+        self._loading = threading.RLock()
+        self._reader = Reader(folder)
+        try:
+            self.state()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release files."""
+        self._reader.close()
+
+    def view(self) -> AbstractContextManager[View]:
+        """One consistent view of the latest commit; see `Reader.view`."""
+        return self._reader.view()
+
+    def state(self) -> IndexState:
+        """The settings of the index."""
+        with self.view() as view:
+            return self.state_of(view)
+
+    def state_of(self, view: View) -> IndexState:
+        """The settings of the index that a view is of; read where it is another than before.
+
+        Raises:
+            EncoderMismatchError: it has another encoder than the one that was asked for or given.
+        """
+        known = self._known
+        if known is not None and known.identity == view.identity:
+            return known
+        with self._loading:
+            state = IndexState.read(view, self.folder)
+            self.asked.check(state.encoder, self.folder)
+            given = self._given
+            if isinstance(given, AdoptedEncoder):
+                given.require_same(state.encoder, state.probes, self.folder)
+            elif given is not None and given.spec.fingerprint != state.encoder.fingerprint:
+                raise EncoderMismatchError(
+                    f"{self.folder}: the index was made with {state.encoder} "
+                    f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
+                    "was given; give that encoder, or none"
+                )
+            self._known = state
+            return state
+
+    def encoder(self, state: IndexState) -> LoadedEncoder:
+        """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises."""
+        if self._given is not None:
+            return self._given
+        with self._loading:
+            loaded = self._loaded
+            if loaded is None or loaded.spec.fingerprint != state.encoder.fingerprint:
+                loaded = self._loaded = Encoder.from_spec(
+                    state.encoder, device=self.asked.device, download=self.asked.download
+                )
+            return loaded
+
+    def expect(self, given: LoadedEncoder | None) -> None:
+        """Accept another encoder from now on: the one given, or any."""
+        self.asked = replace(self.asked, encoder="")
+        self._given = given
