@@ -8,7 +8,8 @@ STS-B's training split, without its scores; sup is trained on the scores. sup is
 Pearson's correlation on STS-B dev; unsup by its loss on held-out sentences (`unsup`), and as in the
 paper by STS-B dev (`unsup-dev`). For each group one `retriever eval sts` scores its sources and
 their meta-embeddings, and compares them with the group's first source; the sources are in the
-order of their scores, so that it is the best of them. A model or report that is there is not made
+order of their scores, so that it is the best of them. `sentence` maps vectors of texts, with the
+weights of words that uSIF and LSA have; the rest maps vectors of words. A model or report that is there is not made
 again.
 """
 
@@ -32,8 +33,7 @@ GROUPS = {
     "mpnet+minilm": ("mpnet", "minilm"),
     "minilm+layers": ("minilm", "minilm-middle"),
     "minilm+lsa": ("minilm", "lsa"),
-    "minilm+sif": ("minilm", "sif"),
-    "usif+sif": ("usif", "sif"),
+    "minilm+usif": ("minilm", "usif"),
     "four": ("mpnet", "minilm", "usif", "lsa"),
 }
 # By name in the table, the options of `retriever train meta`; with * once for each seed.
@@ -44,6 +44,9 @@ METHODS = {
     "avg, max": "--method avg --pooling max",
     "svd": "--method svd",
     "gcca": "--method gcca",
+    "conc, sentence": "--method conc --level sentence",
+    "svd, sentence": "--method svd --level sentence",
+    "gcca, sentence": "--method gcca --level sentence",
     "sup, max*": "--method sup --pooling max",
     "unsup, mean*": "--method unsup --pooling mean",
     "unsup, max*": "--method unsup --pooling max",
