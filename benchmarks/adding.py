@@ -1,9 +1,9 @@
-"""What adding costs as an index grows: batches of passages with random vectors and Zipfian words.
+"""The cost of adding as an index grows: batches of random vectors and Zipfian words.
 
     python benchmarks/adding.py [--passages N] [--batch N] [--dimensions D]
 
-Encoding is left out. Committing a batch and merging are timed apart; written is every byte of every
-segment ever made, over the bytes of the segments that are left when all is one.
+Nothing is encoded. Committing a batch and merging are timed separately. Write amplification is the
+size of all segments ever written, over the size of the one that is left at the end.
 """
 
 from __future__ import annotations

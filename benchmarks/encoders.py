@@ -1,11 +1,11 @@
-"""Every way of making a vector, on the same model and data: quality, rate, memory.
+"""Every kind of encoder on the same model and data: quality, rate, memory.
 
     python benchmarks/encoders.py [--model MODEL] [--data FOLDER] [--only NAME ...] [--output FILE]
 
 STS-B test (Spearman, 1,379 pairs) and SciFact test (nDCG@10 over the whole corpus, exact cosine
 ranking, each abstract cut at the window). The best set of layers is searched for on STS-B dev.
 Fitted static encoders are fitted on the texts that they then encode, without labels. Each encoder
-runs in a process of its own, whose peak memory it is; that of importing torch alone is given too.
+runs in its own process, whose peak memory is shown; that of importing torch alone is shown too.
 The rate is over SciFact's abstracts, including tokenization, without loading.
 """
 

@@ -1,10 +1,10 @@
-"""Encoding in float32 and bfloat16 beside sentence-transformers' float32, in turns in one run.
+"""Encoding in float32 and bfloat16, compared with sentence-transformers' float32, in turns.
 
     python benchmarks/encoding_rate.py [--corpus FILE] [--chunks N] [--dtype DTYPE ...]
 
-Passages are neighbouring texts of the corpus joined to about 120 word pieces. The rate is given
-beside what the machine reaches on matrix products of the model's own shapes; of those, a model
-of this size needs 2 floating-point operations a weight and word piece.
+Passages are neighboring texts of the corpus joined to about 120 word pieces. The rate is shown
+beside the machine's own on matrix products of the model's shapes; a model of this size needs 2
+floating-point operations per weight and word piece.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def product_rate(dtype: str) -> float:
 
 
 def joined(texts: Sequence[str], least: int, most: int, chunks: int, size: int) -> list[list[str]]:
-    """Passages of `least` to `most` neighbouring texts, in `chunks` lists of `size`."""
+    """Passages of `least` to `most` neighboring texts, in `chunks` lists of `size`."""
     draw = random.Random(0)
     source = itertools.cycle(texts)
     passages = [

@@ -1,4 +1,4 @@
-"""What SBERT-WK costs over the forward pass, and what layers that are not computed save.
+"""The cost of SBERT-WK relative to the forward pass, and the savings of skipped layers.
 
     python benchmarks/fusion_cost.py [--turns N] [--threads N]
 

@@ -1,9 +1,9 @@
-"""Index a corpus and query it, beside sentence-transformers + flat FAISS + bm25s in the same run.
+"""Index and query a corpus, compared with sentence-transformers, flat FAISS and bm25s in one run.
 
     python benchmarks/index_and_query.py [--corpus FILE] [--limit N] [--output REPORT.md]
 
-Ratios are between things measured in turns within this run; absolute times are of the machine at
-hand. The corpus is `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl` unless another is named.
+Ratios are of times measured in turns within one run; absolute times are those of this machine.
+The default corpus is `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _encoding(texts: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _joined(texts: Sequence[str], least: int, most: int, chunks: int, size: int) -> list[list[str]]:
-    """Passages made of `least` to `most` neighbouring texts, in `chunks` lists of `size`."""
+    """Passages made of `least` to `most` neighboring texts, in `chunks` lists of `size`."""
     draw = random.Random(0)
     source = itertools.cycle(texts)
     passages = [

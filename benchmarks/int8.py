@@ -1,10 +1,10 @@
-"""Dynamic int8 on all-MiniLM-L6-v2, by ONNX Runtime and by PyTorch, beside bfloat16 in one run.
+"""Dynamic int8 on all-MiniLM-L6-v2, by ONNX Runtime and by PyTorch, compared with bfloat16.
 
     python benchmarks/int8.py [--data FOLDER] [--turns N] [--size N]
 
 Needs `python -m pip install onnx onnxscript onnxruntime`. Rates are over passages of about 120 word
-pieces, every way encoding each chunk of them in turn; cosines to float32 are over the sentences of
-STS-B test, and Spearman is that of its 1,379 pairs.
+pieces, each chunk encoded by all of them in turn; cosines to float32 are over the sentences of
+STS-B test, and Spearman's correlation is over its 1,379 pairs.
 """
 
 from __future__ import annotations

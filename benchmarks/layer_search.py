@@ -1,11 +1,11 @@
-"""Search every set of layers, beside the vectorised naive way in the same run.
+"""Search every set of layers, compared with a naive vectorized search in the same run.
 
     python benchmarks/layer_search.py [--naive-sample N] [--output REPORT.md]
 
 The case of Hosseini et al. 2023, Appendix A: 1,000 pairs, 13 hidden states of 768 dimensions, 8,191
 sets, in float64, from the pooled vectors of the layers to the objective of every set (the paper:
-5.65 s, and 1,067 s for its naive way). Then 24 layers with sets of up to 8, with the peak memory.
-Vectors are random, with a part in common, so that cosines differ; some pairs are identical texts.
+5.65 s, and 1,067 s for its naive one). Then 24 layers with sets of up to 8, with the peak memory.
+Vectors are random with a common part, so that cosines differ; some pairs are identical texts.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _fast(
 def _naive(
     left: Vectors, right: Vectors, gold: NDArray[np.float64], sets: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Each set by itself: mean over its layers, cosines, ranks; layers first, as suits it best."""
+    """Each set separately: mean over its layers, cosines, ranks; in its fastest layout."""
     a, b = (
         np.ascontiguousarray(side.transpose(1, 0, 2), dtype=np.float64) for side in (left, right)
     )

@@ -1,10 +1,10 @@
-"""Recall@10 behind filters that have to do with where vectors lie.
+"""Recall@10 of filters that correlate with the position of vectors.
 
     python benchmarks/leaning_filters.py [--passages 1000000] [--type auto]
 
-Vectors and queries are those of `benchmarks/scale`. A filter allows every passage with a chance of
-its own: the same for all; by region, from half as often to half as often again; or the less the
-nearer a passage is to any of the queries.
+Vectors and queries are those of `benchmarks/scale`. A filter allows each passage with its own
+probability: the same for all; by region, from half the mean to one and a half times the mean; or
+the lower, the nearer a passage is to any of the queries.
 """
 
 from __future__ import annotations

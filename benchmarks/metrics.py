@@ -1,11 +1,11 @@
-"""Measuring rankings beside pytrec_eval and ranx, in turns.
+"""Measures of rankings, compared with pytrec_eval and ranx, in turns.
 
     python benchmarks/metrics.py [--turns N]
 
-(a) 1,000 queries with 1,000 documents each, (b) 633 pools of ten, much as WikiQA's; made-up scores
-with ties. `PoolMeasures` scores arrays, which is what training does after each epoch; the others
-read dictionaries. Values must agree to 1e-9. ranx is measured where it is installed (`pip install
-ranx`), after a first call that compiles it; its conversion of dictionaries counts, as ours does.
+(a) 1,000 queries with 1,000 documents each, (b) 633 pools of ten, like WikiQA's; random scores with
+ties. `PoolMeasures` scores arrays, which is what training does after each epoch; the others
+read dictionaries. Values must agree to 1e-9. ranx is measured if it is installed (`pip install
+ranx`), after a first call that compiles it; converting dictionaries counts, as it does for ours.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def trec_eval(run: Runs, qrels: Qrels) -> Values:
 
 
 def ranx_way(run: Runs, qrels: Qrels) -> Callable[[], Values] | None:
-    """ranx, which breaks ties in its own way; None where it is not installed."""
+    """ranx, which breaks ties differently; None if it is not installed."""
     try:
         import ranx
     except ImportError:

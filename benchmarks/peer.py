@@ -1,4 +1,4 @@
-"""What the peers do, each in a process of its own; `index_and_query.py` runs this.
+"""The compared libraries, each in its own process; `index_and_query.py` runs this.
 
 python benchmarks/peer.py index CORPUS WORK      sentence-transformers + flat FAISS + bm25s
 python benchmarks/peer.py NAME QUERIES WORK      BM25 alone; NAME as in `ask`

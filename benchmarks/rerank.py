@@ -1,10 +1,10 @@
-"""What reranking and its training and measuring cost, one part after the other.
+"""The cost of reranking, of its training and of its evaluation, one part after the other.
 
     python benchmarks/rerank.py [--only NAME ...] [--threads N]
 
 Heads on frozen vectors in training (`rerank_heads.py`), a cross-encoder that scores
-(`rerank_cross.py`), and the measures of rankings (`metrics.py`); each in a process of its own, with
-its own defaults, and nothing beside it.
+(`rerank_cross.py`), and the measures of rankings (`metrics.py`); each alone, in its own process and
+with its own defaults.
 """
 
 from __future__ import annotations

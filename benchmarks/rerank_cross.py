@@ -1,11 +1,11 @@
-"""Pairs a second of a cross-encoder beside sentence-transformers' with the same weights, in turns.
+"""Pairs per second of a cross-encoder and of sentence-transformers with the same weights, in turns.
 
     python benchmarks/rerank_cross.py [--data FOLDER] [--turns N] [--pairs N] [--threads N]
 
-The pairs are pools of WikiQA's test questions, a turn one stretch of them, including tokenization;
-without --data and RETRIEVER_DATA they are made-up words of like length. The transformer is
-all-MiniLM-L6-v2 with its pooler, and a layer of random weights makes the score, so that what is
-scored means nothing. In each turn every way scores the same pairs; ratios are within a turn.
+The pairs are pools of WikiQA's test questions, a part of them in each turn, including tokenization;
+without --data and RETRIEVER_DATA they are random words of similar length. The transformer is
+all-MiniLM-L6-v2 with its pooler and an output layer of random weights, so the scores have no
+meaning. In each turn all scorers score the same pairs; ratios are within a turn.
 """
 
 from __future__ import annotations

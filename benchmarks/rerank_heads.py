@@ -1,10 +1,10 @@
-"""Triples a second in training of the heads on frozen vectors, beside the plain way in one run.
+"""Triples per second of training heads on frozen vectors, compared with a plain implementation.
 
     python benchmarks/rerank_heads.py [--questions N] [--threads N]
 
 Random vectors in pools as those of TrecQA: 46 passages a question, of which 5 answer it, 384
-dimensions; all triples of 32 questions in a step, Adam. The plain way is a loop over batches of as
-many triples that lays out the interaction of each triple's two pairs as one vector, and one linear
+dimensions; all triples of 32 questions in a step, Adam. The plain implementation is a loop over
+batches of as many triples: the interaction of each triple's two pairs as one vector, and one linear
 layer or MLP over it. Both are timed in turns: epochs of ours, a few batches of the other.
 """
 

@@ -76,7 +76,7 @@ def _cell(value: dict[str, Any]) -> str:
 
 
 def _report(kind: str, data: Path, options: list[str], folder: Path) -> dict[str, Any]:
-    """The report of one set, which is made if it is not there."""
+    """The report of one set, which is computed if it does not exist."""
     command = [RETRIEVER, "eval", kind, str(data), *options, "--output", str(folder)]
     file = folder / "report.json"
     if not file.exists():

@@ -1,14 +1,14 @@
-"""What small changes, equal scores and many fields cost an index.
+"""The cost of small changes, equal scores and many fields.
 
     python benchmarks/small_changes.py [--documents 1000] [--passages 100000]
 
-- One document a call of `add`, with encoding, each durable when the call returns.
-- 200 updates of one document in one call, beside 200 documents of distinct ids.
-- 16,384 documents of 100 metadata fields, beside 1 field; then one document more, and what that
-  writes to the disk.
-- Searches where half of the passages score the same, beside searches where none do.
+- One document per call of `add`, with encoding, each durable when the call returns.
+- 200 updates of one document in one call, and 200 documents with distinct ids.
+- 16,384 documents of 100 metadata fields, and of 1 field; then one more document, and the bytes
+  that it writes to the disk.
+- Searches where half of the passages have equal scores, and searches where none have.
 
-Vectors are random but in the first line. Times are of this process, on one thread.
+Vectors are random except in the first item. Times are of this process, on one thread.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
     vectors = chance.standard_normal((passages, DIMENSIONS), np.float32)
     vectors[:half] = vectors[0]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    # Equal passages are those of "tie"; a passage with "own" has as many other words as no other.
+    # Passages with "tie" are equal; each with "own" has a length of its own.
     terms = [["tie", "x"] if i < half else ["own"] + ["y"] * (i % 997) for i in range(passages)]
     terms[half:] = [row[:40] for row in terms[half:]]
     order = chance.permutation(passages)

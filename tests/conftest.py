@@ -1,4 +1,4 @@
-"""Fixtures that several test packages share: encoders that cost nothing, and the command line."""
+"""Fixtures shared by several test packages: cheap encoders, and the command line."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class FakeEncoder:
     """Stands in for `Encoder`: a word is a piece, and a vector the sum of its words' directions.
 
     Attributes:
-        batches: how many texts each call of `encode_pieces` got.
-        loads: how often an encoder was asked for.
+        batches: number of texts of each call of `encode_pieces`.
+        loads: number of times that an encoder was loaded.
     """
 
     def __init__(self, max_length: int = 32, dimensions: int = 16) -> None:
@@ -88,7 +88,7 @@ class FakeEncoder:
 
     @property
     def encoded(self) -> int:
-        """How many texts were encoded for storing."""
+        """Number of texts encoded for storage."""
         return sum(self.batches)
 
     def _vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -108,7 +108,7 @@ class FakeEncoder:
 
 @pytest.fixture(scope="session")
 def install_fake_encoder() -> Callable[[pytest.MonkeyPatch], FakeEncoder]:
-    """Makes every index be made with and opened with one new `FakeEncoder`."""
+    """Makes every index use one new `FakeEncoder`."""
     from retriever.encoders.encoder import Encoder
 
     def install(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
@@ -130,7 +130,7 @@ def fake_encoder(
     install_fake_encoder: Callable[[pytest.MonkeyPatch], FakeEncoder],
     monkeypatch: pytest.MonkeyPatch,
 ) -> FakeEncoder:
-    """The `FakeEncoder` of every index that the test makes or opens."""
+    """The `FakeEncoder` of every index that the test creates or opens."""
     return install_fake_encoder(monkeypatch)
 
 
@@ -179,7 +179,7 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
 
 
 class Outcome(NamedTuple):
-    """What a run of the command line gave."""
+    """The result of a run of the command line."""
 
     code: int
     out: str

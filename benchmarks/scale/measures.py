@@ -1,4 +1,4 @@
-"""What a process measures of itself."""
+"""Measurements that a process makes of itself."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def memory() -> dict[str, int]:
 
 
 class PeakMemory:
-    """The most memory of its own that this process takes while the block lasts, in `bytes`.
+    """Peak of the private memory of this process during the block, in `bytes`.
 
-    Looked at ten times a second. The system's own peak would count mapped files too, which it takes
-    back where it needs the room.
+    Sampled ten times a second. The system's own peak would include mapped files, whose memory it
+    can reclaim.
     """
 
     def __init__(self) -> None:

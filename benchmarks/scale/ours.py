@@ -1,4 +1,4 @@
-"""One step of the life of a large index, in a process of its own; prints a line of JSON.
+"""One step of the life of a large index, in its own process; prints a line of JSON.
 
 python benchmarks/scale/ours.py build FOLDER PASSAGES TYPE
 python benchmarks/scale/ours.py search FOLDER THREADS QUERIES
@@ -161,7 +161,7 @@ def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
 
 
 def _filter(first: int, width: int) -> str:
-    """Allows so many thousandths of all passages; another one for each `first`."""
+    """A filter that allows `width` thousandths of all passages, different ones for each `first`."""
     return f"n >= {first} and n < {first + width}" if width > 1 else f"n = {first}"
 
 
@@ -208,7 +208,7 @@ def _more(passages: int) -> Iterator[tuple[int, list[str], Any]]:
 
 
 def main() -> None:
-    """Do the one step that is asked for."""
+    """Run the step that the arguments name."""
     action, folder = sys.argv[1], Path(sys.argv[2])
     found = {
         "build": lambda: build(folder, int(sys.argv[3]), sys.argv[4]),

@@ -1,10 +1,10 @@
-"""The same passages in another library, in a process of its own; prints a line of JSON.
+"""The same passages in another library, in its own process; prints a line of JSON.
 
 python benchmarks/scale/peers.py NAME WORK PASSAGES QUERIES
 
 WORK holds `truth.npy`, the exact answers to the first queries, and gets what the library writes.
-Parameters are each library's own except where a search effort can be chosen: then the least of a
-few powers of two that reaches a recall@10 of 0.95.
+Parameters are each library's defaults, except for a search effort: that is the least of a few
+powers of two that reaches a recall@10 of 0.95.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _peers(results: Results) -> Iterable[str]:
 
 
 def _as_peer(found: Results) -> Results:
-    """Ranking alone: what the peers are asked for."""
+    """Ranking alone, which is what is measured of the peers."""
     search, build = found["1 threads"], found["build"]
     return {
         **{name: search[name] for name in ("open_ms", "first_bm25_ms", "recall@10")},

@@ -1,11 +1,12 @@
-"""What an index costs as it grows, beside other libraries on the same passages.
+"""The cost of an index as it grows, compared with other libraries on the same passages.
 
     python benchmarks/scale/run.py --output DIR [--sizes 10000,100000] [--type auto] [--peers all]
 
-Each step runs in a process of its own, on one thread where a query is timed unless said. DIR gets
-`results.json`, `report.md` and `latency.png`; what was measured there before, at other sizes, stays
-in the report. Peers that are not installed are left out, and said. With `--keep` the index stays in
-`--work`, and the next run with both does no step of it again that is in `results.json`.
+Each step runs in its own process, and queries are timed on one thread unless the report says
+otherwise. DIR gets `results.json`, `report.md` and `latency.png`; earlier measurements there at
+other sizes stay in the report. Libraries that are not installed are skipped with a note. With
+`--keep` the index stays in `--work`, and the next run with both skips the steps that
+`results.json` holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Passages with Zipfian words and clustered vectors: any stretch of them, made anew each time.
+"""Passages with Zipfian words and clustered vectors; any range of them can be generated.
 
 Words are ranks of a Zipf-Mandelbrot law over 500,000 words of which the 50 most frequent, the stop
-words, are left out, as an analyser would. Vectors come from 1,024 clusters of a space of 32
-dimensions, turned into 384 and given a little noise. Embeddings of real texts may be harder.
+words, are left out, as by an analyzer. Vectors come from 1,024 clusters of a space of 32
+dimensions, projected to 384 with a little noise. Embeddings of real texts may be harder.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ def _law() -> NDArray[np.float64]:
 @cache
 def _space() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     chance = np.random.default_rng(2**32)
-    centres = chance.standard_normal((_CLUSTERS, _INNER), np.float32)
+    centers = chance.standard_normal((_CLUSTERS, _INNER), np.float32)
     # The spectrum of embeddings falls; so does this one.
     scale = np.arange(1, _INNER + 1, dtype=np.float32) ** -0.25
     turned = chance.standard_normal((_INNER, DIMENSIONS), np.float32) * scale[:, None]
-    return centres, turned
+    return centers, turned
 
 
 def _vectors(chance: np.random.Generator, count: int) -> NDArray[np.float32]:
-    centres, turned = _space()
-    inner = centres[chance.integers(0, _CLUSTERS, count)]
+    centers, turned = _space()
+    inner = centers[chance.integers(0, _CLUSTERS, count)]
     inner = inner + _SPREAD * chance.standard_normal(inner.shape, np.float32)
     vectors = inner @ turned
     vectors += (

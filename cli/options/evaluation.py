@@ -122,7 +122,6 @@ class ResamplingOptions:
         return Resampling(self.resamples, self.seed)
 
 
-# The command takes `resampling: ResamplingOptions`.
 resampling_options: Callable[[Any], Callable[..., Any]] = settings(
     "resampling",
     ResamplingOptions,

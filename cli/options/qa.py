@@ -44,7 +44,6 @@ class QuestionOptions:
         )
 
 
-# The command takes `data: QuestionOptions`.
 question_options: Callable[[Any], Callable[..., Any]] = settings(
     "data",
     QuestionOptions,

@@ -44,7 +44,6 @@ class RankingOptions:
         )
 
 
-# The command takes `ranking: RankingOptions`.
 ranking_options = settings(
     "ranking",
     RankingOptions,

@@ -67,7 +67,6 @@ class SentenceOptions:
         return Loading(self.device, self.download, cache_folder(self.cache))
 
 
-# The command takes `encoders: SentenceOptions`.
 sentence_options: Callable[[Any], Callable[..., Any]] = settings(
     "encoders",
     SentenceOptions,
@@ -130,7 +129,6 @@ class ClassifierOptions:
     seeds: int | None
 
 
-# The command takes `classifier: ClassifierOptions`.
 classifier_options: Callable[[Any], Callable[..., Any]] = settings(
     "classifier",
     ClassifierOptions,

@@ -90,7 +90,6 @@ class SourceOptions(FieldOptions):
 
 
 _FIELDS: tuple[Decorator, ...] = (id_field_option, text_field_option, title_field_option)
-# The command takes `names: FieldOptions` or `source: SourceOptions`.
 field_options = settings("names", FieldOptions, _FIELDS)
 source_options = settings("source", SourceOptions, (*_FIELDS, sql_option, on_error_option))
 

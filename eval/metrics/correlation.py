@@ -78,8 +78,8 @@ class Correlation:
         self.units = len(gold)
         self._gold = gold.astype(np.float64)
         if name == "pearson":
-            self._centred = self._gold - self._gold.mean()
-            self._spread = float(self._centred @ self._centred)
+            self._centered = self._gold - self._gold.mean()
+            self._spread = float(self._centered @ self._centered)
             return
         ones = np.ones((1, self.units))
         # Doubled, an average rank is a whole number.
@@ -120,7 +120,7 @@ class Correlation:
     def _pearson(self, cosines: Floats) -> Floats:
         cosines -= cosines.mean(axis=1, keepdims=True)
         spread = np.einsum("ij,ij->i", cosines, cosines)
-        return _ratio(cosines @ self._centred, spread, self._spread)
+        return _ratio(cosines @ self._centered, spread, self._spread)
 
     def _spearman(self, cosines: Floats) -> Floats:
         bits = int(self._doubled.max()).bit_length()
@@ -185,7 +185,7 @@ def _average_ties(
     Args:
         tied: (subsets, pairs - 1), whether a sorted cosine equals the next.
         gold: (subsets, pairs) doubled gold ranks in the order of the cosines.
-        positions: (pairs,) doubled centred ranks of cosines without ties.
+        positions: (pairs,) doubled centered ranks of cosines without ties.
         products: (subsets,) sums of `positions` times `gold`.
         spread: (subsets,) sums of squares of `positions`.
     """
@@ -237,11 +237,11 @@ def _weighted_ranks(weights: Floats, values: _Groups) -> Floats:
 def _weighted_pearson(weights: Floats, one: Floats, other: Floats) -> Floats:
     total = weights.sum(axis=1, keepdims=True)
 
-    def centred(values: Floats) -> Floats:
+    def centered(values: Floats) -> Floats:
         mean: Floats = (weights * values).sum(axis=1, keepdims=True) / total
         return values - mean
 
-    x, y = centred(one), centred(other)
+    x, y = centered(one), centered(other)
     product = (weights * x * y).sum(axis=1)
     spread = (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1)
     defined = spread > _CONSTANT

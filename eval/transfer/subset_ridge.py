@@ -61,10 +61,10 @@ def _by_blocks(
 ) -> Iterator[tuple[int, int, float]]:
     rows = np.concatenate(divisions[0])
     # Subtracting what all examples have in common keeps sums of squares exact.
-    centre = data.left[rows].mean(axis=0, dtype=np.float64)
+    center = data.left[rows].mean(axis=0, dtype=np.float64)
 
     def flat(chosen: Rows) -> Floats:
-        without: Floats = data.left[chosen] - centre
+        without: Floats = data.left[chosen] - center
         return without.reshape(len(chosen), -1)
 
     total = _scatter(flat, rows)
@@ -73,7 +73,7 @@ def _by_blocks(
         fitted = _Fit(labels[train], classes)
         # Rows that are not tested are trained on.
         scatter = total - _scatter(flat, test)
-        blocks = _Blocks(flat(train), flat(test), scatter, fitted.targets, centre.shape)
+        blocks = _Blocks(flat(train), flat(test), scatter, fitted.targets, center.shape)
         for chosen, outputs in blocks.outputs(int(subsets.sizes[-1]), strength):
             mask = sum(1 << layer for layer in chosen)
             yield number, mask, fitted.accuracy(outputs, labels[test])

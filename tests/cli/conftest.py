@@ -1,4 +1,4 @@
-"""Fixtures that the tests of refusals share: a folder to be in, and an index that stands."""
+"""Fixtures shared by the tests of refusals: a working folder, and an existing index."""
 
 from __future__ import annotations
 

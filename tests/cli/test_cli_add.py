@@ -1,4 +1,4 @@
-"""`retriever add`: as `index`, for an index that is there."""
+"""`retriever add`: like `index`, for an existing index."""
 
 from __future__ import annotations
 

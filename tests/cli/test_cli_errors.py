@@ -1,4 +1,4 @@
-"""What goes wrong is one line on stderr and an exit code, and the index stands as it was."""
+"""An error is one line on stderr and an exit code, and leaves the index unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a process of its own shows: terminals, pipes, signals of output, and imports."""
+"""Behavior that needs a separate process: terminals, pipes, closed output and imports."""
 
 from __future__ import annotations
 

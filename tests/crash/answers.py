@@ -1,4 +1,4 @@
-"""What an index of the workload answers, checked against what it is to hold."""
+"""The answers of a workload's index, checked against its expected content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an index answers, or says is wrong with it, asked in a process that may crash."""
+"""The answers or the error of an index, from a process that may crash."""
 
 from __future__ import annotations
 

@@ -91,13 +91,13 @@ def check_refusal(code: int, said: str) -> None:
 
 
 def check_index(place: Path, name: str, left: int = 0) -> None:
-    """The index is as it was, or as the command makes it, and nothing useless takes up room.
+    """The index is unchanged, or as the command leaves it, and holds no useless files.
 
     Args:
         place: the folder.
         name: of the command.
-        left: so many whole segments may wait for the next writer to remove them: where SQLite could
-            not commit, nobody knows whether it finds the commit when it opens its log again.
+        left: number of complete segments that the next writer may have to remove: if SQLite could
+            not commit, it is unknown whether it finds the commit when it reopens its log.
     """
     assert verify(place / "index") == []
     with Index.open(place / "index") as index:

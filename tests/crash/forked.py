@@ -1,7 +1,7 @@
-"""Work in a forked process that may be killed, and what it told before it ended.
+"""Work in a forked process that may be killed, and its result.
 
-The process ends without any cleaning up. FAISS runs on one thread there: the threads that it may
-have started before are not forked with it.
+The process exits without cleanup. FAISS runs on one thread there: threads that it started before
+are not forked with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def in_child(action: Callable[[], Any], kill_after: float | None = None) -> tupl
 
     Args:
         action: what it returns must be JSON.
-        kill_after: kill the process so many seconds later, if it still runs.
+        kill_after: seconds after which the process is killed if it still runs.
 
     Returns:
         The exit status (0, 1 for an exception, minus the number of a signal), and what `action`
@@ -30,7 +30,7 @@ def in_child(action: Callable[[], Any], kill_after: float | None = None) -> tupl
     """
     receive, send = os.pipe()
     with warnings.catch_warnings():
-        # Python warns of forking with threads about; the child uses none of them.
+        # Python warns about forking with threads; the child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:

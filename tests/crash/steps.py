@@ -20,11 +20,11 @@ _STATEMENTS = ("BEGIN", "COMMIT", "VACUUM", "PRAGMA wal_checkpoint")
 
 
 def watch(step: Step) -> None:
-    """Call `step` before each change of the disk, in this process from now on and for good.
+    """Call `step` before each change of the disk, for the rest of this process.
 
-    Told are its kind and its subject: ``open`` for writing, ``fsync``, names made, renamed and
-    removed with their paths, and ``sql`` with the statements that begin or end a transaction. Where
-    `step` raises, the change does not come about and fails with that, SQLite's apart.
+    It gets the kind and the subject of the change: ``open`` for writing, ``fsync``, names created,
+    renamed and removed with their paths, and ``sql`` with the statements that begin or end a
+    transaction. If `step` raises, the change fails with that error, except for SQLite's.
     """
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:

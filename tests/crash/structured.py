@@ -32,7 +32,7 @@ SWEPT = {
         "add", {f"d{i}": (f"onlyd{i}v2 word{i % 50}", 2) for i in (1, 121, *range(300, 312))}
     ),
     "delete": Operation("delete", gone=("d2", "d122", "d138")),
-    # More than half of the younger segment: it is written anew.
+    # More than half of the younger segment, which is therefore rewritten.
     "merge": Operation("delete", gone=tuple(f"d{i}" for i in range(121, 135))),
     "compact": Operation("compact"),
     "rebuild": Operation("rebuild", structure="IVF8,SQ8"),

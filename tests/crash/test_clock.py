@@ -1,4 +1,4 @@
-"""A clock that goes back between any two looks at it changes nothing."""
+"""A clock that runs backward between any two readings changes nothing."""
 
 from __future__ import annotations
 

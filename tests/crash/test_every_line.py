@@ -1,4 +1,4 @@
-"""Killed or interrupted before any line of the storage layer, an index is whole and goes on."""
+"""Killed or interrupted before any line of the storage layer, an index is intact and usable."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def in_child(
     action: Callable[[], None],
     files: tuple[str, ...] = STORAGE,
 ) -> tuple[int, int]:
-    """Perform in a forked process where `action` comes before a line of these files.
+    """Perform an operation in a forked process, with `action` before a line of these files.
 
     Returns:
-        Its exit status, 130 where Ctrl-C ended it, and how many lines it ran to the end.
+        Its exit status, 130 if Ctrl-C ended it, and the number of lines that it ran.
     """
     receive, send = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Killed before any step by which it changes the disk, an index is whole and goes on.
+"""Killed before any step that changes the disk, an index is intact and usable.
 
 Merging and rebuilding build FAISS structures here.
 """

@@ -1,4 +1,4 @@
-"""A disk that refuses a step, or is full: one line, nothing lost, and the command works later."""
+"""A disk that refuses a step, or is full: one line, nothing is lost, and later commands work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def failing_at(number: int, code: int, kinds: tuple[str, ...]) -> Callable[[], list[str]]:
-    """Arranges that the step of this number, of those of these kinds, fails; gives those met."""
+    """Makes the step with this number among these kinds fail; returns the steps so far."""
 
     def arrange() -> list[str]:
         met: list[str] = []
@@ -98,7 +98,7 @@ def test_a_step_that_the_disk_refuses(
 def test_files_that_may_not_grow(
     template: Path, tmp_path: Path, name: str, limits: tuple[int, ...]
 ) -> None:
-    """The limit stands for a full disk wherever no small one can be mounted."""
+    """The limit replaces a full disk where no small one can be mounted."""
 
     def limited(to: int) -> Callable[[], None]:
         def arrange() -> None:

@@ -1,8 +1,8 @@
-"""A byte changed anywhere in an index: found by `verify`, and never a crash.
+"""A byte changed anywhere in an index is found by `verify`, and never causes a crash.
 
-A query gives the same answer or names the file. Values of columns, and rows of documents that are
-not shown, are not checked by a query, though a filter reads them: there it may answer otherwise.
-`verify` finds it all the same.
+A query gives the same answer or names the file. It does not check metadata values or the rows of
+documents that are not shown, though a filter reads them: there the answer may differ. `verify`
+finds these too.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_in_every_file_of_a_segment_of_large_files(tmp_path: Path, structure: st
                 wrong.append((path.name, position, kind, told if kind != "answers" else ""))
             path.write_bytes(content)
     assert wrong == []
-    # Whatever a query reads, it looks at.
+    # A query checks whatever it reads.
     assert found == {path.name for path in sums.parent.iterdir()}
 
 
@@ -120,7 +120,7 @@ def test_in_a_document_that_is_shown(index: Path) -> None:
 
 
 def test_in_what_a_structure_guards(index: Path) -> None:
-    """FAISS follows sizes without looking: an altered one must never come to it."""
+    """FAISS trusts the sizes that it reads: an altered one must never reach it."""
     (path,) = (index / "segments").glob("*/structure.faiss")
     size = path.stat().st_size
     for position in [*range(0, 160, 16), *range(size - 1024, size - 700, 40)]:
@@ -131,7 +131,7 @@ def test_in_what_a_structure_guards(index: Path) -> None:
 
 
 def test_in_the_database(index: Path) -> None:
-    """Bytes of free pages mean nothing; any other is found by `verify`, or by who opens it."""
+    """Bytes of free pages have no meaning; any other is found by `verify`, or on opening."""
     whole, path = asked(index), index / "index.sqlite"
     size, found = path.stat().st_size, 0
     # The mark of an index, and what every page begins with.
@@ -153,7 +153,7 @@ def test_in_the_database(index: Path) -> None:
 
 
 def test_a_setting_that_was_altered_is_found_before_anything_is_asked(index: Path) -> None:
-    """A stop word more, another window: no error would come of it, only other answers."""
+    """One more stop word, another window: no error would follow, only other answers."""
     path = index / "index.sqlite"
     content = path.read_bytes()
     for what in (b'"such"', b"max-length=64", b'"english"', b'"split"'):
@@ -188,10 +188,10 @@ def test_in_the_log_of_a_writer_that_was_killed(template: Path, tmp_path: Path) 
 
 
 def logged(template: Path, folder: Path) -> Path:
-    """Copy the index with one more commit, which lies in SQLite's log alone; returns the log."""
+    """Copy the index with one more commit, which is only in SQLite's log; returns the log."""
     work = folder.with_name("work")
     shutil.copytree(template, work)
-    # While somebody has it open, the log is not moved into the database.
+    # While a reader has it open, the log is not moved into the database.
     reader = open_reader(work)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM documents").fetchone()

@@ -65,7 +65,7 @@ def stored(folder: Path) -> int:
 
 
 def signalled(process: subprocess.Popen[str], folder: Path, number: int) -> tuple[int, str]:
-    """Send a signal once more documents are stored; exit status and what it said."""
+    """Send a signal as soon as more documents are stored; the exit status and stderr."""
     before = stored(folder)
     deadline = time.monotonic() + 60
     while stored(folder) <= before and process.poll() is None and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Killed at random moments, an index is whole, holds no half commit, and the same run completes."""
+"""Killed at random moments, an index is intact, has no partial commit, and the same run resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers search without error or half commit while a writer adds, deletes, merges and rebuilds.
+"""Readers see neither errors nor partial commits while a writer adds, deletes, merges and rebuilds.
 
 RETRIEVER_SOAK_SECONDS says for how long, 10 if it does not; RETRIEVER_SOAK_READERS how many readers
 there are, 2 if it does not. The memory of every process is to stay as it is.

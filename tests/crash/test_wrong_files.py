@@ -1,4 +1,4 @@
-"""Files that are missing, cut short, empty, or of another time or index: refused, naming one."""
+"""Files that are missing, truncated, empty, or of another commit or index are refused by name."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Run as ``traffic.py write FOLDER SECONDS`` or ``traffic.py read FOLDER SECONDS SEED``; prints what
 was done as a line of JSON, with the resident memory in bytes after a third of the time and at the
-end. Documents come in groups of five, written, rewritten and deleted together: whoever reads must
-find five of them, all of one version, or none.
+end. Documents come in groups of five that are written, rewritten and deleted together: a reader
+must find all five in one version, or none.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ STRUCTURES = ("IVF4,Flat", "hnsw", "flat", "IVF2,SQ8")
 
 
 class Clock:
-    """How long to go on, and what the process has resident meanwhile.
+    """The time that is left, and the resident memory of the process meanwhile.
 
     Attributes:
-        resident: bytes after a third of the time, and at the end; 0 where the system does not tell.
+        resident: bytes after a third of the time, and at the end; 0 if it is unknown.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -142,7 +142,7 @@ def read(folder: Path, clock: Clock, seed: int) -> Counter[str]:
             hits = index.search(query, settings)
             if check_group(hits, group, mode):
                 done[mode] += 1
-                # The five stand first: nothing else is about the group.
+                # The five come first: no other document mentions the group.
                 first = [hit.metadata["group"] for hit in hits[:SIZE]]
                 assert set(first) == {group}, f"{mode}: {first} for {group}"
             assert mode != "bm25" or len(hits) in (0, SIZE)

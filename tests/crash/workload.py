@@ -1,8 +1,7 @@
-"""A deterministic life of an index, to be killed at any moment, and what it may hold then.
+"""Deterministic operations on an index, to be killed at any moment, and its possible states then.
 
 Run as ``workload.py FOLDER JOURNAL [FIRST]``: performs the operations from number FIRST on and
-writes a line to the journal, flushed to the disk, after each that is complete: its number and
-the time.
+writes a line with number and time to the journal, flushed to the disk, after each of them.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class Operation:
             elif self.kind == "delete":
                 index.delete(self.gone)
             elif self.kind == "where":
-                # Every id that is to go, told by its number.
+                # Every id to delete, by its number.
                 numbers = ", ".join(id_.removeprefix("d") for id_ in self.gone)
                 index.delete_where(f"number in ({numbers})")
             else:

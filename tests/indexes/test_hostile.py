@@ -1,4 +1,4 @@
-"""An index folder made by somebody who means harm reaches nothing outside itself."""
+"""A malicious index folder reaches nothing outside itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers: one consistent view, whatever a writer does, and damage that is named."""
+"""Readers have one consistent view, whatever a writer does, and name what is damaged."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_a_filter_allows_is_found_out_once_for_each_commit(
         # Equal in Python, and another filter.
         assert not any(some.count for some in view.allowed(compile_where("n = true")))
         assert mask_of(view.allowed(compile_where("n = 1"))[0]) == [True, False, False]
-        # Two were asked for since.
+        # Two other filters have replaced it in the cache.
         assert view.allowed(compile_where("n = 2")) is not first
     with Writer(index) as writer:
         writer.delete(["b"])

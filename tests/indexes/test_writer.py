@@ -410,7 +410,7 @@ def test_an_index_holds_what_a_dictionary_would(
 def test_a_small_change_reads_no_table_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does a filter: what they cost must not grow with the index."""
+    """Neither does a filter: the cost must not grow with the index."""
     monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 2)
     plans: list[str] = []
 

@@ -31,7 +31,7 @@ def clean(tmp_path_factory):
     constraints = ROOT / "constraints.txt"
     (torch,) = re.findall(r"^torch==.*$", constraints.read_text(), re.MULTILINE)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    # As the Makefile does: the exact torch first, so that no other build is chosen.
+    # Like the Makefile: the exact torch first, so that no other build is chosen.
     _run([*pip, torch])
     _run([*pip, "-c", str(constraints), f"{wheel}[offline,cpu]"])
     return folder
@@ -67,7 +67,7 @@ def test_the_environment_runs_the_wheel_and_not_the_checkout(clean, tmp_path):
 @pytest.mark.soak
 def test_without_faiss_dense_queries_say_which_extra_to_install(clean, tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "The cat sat on the mat."}\n')
-    # A module that cannot be imported stands for a FAISS that is not installed.
+    # A module that cannot be imported, as if FAISS were not installed.
     (tmp_path / "stub").mkdir()
     (tmp_path / "stub/faiss.py").write_text("raise ImportError('No module named faiss')\n")
     environment = _environment(clean, PYTHONPATH=str(tmp_path / "stub"))

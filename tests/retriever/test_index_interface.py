@@ -68,7 +68,7 @@ class TestDocuments:
             )
             assert (report.added, len(index)) == (3, 3)
             assert index["42"] == Document("42", "pears", "Fruit", {"year": 2020})
-            # The id of a text is made from it: adding it again adds nothing.
+            # The id of a text depends on its content: adding it again adds nothing.
             assert index.add(["a text"]).unchanged == 1
             assert {document.text for document in index} == {"a text", "pears", "plums"}
 

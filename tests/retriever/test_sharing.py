@@ -41,10 +41,10 @@ def ask(index: Index, query: tuple[str, Any, str | None]) -> Answer:
 
 
 def in_child(action: Callable[[], Any]) -> Any:
-    """What `action` returns, as JSON, in a forked process; fails where it raises."""
+    """The JSON value that `action` returns in a forked process, or the text of its error."""
     receive, send = os.pipe()
     with warnings.catch_warnings():
-        # Python warns of forking with threads about.
+        # Python warns about forking with threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -71,7 +71,7 @@ def folder(tmp_path: Path, fake_encoder: Any) -> Path:
 
 
 def changes(index: Index, count: int) -> Iterator[None]:
-    """Commits that add documents, and now and then one that deletes a document."""
+    """Commits that add documents, and some that delete one."""
     for number in range(40, 40 + count):
         index.add([document(number)])
         yield
@@ -81,7 +81,7 @@ def changes(index: Index, count: int) -> Iterator[None]:
 
 
 def search_along(index: Index, serial: list[list[Answer]], done: threading.Event) -> int:
-    """Search until `done`; returns how often.
+    """Search until `done`; returns the number of searches.
 
     Every answer must be that of one commit of the serial run, and of no earlier one than before.
     """
@@ -161,7 +161,7 @@ def test_a_closed_index_says_so_in_every_thread(folder: Path) -> None:
 
 
 def test_a_forked_child_sees_commits_made_after_its_parent_closed(folder: Path) -> None:
-    """As gunicorn does with ``--preload``: the application is made, then workers are forked."""
+    """Like gunicorn with ``--preload``: the application is created, then workers are forked."""
     index = Index.open(folder)
     assert ask(index, QUERIES[0])
     receive, send = os.pipe()

@@ -1,4 +1,4 @@
-"""Comparing runs: what is counted, who is compared with whom, which queries differ."""
+"""Comparing runs: what is counted, which runs are compared, which queries differ."""
 
 from __future__ import annotations
 

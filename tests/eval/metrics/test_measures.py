@@ -32,7 +32,7 @@ REFERENCE = {
 
 
 def made(seed, queries=25, longest=300):
-    """Runs with few or many ties, empty or missing, and documents without a judgement."""
+    """Runs with few or many ties, empty or missing, and documents without a judgment."""
     draw = np.random.default_rng(seed)
     run, qrels = {}, {}
     for number in range(queries):
@@ -77,7 +77,7 @@ def test_a_constant_scorer_gets_what_the_order_of_ids_gives(relevant):
     documents = [f"d{i}" for i in range(100)]
     order = sorted(documents, reverse=True)
     ranks = sorted(order.index(one) + 1 for one in relevant)
-    # The order of the run and of the judgements must not matter.
+    # The order of the run and of the judgments must not matter.
     for listed in (documents, documents[::-1], order):
         run = {"q": dict.fromkeys(listed, 0.25)}
         found = evaluate(run, {"q": dict.fromkeys(relevant, 1)}, ["RR", "AP"]).means

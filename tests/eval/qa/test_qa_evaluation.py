@@ -38,7 +38,7 @@ def run_of(found, name):
 
 
 class Recorded(dict):
-    """Splits by name, with how often each was asked for."""
+    """Splits by name, with the number of times that each was read."""
 
     def __init__(self, splits):
         super().__init__(splits)

@@ -1,4 +1,4 @@
-"""Clouds of points as tasks of classification."""
+"""Clouds of points as classification tasks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from eval.transfer.data import ClassificationData, LayerData
 
 
 def clouds(examples=240, width=12, classes=2, seed=0, apart=1.0, splits=None, pairs=False):
-    """Points around a centre a class, of features that differ in scale.
+    """Points around a center per class, of features that differ in scale.
 
     `splits` are shares that go to train, dev and test (or train and test); None for one split.
     """
     random = np.random.default_rng(seed)
     labels = np.arange(examples) % classes
     labels = labels[random.permutation(examples)]
-    centres = random.standard_normal((classes, width)) * apart
+    centers = random.standard_normal((classes, width)) * apart
     scales = np.geomspace(0.1, 10, width)
-    features = (centres[labels] + 2 * random.standard_normal((examples, width))) * scales + 1
+    features = (centers[labels] + 2 * random.standard_normal((examples, width))) * scales + 1
     if splits is None:
         rows = {"all": np.arange(examples)}
     else:

@@ -41,7 +41,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """How often each list of word pieces was run through a model."""
+    """Number of times that each list of word pieces was run through a model."""
     counted = Counter()
     original = Backbone.run
 

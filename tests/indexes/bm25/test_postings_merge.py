@@ -1,4 +1,4 @@
-"""Merged postings against postings built anew, byte for byte."""
+"""Merged postings equal postings built from scratch, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that survive a crash, and clear words for refusals."""
+"""Files that survive a crash, and clear error messages."""
 
 from __future__ import annotations
 

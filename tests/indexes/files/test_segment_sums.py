@@ -1,4 +1,4 @@
-"""The sums of a segment: of its large files, checked by whatever reads them."""
+"""Checksums of a segment's large files, verified by every read."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_changed_byte_is_found_by_who_reads_it(tmp_path: Path, written: str, n
 
 def test_altered_sums_are_named_themselves(tmp_path: Path, written: str) -> None:
     path = segment_folder(tmp_path, 1) / SUMS_FILE
-    # As a file too large to be checked when it is opened: its facts are looked at only then.
+    # Like a file that is too large to be checked on opening: only its facts are read then.
     segment = open_segment(tmp_path, 1, written)
     altered = np.load(path)
     segment.vectors_guard._sums = altered[-len(segment.vectors_guard._sums) :] + np.uint64(1)

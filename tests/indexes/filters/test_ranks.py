@@ -1,4 +1,4 @@
-"""Values as numbers: what hundreds of bitmaps united would say."""
+"""Ranks of values give what a union of hundreds of bitmaps gives."""
 
 from __future__ import annotations
 

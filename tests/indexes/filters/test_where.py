@@ -23,7 +23,7 @@ def matching(documents: list[dict[str, Any]], text: str) -> list[str]:
         metadata = json.dumps(document["metadata"], ensure_ascii=number % 2 == 0)
         row = (document["id"], document["title"], metadata)
         connection.execute("INSERT INTO documents VALUES (?, ?, ?)", row)
-    # The shape of a real caller: the filter stands inside a nested query, after other conditions.
+    # As in a real caller: the filter is inside a nested query, after other conditions.
     found = connection.execute(
         "SELECT id FROM documents WHERE rowid IN (SELECT d.rowid FROM documents d"
         f" WHERE d.id <> '' AND {where.sql} IS NOT NULL AND {where.sql}) ORDER BY rowid",

@@ -1,4 +1,4 @@
-"""Merging and compacting against an index that was made of the same documents at once."""
+"""Merging and compacting equal an index built from the same documents at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merge policy, by what it promises: few segments, little written, and an end."""
+"""What the merge policy promises: few segments, little writing, and termination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = st.lists(st.integers(1, 40 * FLOOR), max_size=60)
 
 
 def settled(sizes: list[int], dead: list[int] | None = None) -> tuple[list[int], int]:
-    """Merge until all is well; what is left, and how many passages were written on the way."""
+    """Merge until nothing is due; the sizes left, and the number of passages written."""
     dead = dead or [0] * len(sizes)
     sizes, dead, written = list(sizes), list(dead), 0
     while (chosen := next_merge(sizes, dead)) is not None:

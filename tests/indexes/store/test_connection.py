@@ -1,4 +1,4 @@
-"""Creating and opening the database: what is an index, what is not, and what is said then."""
+"""Creating and opening the database: what is an index, and the messages for what is not."""
 
 from __future__ import annotations
 

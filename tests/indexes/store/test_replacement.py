@@ -57,7 +57,7 @@ def test_the_remains_of_an_earlier_replacement_do_not_stop_the_next(tmp_path: Pa
 
 
 def dies_after(renames: int) -> Callable[..., None]:
-    """An os.rename that ends the process after so many renames."""
+    """An os.rename that ends the process after this number of renames."""
     rename, done = os.rename, []
 
     def count(*arguments: Any, **options: Any) -> None:

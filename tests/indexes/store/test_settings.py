@@ -1,4 +1,4 @@
-"""Settings are sealed together: an altered one is found by whoever opens the index to change it."""
+"""Settings have one checksum: opening the index for writing finds an altered one."""
 
 from __future__ import annotations
 

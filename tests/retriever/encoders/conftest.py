@@ -1,4 +1,4 @@
-"""Fixtures that the tests of encoders share: small models, and what is made of them."""
+"""Fixtures shared by the tests of encoders: small models and encoders of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The folder of each model, made when it is first asked for."""
+    """The folder of each model, created on first use."""
     made = {}
     logging.disable_progress_bar()
 

@@ -158,7 +158,7 @@ def test_an_architecture_that_is_not_known_gives_its_last_layer(name, load, plai
         expected = plain(name).pooled(pooling)[:, -1]
         found = load(name, f"{pooling}::normalize=no").encode(TEXTS)
         if name == "modernbert":
-            # It normalizes its last layer once more.
+            # It normalizes its last layer again.
             assert np.isfinite(found).all()
         np.testing.assert_allclose(found, expected, **CLOSE, err_msg=pooling)
     for last in ("layers=last", "layers=-1", "last"):

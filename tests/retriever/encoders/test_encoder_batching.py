@@ -1,4 +1,4 @@
-"""Batches: each text once, longest first, within the budget, none smaller than need be."""
+"""Batches: each text once, longest first, within the budget, none smaller than necessary."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_components_are_of_a_sample_that_only_the_seed_decides(file):
     assert small.weights != fitted(40, seed=1).weights
     whole = fitted(3000)
     assert whole.weights == fitted(10**6).weights
-    # The probabilities are of all texts, whatever the sample.
+    # Word probabilities are those of all texts, not of the sample.
     np.testing.assert_array_equal(small.fitted.weights, whole.fitted.weights)
     assert abs(small.fitted.components @ whole.fitted.components.T).item() > 0.9
 

@@ -320,7 +320,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatc
             assert index.info()["documents"] == n
         return most
 
-    # What is made once, such as modules that are imported late, is no growth.
+    # One-time allocations, such as late imports, do not count as growth.
     peak(6_000)
     small, large = peak(2_000), peak(20_001)
     assert large < 1.3 * small

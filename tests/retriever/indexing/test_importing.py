@@ -225,7 +225,7 @@ def test_a_matrix_that_does_not_fit_is_named(tmp_path, model, rows, parts):
     assert str(tmp_path / "v.npy") in message
     for part in parts:
         assert part in message
-    # What is known beforehand makes no index; rows are looked at one after the other.
+    # Faults that are found before reading create no index; rows are checked one by one.
     assert held(tmp_path / "my.index") == ({"x"} if "row 1" in parts[0] else set())
 
 
@@ -284,7 +284,7 @@ def test_the_encoder_beside_an_export_is_taken_and_checked(tmp_path, choice, mod
     with pytest.raises(EncoderMismatchError) as caught:
         import_documents(tmp_path / "three", export)
     assert str(tmp_path / "three") in one_line(caught)
-    # What is not asked for is as the file says.
+    # Settings that are not given come from the file.
     import_documents(tmp_path / "two", export, str(model))
     with Index.open(tmp_path / "two") as index:
         assert index.encoder_spec.max_length == 12

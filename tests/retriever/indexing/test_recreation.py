@@ -1,4 +1,4 @@
-"""Recreating an index: the old one serves until the new one is complete, whatever happens."""
+"""Recreating an index: the old one serves until the new one is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another encoder for an index: equal to a fresh one, without a gap, and safe when it dies."""
+"""Another encoder for an index: equal to a fresh one, without downtime, and safe when killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.retriever.indexing.moving_samples import (
 )
 
 ROOT = Path(__file__).parents[3]
-# Reindexes in small commits, and dies by SIGKILL once three of them are made.
+# Reindexes in small commits, and is killed after three of them.
 DYING = """
 import os, signal, sys
 from indexes.writer import Writer

@@ -25,7 +25,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """The folder of each small model by its architecture, made when it is first asked for."""
+    """The folder of each small model by its architecture, created on first use."""
     made: dict[str, Path] = {}
     logging.disable_progress_bar()
 

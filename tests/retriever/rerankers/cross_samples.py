@@ -25,7 +25,7 @@ QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
 PASSAGES = [f"w{a} w{20 + b} w{a}" for a, b in product((7, 8), range(9))] + ["w7 w10", "w8 w12 w13"]
 _ANSWERS = [row for row, text in enumerate(PASSAGES) if "w7" in text]
 _OTHERS = [row for row, text in enumerate(PASSAGES) if "w8" in text]
-# What holds w7 answers, what holds w8 does not; each question has its own share of them.
+# Passages with w7 are answers, those with w8 are not; each question has its own.
 POOLS = JudgedPools.of(
     [_ANSWERS[i : i + 3] for i in range(5)], [_OTHERS[i : i + 4] for i in range(5)], len(PASSAGES)
 )
@@ -80,7 +80,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 def share_right(model: CrossEncoder) -> float:
-    """Of all triples, the share whose answer scores higher: 1 where all are told apart."""
+    """Share of the triples whose answer scores higher; 1 if all are separated."""
     rights = []
     for row, question in enumerate(QUESTIONS):
         pool = [

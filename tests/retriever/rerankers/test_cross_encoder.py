@@ -48,7 +48,7 @@ def plain(folder: Path, model: CrossEncoder) -> NDArray[np.float64]:
     scores = []
     for left, right in PAIRS:
         inputs = tokenizer(
-            # Of a pair by itself an empty passage would be taken for none.
+            # Outside a batch an empty passage would be taken for a missing one.
             [left],
             [right],
             truncation=True,

@@ -1,4 +1,4 @@
-"""A training that was stopped goes on to the same end, bit for bit."""
+"""A training that was stopped resumes and ends with the same weights, bit for bit."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_killed_it_goes_on_to_the_same_end(
     checkpoint = tmp_path / "checkpoint"
     receive, send = os.pipe()
     with warnings.catch_warnings():
-        # Python warns of forking with threads about.
+        # Python warns about forking with threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -151,7 +151,7 @@ def test_killed_it_goes_on_to_the_same_end(
     found, curve = Training(models("bert"), checkpoint)(
         on_step=lambda one: steps.append(one.number)
     )
-    # The first four were saved before the fifth was begun.
+    # The first four were saved before the fifth began.
     assert 5 <= steps[0] <= STEPS
     assert same(found, undisturbed[0])
     assert curve == undisturbed[1]

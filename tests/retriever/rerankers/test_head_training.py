@@ -44,7 +44,7 @@ def toy() -> tuple[Vectors, Vectors, JudgedPools]:
 
 
 def mean_average_precision(score: Scorer) -> float:
-    """Of the toy's pools, whose only answer stands first: the mean reciprocal rank."""
+    """Mean reciprocal rank over the toy's pools, whose only answer comes first."""
     questions, passages, _ = toy()
     owners = np.repeat(np.arange(QUESTIONS), POOL)
     scores = score(questions, passages, owners, np.arange(len(passages))).reshape(-1, POOL)
@@ -69,7 +69,7 @@ def train(
 
 
 def scripted(scores: Sequence[float]) -> Callable[[Scorer], float]:
-    """A dev score that says what it is told to, and nothing of the head."""
+    """Dev scores that are given, whatever the head."""
     left = iter(scores)
     return lambda _: next(left)
 

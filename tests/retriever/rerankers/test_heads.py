@@ -77,7 +77,7 @@ def test_pairs_by_rows_are_those_of_forward(interaction: str, head: str) -> None
     draw = torch.Generator().manual_seed(3)
     left = torch.randint(7, (60,), generator=draw)
     right = torch.randint(11, (60,), generator=draw)
-    # A row that no pair names does not matter, whatever it holds.
+    # A row that no pair names has no effect.
     questions[2] = torch.nan
     left[left == 2] = 3
     torch.testing.assert_close(

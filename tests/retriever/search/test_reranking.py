@@ -1,4 +1,4 @@
-"""Reranked searches against scoring every document anew, and rerankers that do not fit."""
+"""Reranked searches equal scoring each document by itself; unfit rerankers are refused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def head_folder(folder, spec):
 
 @pytest.fixture
 def rerankers(tmp_path, folders, fake_encoder):
-    """For each kind a reranker, and what scores a query and one text anew without it."""
+    """For each kind a reranker, and a function that scores a query and a text without it."""
     head = head_folder(tmp_path / "head", fake_encoder.spec)
     matrix = load_file(head / "head.safetensors")["matrix"]
     model = read_cross_encoder(folders / "cross", device="cpu")
@@ -218,7 +218,7 @@ def test_of_a_long_document_the_passage_that_was_found_is_scored(
 
 
 class Scripted:
-    """A reranker that gives the scores it is told to."""
+    """A reranker with given scores."""
 
     reads_vectors = False
 

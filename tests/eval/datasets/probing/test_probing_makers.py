@@ -227,7 +227,7 @@ def test_a_set_follows_from_seed_and_sentences_and_not_from_their_order(task, le
     texts = words if task == "wc" else lengths
     maker = (lambda: WordMaker(100)) if task == "wc" else MAKERS[task]
     first = lines(made(texts, task, maker=maker())[0])
-    # Ranks of words are by how often the corpus has them, so that there nothing may come twice.
+    # Word ranks follow frequency in the corpus, so repeated texts would change them.
     again = texts if task == "wc" else texts + texts[:100]
     shuffled = random.Random(5).sample(again, len(again))
     assert lines(made(shuffled, task, maker=maker())[0]) == first

@@ -15,7 +15,7 @@ SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\
 
 
 def put(folder, **files):
-    """Write files; in their names here, `__` stands for a dot and `_dash_` for a dash."""
+    """Write files; in the names of the arguments `__` is a dot and `_dash_` a dash."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         name = name.replace("__", ".").replace("_dash_", "-")
