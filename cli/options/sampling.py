@@ -11,7 +11,7 @@ import click
 from cli.options.declaring import RARE, option, settings
 
 if TYPE_CHECKING:
-    from retriever.rerankers.training.sampling import SamplingSettings
+    from retriever.training.sampling import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SamplingOptions:
         Raises:
             ConfigError: random negatives without a number of them.
         """
-        from retriever.rerankers.training.sampling import SamplingSettings
+        from retriever.training.sampling import SamplingSettings
 
         return SamplingSettings(
             negatives=self.negatives,

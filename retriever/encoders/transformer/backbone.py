@@ -212,6 +212,20 @@ class Backbone:
         place = self.special.cls or 0
         return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
 
+    def trained_weights(self, *, words: bool) -> dict[str, torch.Tensor]:
+        """The parameters that a training changes, by name: all that hidden states depend on.
+
+        Args:
+            words: whether the word embeddings are among them; if not, they are frozen.
+        """
+        for weight in self.model.get_input_embeddings().parameters():
+            weight.requires_grad_(words)
+        return {
+            name: one
+            for name, one in self.model.named_parameters()
+            if one.requires_grad and not name.startswith("pooler.")
+        }
+
     def save(self, folder: Path) -> None:
         """Write model and tokenizer as transformers does, weights as safetensors.
 

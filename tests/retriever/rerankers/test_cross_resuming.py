@@ -15,10 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.rerankers.cross.settings import (
-    CrossEpoch,
-    Step,
-)
+from retriever.training.settings import Epoch, Step
 from tests.retriever.rerankers import cross_samples
 from tests.retriever.rerankers.cross_samples import (
     SETTINGS,
@@ -41,7 +38,7 @@ class StopError(Exception):
 def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
     tmp_path: Path,
     models: Models,
-    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
+    undisturbed: tuple[Weights, tuple[Epoch, ...]],
     place: int,
 ) -> None:
     training = Training(models("bert"), tmp_path / "checkpoint")
@@ -65,7 +62,7 @@ def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
 def test_interrupted_about_the_end_of_an_epoch_it_goes_on_to_the_same_end(
     tmp_path: Path,
     models: Models,
-    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
+    undisturbed: tuple[Weights, tuple[Epoch, ...]],
     where: str,
     epoch: int,
 ) -> None:
@@ -79,14 +76,14 @@ def test_interrupted_about_the_end_of_an_epoch_it_goes_on_to_the_same_end(
 
     with pytest.raises(StopError):
         training(**{where: stop})
-    told: list[CrossEpoch] = []
+    told: list[Epoch] = []
     found, curve = training(on_epoch=told.append)
     assert same(found, undisturbed[0])
     assert curve == tuple(told) == undisturbed[1]
 
 
 def test_interrupted_again_and_again_it_comes_to_the_same_end(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
     training = Training(models("bert"), tmp_path / "checkpoint")
     for life in range(STEPS - 1):
@@ -105,12 +102,12 @@ def test_interrupted_again_and_again_it_comes_to_the_same_end(
 
 
 def test_a_training_that_is_complete_is_not_done_again(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
     training = Training(models("bert"), tmp_path / "checkpoint")
     training()
     steps: list[Step] = []
-    told: list[CrossEpoch] = []
+    told: list[Epoch] = []
     found, curve = training(on_step=steps.append, on_epoch=told.append)
     assert steps == []
     assert same(found, undisturbed[0])
@@ -128,7 +125,7 @@ def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> Non
 
 
 def test_killed_it_goes_on_to_the_same_end(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
     root = Path(__file__).parents[3]
     checkpoint = tmp_path / "checkpoint"

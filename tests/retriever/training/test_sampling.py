@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.training.sampling import (
+from retriever.training.sampling import (
     JudgedPools,
     SamplingSettings,
     TripleBatch,
@@ -143,7 +143,7 @@ def test_the_order_of_questions_belongs_to_the_seed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"negatives": "easy"}, "negatives: expected pool, random or hard, found 'easy'"),
+        ({"negatives": "easy"}, "negatives: expected pool, random, hard or batch, found 'easy'"),
         ({"count": 0}, "count: expected 1 or more, found 0"),
         ({"positives": 0}, "positives: expected 1 or more, found 0"),
         ({"questions": 0}, "questions: expected 1 or more, found 0"),
