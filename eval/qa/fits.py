@@ -153,7 +153,7 @@ def fit_cross_encoder(
         plan.training,
         lambda model: dev(model.score(dev.left, dev.right, lambda done: None)),
         checkpoint=checkpoint,
-        on_step=_steps(name, progress),
+        on_step=steps_shown(name, progress),
         on_epoch=lambda one: notify(
             f"{name}: epoch {one.epoch}, loss {one.loss:.4f}, dev AP {100 * one.dev:.2f}"
         ),
@@ -168,7 +168,7 @@ def fit_cross_encoder(
     return curve
 
 
-def _steps(name: str, progress: Progress) -> Callable[[Step], object]:
+def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
     """Shows the steps of a training as a stage."""
     advance: list[Callable[[int], object]] = []
 

@@ -66,7 +66,7 @@ def _silent(_: object) -> None:
 
 
 def fine_tune(
-    task: Task[B],
+    task: Task[Any],
     settings: FineTuningSettings,
     *,
     untrained: bool = False,
