@@ -97,13 +97,24 @@ class TrainableEncoder:
     def vectors(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
         """(texts, dimensions) float32 with gradients, not normalized.
 
-        They are computed in parts of like length; all of them stay in memory for the gradient.
+        They are computed in parts of like length. Where the activations of all parts would take too
+        much memory, each part is computed again for its gradient, with the same dropout.
         """
         import torch
+        from torch.utils.checkpoint import checkpoint
 
-        parts = list(token_batches([len(ids) for ids in pieces], TRAINING_PIECES))
-        found = torch.cat([self._model.forward([pieces[row] for row in rows]) for rows in parts])
-        return found[torch.from_numpy(np.argsort(np.concatenate(parts)))]
+        lengths = [len(ids) for ids in pieces]
+        parts = list(token_batches(lengths, TRAINING_PIECES))
+        size = sum(lengths) * self.backbone.depth * self.backbone.width
+        again = torch.is_grad_enabled() and size > _MOST_STATES
+        found = []
+        for rows in parts:
+            part = [pieces[row] for row in rows]
+            if again:
+                found.append(checkpoint(self._model.forward, part, use_reentrant=False))
+            else:
+                found.append(self._model.forward(part))
+        return torch.cat(found)[torch.from_numpy(np.argsort(np.concatenate(parts)))]
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """(texts, dimensions) float32 of length 1, without dropout; long texts are cut.
@@ -140,6 +151,8 @@ class TrainableEncoder:
 
 
 _PAIRS_AT_ONCE = 256
+# Numbers in the hidden states of a step; its activations are some 100 bytes for each.
+_MOST_STATES = 2**25
 
 
 def _require_plain(settings: EncoderSettings) -> None:
