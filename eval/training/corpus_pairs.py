@@ -26,7 +26,9 @@ PairKind = Literal["title", "neighbors", "cloze"]
 _SHORTEST = 4
 # About 128 word pieces.
 _PASSAGE_WORDS = 90
-_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=[。！？])|\s*\n\s*\n\s*")
+_END = re.compile(
+    r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]*[A-Z0-9])|(?<=[。！？])|\s*\n\s*\n\s*"""
+)
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|e\.g|i\.e|etc|cf|vs|al|Fig|Figs|Eq|No|Vol|Dr|Mr|Mrs|Ms|Prof|St)\.$"
 )
