@@ -152,7 +152,7 @@ class TrainableEncoder:
 
 _PAIRS_AT_ONCE = 256
 # Numbers in the hidden states of a step; its activations are some 100 bytes for each.
-_MOST_STATES = 2**25
+_MOST_STATES = 2**24
 
 
 def _require_plain(settings: EncoderSettings) -> None:
