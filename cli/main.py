@@ -63,7 +63,7 @@ COMMANDS: Tree = {
 }
 _GROUP_HELP = {
     "eval": "Score rankings by relevance judgments, and encoders.",
-    "train": "Train rerankers and encoders on questions with passages, or on pairs.",
+    "train": "Train rerankers and encoders on questions or pairs.",
     "fit": "Fit encoders that need no forward pass to a corpus.",
     "tune": "Choose settings by their score on your data.",
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
