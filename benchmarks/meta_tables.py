@@ -9,8 +9,8 @@ Pearson's correlation on STS-B dev; unsup by its loss on held-out sentences (`un
 paper by STS-B dev (`unsup-dev`). For each group one `retriever eval sts` scores its sources and
 their meta-embeddings, and compares them with the group's first source; the sources are in the
 order of their scores, so that it is the best of them. `sentence` maps vectors of texts, with the
-weights of words that uSIF and LSA have; the rest maps vectors of words. A model or report that is there is not made
-again.
+weights of words that uSIF and LSA have; the rest maps vectors of words. A model or report that is
+there is not made again.
 """
 
 from __future__ import annotations

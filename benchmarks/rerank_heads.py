@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from retriever.rerankers.head.model import HeadSettings
 from retriever.rerankers.head.training import HeadTrainingSettings, train_head
-from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings, epoch_batches
+from retriever.training.sampling import JudgedPools, SamplingSettings, epoch_batches
 
 POOL, ANSWERS, DIMENSIONS = 46, 5, 384
 Vectors = NDArray[np.float32]

@@ -70,6 +70,10 @@ from eval.sentences.result import SentenceResult as SentenceResult
 from eval.sentences.sts import STSSettings as STSSettings
 from eval.sentences.sts import score_sts as score_sts
 from eval.sentences.supervised import RelatednessSettings as RelatednessSettings
+from eval.training.corpus_pairs import CorpusPairs as CorpusPairs
+from eval.training.encoder import EncoderFitSettings as EncoderFitSettings
+from eval.training.encoder import FittedEncoder as FittedEncoder
+from eval.training.encoder import fit_encoder as fit_encoder
 from eval.transfer.evaluation import TransferSettings as TransferSettings
 from eval.transfer.evaluation import score_probing as score_probing
 from eval.transfer.evaluation import score_transfer as score_transfer

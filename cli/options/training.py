@@ -11,7 +11,7 @@ import click
 from cli.options.declaring import RARE, Decorator, option, settings
 
 if TYPE_CHECKING:
-    from retriever.rerankers.training.sampling import SamplingSettings
+    from retriever.training.sampling import SamplingSettings
 
 
 def optimization_options(
@@ -67,7 +67,7 @@ def optimization_options(
 class SamplingOptions:
     """Which triples a reranker is trained on."""
 
-    negatives: Literal["pool", "random", "hard"]
+    negatives: Literal["pool", "random", "hard", "batch"]
     count: int | None
     positives: int | None
     batch: int
@@ -79,7 +79,7 @@ class SamplingOptions:
         Raises:
             ConfigError: random negatives without a number of them.
         """
-        from retriever.rerankers.training.sampling import SamplingSettings
+        from retriever.training.sampling import SamplingSettings
 
         return SamplingSettings(
             negatives=self.negatives,
@@ -89,20 +89,39 @@ class SamplingOptions:
         )
 
 
+_NEGATIVES = (
+    "Source of negatives: the question's pool, all passages, or those that BM25 ranks highest"
+)
+_MARGIN = "Margin of the hinge loss. The paper's is 0, for which a constant scorer has no loss."
+
+
 def sampling_options(
-    count: int | None, positives: int | None, questions: int
+    count: int | None,
+    positives: int | None,
+    questions: int,
+    margin: float = 1.0,
+    *,
+    in_batch: bool = False,
 ) -> Callable[[Any], Callable[..., Any]]:
-    """The command takes `sampling: SamplingOptions`; the arguments are defaults."""
+    """The command takes `sampling: SamplingOptions`; the arguments are defaults.
+
+    Args:
+        count: number of negatives, None for all.
+        positives: maximum number of positives, None for all.
+        questions: in a step.
+        margin: of the hinge loss.
+        in_batch: whether a loss may take the passages of other questions alone.
+    """
+    sources = ["pool", "random", "hard", *(["batch"] if in_batch else [])]
     return settings(
         "sampling",
         SamplingOptions,
         [
             option(
                 "--negatives",
-                type=click.Choice(["pool", "random", "hard"]),
+                type=click.Choice(sources),
                 default="pool",
-                help="Source of negatives: the question's pool, all passages, or those that BM25 "
-                "ranks highest.",
+                help=f"{_NEGATIVES}{'; batch: only other questions of a step' * in_batch}.",
                 section="Training",
             ),
             option(
@@ -134,10 +153,9 @@ def sampling_options(
             option(
                 "--margin",
                 type=click.FloatRange(min=0),
-                default=1.0,
+                default=margin,
                 metavar="M",
-                help="Margin of the hinge loss. The paper's is 0, for which a constant scorer has "
-                "no loss.",
+                help=_MARGIN if margin == 1 else "Margin of the hinge loss, in cosine.",
                 section=RARE,
             ),
         ],

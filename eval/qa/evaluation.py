@@ -31,10 +31,10 @@ from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross.folder import read_cross_encoder
-from retriever.rerankers.cross.settings import kept_epoch
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
 from retriever.search.settings import Mode
+from retriever.training.settings import kept_epoch
 
 # Systems that rank a whole corpus, and the component of the index that does it.
 _COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}

@@ -140,14 +140,17 @@ def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
     return figure
 
 
-def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], first: int = 0) -> Figure:
-    """The dev AP after each epoch: the mean over the seeds, in a band from lowest to highest.
+def learning_figure(
+    curves: Mapping[str, Sequence[Sequence[float]]], first: int = 0, measure: str = "AP"
+) -> Figure:
+    """The dev score after each epoch: the mean over the seeds, in a band from lowest to highest.
 
     Where seeds have different numbers of epochs, mean and band are over those that have as many.
 
     Args:
         curves: name to a curve for each seed, in [0, 1]; NaN where there is no value.
         first: epoch of the first value; 0 is before training.
+        measure: that is shown.
     """
     figure = new_figure(8.5, 4.6)
     from matplotlib.ticker import MaxNLocator
@@ -165,7 +168,7 @@ def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], first: int 
             low, high = table.min(axis=0), table.max(axis=0)
             axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="epoch (0: before training)", ylabel="dev AP × 100")
+    axes.set(xlabel="epoch (0: before training)", ylabel=f"dev {measure} × 100")
     axes.grid(alpha=0.3)
     _legend(figure, list(curves))
     return figure

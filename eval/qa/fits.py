@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.scores import EmbeddedPairs
 from eval.qa.settings import CrossPlan, HeadPlan
-from eval.qa.training import DevScore, TrainingSet
+from eval.qa.training import DevScore
 from eval.vectors.cache import embed
 from eval.vectors.encoders import Loading
 from retriever.encoders.encoder import Encoder
@@ -22,12 +22,12 @@ from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import read_training, write_cross_encoder
 from retriever.rerankers.cross.model import CrossEncoder
-from retriever.rerankers.cross.settings import CrossEpoch, Step
 from retriever.rerankers.cross.training import train_cross_encoder
 from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
 from retriever.rerankers.manifest import is_reranker
-from retriever.rerankers.training.checkpoint import Checkpoint
-from retriever.rerankers.training.sampling import JudgedPools
+from retriever.training.checkpoint import Checkpoint
+from retriever.training.sampling import JudgedPools, TrainingSet
+from retriever.training.settings import Epoch, Step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ def fit_cross_encoder(
     name: str = "fine-tuning",
     progress: Progress = silent,
     notify: Notify = ignore,
-) -> tuple[CrossEpoch, ...]:
+) -> tuple[Epoch, ...]:
     """Fine-tune a cross-encoder and write it to a folder.
 
     A checkpoint beside the folder is written every few minutes and removed at the end: the same
@@ -134,7 +134,7 @@ def fit_cross_encoder(
     if not restart and is_reranker(folder):
         training = read_training(folder)
         if training.get("identity") == identity:
-            return tuple(CrossEpoch(**one) for one in training["curve"])
+            return tuple(Epoch(**one) for one in training["curve"])
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -153,7 +153,7 @@ def fit_cross_encoder(
         plan.training,
         lambda model: dev(model.score(dev.left, dev.right, lambda done: None)),
         checkpoint=checkpoint,
-        on_step=_steps(name, progress),
+        on_step=steps_shown(name, progress),
         on_epoch=lambda one: notify(
             f"{name}: epoch {one.epoch}, loss {one.loss:.4f}, dev AP {100 * one.dev:.2f}"
         ),
@@ -168,7 +168,7 @@ def fit_cross_encoder(
     return curve
 
 
-def _steps(name: str, progress: Progress) -> Callable[[Step], object]:
+def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
     """Shows the steps of a training as a stage."""
     advance: list[Callable[[int], object]] = []
 

@@ -20,10 +20,10 @@ from eval.reports.scores import percent
 from eval.reports.text import table_lines
 from eval.vectors.encoders import Loading
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.settings import CrossEpoch, kept_epoch
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.head.training import TrainedHead
 from retriever.rerankers.manifest import check_target
+from retriever.training.settings import Epoch, kept_epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,8 +135,8 @@ class FittedCrossEncoder:
     """
 
     folder: Path
-    curve: tuple[CrossEpoch, ...]
-    kept: CrossEpoch
+    curve: tuple[Epoch, ...]
+    kept: Epoch
 
     def to_json(self) -> dict[str, object]:
         """The result as JSON values."""

@@ -15,13 +15,13 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import CorpusSearch, corpus_texts
 from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_pairs
 from eval.qa.settings import QuestionSettings
-from eval.qa.training import DevScore, TrainingSet, hold_out, training_set
+from eval.qa.training import DevScore, hold_out, training_set
 from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError
-from retriever.rerankers.training.sampling import NegativeSource
 from retriever.search import BM25Settings
+from retriever.training.sampling import NegativeSource, TrainingSet
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,33 +14,11 @@ from eval.datasets.qa.question_set import QuestionSet
 from eval.metrics.pools import PoolMeasures
 from eval.qa.scores import PoolBM25
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.training.sampling import JudgedPools, NegativeSource
+from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
 
 DEV_MEASURE = "AP"
 # Hard negatives of a question are drawn from this many passages.
 HARD = 50
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingSet:
-    """Questions and passages as rows, and which passages are relevant to which question.
-
-    Attributes:
-        questions: texts; row i is question i of `pools`.
-        passages: texts; the rows that `pools` names.
-        pools: positives and negatives.
-    """
-
-    questions: list[str]
-    passages: list[str]
-    pools: JudgedPools
-
-    def digest(self) -> str:
-        """SHA-256 over texts and pools, in hexadecimal."""
-        digest = hashlib.sha256(json.dumps([self.questions, self.passages]).encode())
-        for part in ("positive_starts", "positives", "negative_starts", "negatives"):
-            digest.update(getattr(self.pools, part).tobytes())
-        return digest.hexdigest()
 
 
 def training_set(

@@ -10,7 +10,11 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib"}
 # Their classes are torch's own kind; others import these modules where they are used.
-TORCH_CLASSES = {"retriever.rerankers.cross.head", "retriever.rerankers.head.model"}
+TORCH_CLASSES = {
+    "retriever.encoders.training.adapters",
+    "retriever.rerankers.cross.head",
+    "retriever.rerankers.head.model",
+}
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
 
 

@@ -2,104 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, Decorator, option, settings
+from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, device_option, download_option
-from cli.options.evaluation import plot_option, seed_option
+from cli.options.evaluation import plot_option
+from cli.options.fine_tuning import FineTuningOptions, fine_tuning_options, restart_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.training import SamplingOptions, optimization_options, sampling_options
-
-
-@dataclass(frozen=True, slots=True)
-class FineTuningOptions:
-    """How a cross-encoder is fine-tuned."""
-
-    epochs: int
-    patience: int
-    tolerance: float
-    learning_rate: float
-    head_learning_rate: float
-    weight_decay: float
-    warmup: float
-    clip: float
-    averaging: float
-    train_word_embeddings: bool
-    precision: Literal["auto", "float32", "bfloat16"]
-    seed: int
-
-
-_FINE_TUNING: list[Decorator] = [
-    *optimization_options(
-        epochs=3,
-        patience=2,
-        unkept="in a row that are not kept",
-        learning_rate=1e-4,
-        of="the transformer after the warm-up",
-        decay="Weight decay of matrices.",
-    ),
-    option(
-        "--tolerance",
-        type=click.FloatRange(min=0),
-        default=0.02,
-        metavar="AP",
-        help="Keep the last epoch whose dev AP (0 to 1) is at most this much below the best before "
-        "it.",
-        section="Training",
-    ),
-    option(
-        "--head-learning-rate",
-        type=click.FloatRange(min=0, min_open=True),
-        default=1e-3,
-        metavar="RATE",
-        help="Learning rate of the MLP on [CLS].",
-        section=RARE,
-    ),
-    option(
-        "--warmup",
-        type=click.FloatRange(0, 1),
-        default=0.1,
-        metavar="SHARE",
-        help="Share of the steps during which the learning rates rise.",
-        section=RARE,
-    ),
-    option(
-        "--clip",
-        type=click.FloatRange(min=0, min_open=True),
-        default=1.0,
-        metavar="NORM",
-        help="Norm that gradients are clipped to.",
-        section=RARE,
-    ),
-    option(
-        "--averaging",
-        type=click.FloatRange(0, 1, max_open=True),
-        default=0.95,
-        metavar="DECAY",
-        help="Decay of the moving average of the weights, which is kept; 0 keeps the last weights.",
-        section=RARE,
-    ),
-    option(
-        "--train-word-embeddings",
-        is_flag=True,
-        help="Train the word embeddings too, unlike the paper.",
-        section=RARE,
-    ),
-    option(
-        "--precision",
-        type=click.Choice(["auto", "float32", "bfloat16"]),
-        default="auto",
-        help="Number format of products in training; auto is bfloat16 where the processor is "
-        "faster with it.",
-        section=RARE,
-    ),
-    seed_option("the MLP's first weights, dropout and the order of questions"),
-]
+from cli.options.training import SamplingOptions, sampling_options
 
 
 @click.command("cross-encoder", cls=Command)
@@ -125,14 +38,16 @@ _FINE_TUNING: list[Decorator] = [
 )
 @device_option
 @download_option
-@settings("tuning", FineTuningOptions, _FINE_TUNING)
-@sampling_options(count=12, positives=3, questions=8)
-@option(
-    "--restart",
-    is_flag=True,
-    help="Start over instead of resuming from a checkpoint.",
-    section="Training",
+@fine_tuning_options(
+    learning_rate=1e-4,
+    tolerance=0.02,
+    score="AP",
+    head="the MLP on [CLS]",
+    words=", unlike the paper",
+    seed="the MLP's first weights, dropout and the order of questions",
 )
+@sampling_options(count=12, positives=3, questions=8)
+@restart_option
 @plot_option
 @json_option
 @quiet_option

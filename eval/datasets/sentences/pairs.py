@@ -1,4 +1,4 @@
-"""Scored pairs of sentences: TSV, CSV and JSONL with `score`, `sentence1` and `sentence2`.
+"""Pairs of texts in TSV, CSV and JSONL, such as scored ones: `score`, `sentence1`, `sentence2`.
 
 TSV and CSV have a header that names these columns, in any order and among others. In TSV quotes are
 ordinary characters, as in STS files; in CSV they quote. Files may be gzipped.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
             path,
             (
                 (where, row["score"], row["sentence1"], row["sentence2"])
-                for where, row in _reader(path)(path)
+                for where, row in named_rows(path, _FIELDS)
             ),
         )
         for path in paths
@@ -80,8 +80,8 @@ def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]])
     right: list[str] = []
     for where, score, first, second in rows:
         gold.append(finite_score(where, score))
-        left.append(_sentence(where, first, "sentence1"))
-        right.append(_sentence(where, second, "sentence2"))
+        left.append(text_field(where, first, "sentence1"))
+        right.append(text_field(where, second, "sentence2"))
     if not gold:
         raise SourceError(f"{path}: expected scored pairs, found none; check the file")
     return ScoredPairs(np.array(gold), left, right)
@@ -111,47 +111,60 @@ def finite_score(where: str, value: object) -> float:
     return score
 
 
-def _reader(path: Path) -> Callable[[Path], Iterator[Row]]:
-    readers = {
-        ".tsv": _tsv,
-        ".csv": _csv,
-        ".jsonl": _jsonl,
-        ".ndjson": _jsonl,
-    }
-    reader = readers.get(Path(base_name(path.name)).suffix)
-    if reader is None:
+def named_rows(path: Path, fields: Sequence[str]) -> Iterator[Row]:
+    """`file:line` and the values of each record by their names; some of `fields` among others.
+
+    Raises:
+        SourceError: the file cannot be read, is of another format, or a record lacks a field;
+            names file and line.
+    """
+    if _format(path) == ".jsonl":
+        return _jsonl(path, fields)
+    return _table(_cells(path), fields)
+
+
+def field_names(path: Path) -> tuple[str, ...]:
+    """The names of the columns, or those in the first record; empty if there is none.
+
+    Raises:
+        SourceError: the file cannot be read or is of another format.
+    """
+    if _format(path) == ".jsonl":
+        return tuple(next((row for _, row in _jsonl(path, ())), {}))
+    return tuple(cell.strip() for cell in next((cells for _, cells in _cells(path)), []))
+
+
+def _format(path: Path) -> str:
+    found = Path(base_name(path.name)).suffix
+    if found not in (".tsv", ".csv", ".jsonl", ".ndjson"):
         raise SourceError(
-            f"{path}: expected a file of scored pairs called .tsv, .csv or .jsonl, found "
+            f"{path}: expected a file of pairs called .tsv, .csv or .jsonl, found "
             f"{path.suffix or 'no ending'!r}; rename it"
         )
-    return reader
+    return ".jsonl" if found == ".ndjson" else found
 
 
-def _tsv(path: Path) -> Iterator[Row]:
-    yield from _table((where, line.split("\t")) for where, line in numbered_lines(path))
-
-
-def _csv(path: Path) -> Iterator[Row]:
+def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
+    if _format(path) == ".tsv":
+        yield from ((where, line.split("\t")) for where, line in numbered_lines(path))
+        return
     # Cells of several lines would make line numbers ambiguous; sentences have none.
-    def cells() -> Iterator[tuple[str, list[str]]]:
-        for where, line in numbered_lines(path):
-            try:
-                yield where, next(csv.reader([line], strict=True))
-            except csv.Error as error:
-                raise SourceError(
-                    f"{where}: expected a row of CSV on one line, found {line[:_SHOWN]!r} "
-                    f"({error}); write a quote inside a quoted cell twice"
-                ) from error
-
-    yield from _table(cells())
+    for where, line in numbered_lines(path):
+        try:
+            yield where, next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            raise SourceError(
+                f"{where}: expected a row of CSV on one line, found {line[:_SHOWN]!r} "
+                f"({error}); write a quote inside a quoted cell twice"
+            ) from error
 
 
-def _table(rows: Iterator[tuple[str, list[str]]]) -> Iterator[Row]:
+def _table(rows: Iterator[tuple[str, list[str]]], fields: Sequence[str]) -> Iterator[Row]:
     header: list[str] | None = None
     for where, cells in rows:
         if header is None:
             header = [cell.strip() for cell in cells]
-            _check_header(where, header)
+            _check_header(where, header, fields)
         elif len(cells) != len(header):
             raise SourceError(
                 f"{where}: expected {len(header)} cells as in the header, found {len(cells)}; "
@@ -161,8 +174,8 @@ def _table(rows: Iterator[tuple[str, list[str]]]) -> Iterator[Row]:
             yield where, dict(zip(header, cells, strict=True))
 
 
-def _check_header(where: str, header: list[str]) -> None:
-    for field in _FIELDS:
+def _check_header(where: str, header: list[str], fields: Sequence[str]) -> None:
+    for field in fields:
         if header.count(field) != 1:
             raise SourceError(
                 f"{where}: expected a header with one column {field!r}, found "
@@ -170,7 +183,7 @@ def _check_header(where: str, header: list[str]) -> None:
             )
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
+def _jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:
     for where, line in numbered_lines(path):
         try:
             value = json.loads(line)
@@ -178,16 +191,18 @@ def _jsonl(path: Path) -> Iterator[Row]:
             raise SourceError(
                 f"{where}: expected a JSON object, found {line[:_SHOWN]!r}; correct the line"
             ) from error
-        missing = [name for name in _FIELDS if not isinstance(value, dict) or name not in value]
-        if missing:
+        if not isinstance(value, dict) or not all(name in value for name in fields):
+            missing = [name for name in fields if not isinstance(value, dict) or name not in value]
+            found = f"found no {missing[0]}" if missing else f"found {line[:_SHOWN]!r}"
             raise SourceError(
-                f"{where}: expected an object with {', '.join(_FIELDS)}, found no {missing[0]}; "
+                f"{where}: expected an object with {', '.join(fields) or 'fields'}, {found}; "
                 "correct the line"
             )
         yield where, value
 
 
-def _sentence(where: str, value: object, field: str) -> str:
+def text_field(where: str, value: object, field: str) -> str:
+    """A text that is not blank; raises SourceError, naming place and field, for anything else."""
     if isinstance(value, str) and value.strip():
         return value
     found = "nothing" if isinstance(value, str) else repr(value)[:_SHOWN]

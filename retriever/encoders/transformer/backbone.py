@@ -14,6 +14,7 @@ from retriever.encoders.transformer.attention import use_quick_attention
 from retriever.encoders.transformer.layer_hooks import ReachedError, Visit, find_layers
 from retriever.encoders.transformer.packing import pack_linear
 from retriever.encoders.transformer.pretrained import (
+    attention_dropout,
     has_pooler,
     load_pretrained,
     quiet_transformers,
@@ -75,6 +76,8 @@ class Backbone:
         width: components of a hidden state.
         max_length: the most word pieces, special tokens included, that the model has positions for.
         special: the special tokens around a text.
+        autocast: whether `run` multiplies in bfloat16 although the weights are float32; hidden
+            states may then be of either type.
 
     Raises:
         ModelError: the files do not make a model.
@@ -91,7 +94,9 @@ class Backbone:
     ) -> None:
         import torch
 
+        self.autocast = False
         self._trainable = training
+        self._dropout = attention_dropout(folder)
         self.device = _device(device)
         self._tokenizer, model, report = load_pretrained(folder, dtype, training=training)
         # Not all parameters follow the requested type (XLNet's attention does not).
@@ -193,12 +198,29 @@ class Backbone:
             visit: called with each of them in ascending order: its number, and
                 (texts, pieces, width) of the model's dtype, undefined at padding.
         """
-        if self._layers is None:
+        if self.autocast:
+            self._run_in_bfloat16(batch, layers, visit)
+        elif self._layers is None:
             # The one hidden state that every architecture gives.
             visit(max(layers), self.model(**batch.inputs).last_hidden_state)
         else:
             with suppress(ReachedError), self._layers.visited(layers, visit):
                 self.model(**batch.inputs)
+
+    def _run_in_bfloat16(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
+        import torch
+
+        states: list[tuple[int, torch.Tensor]] = []
+        with torch.autocast(self.device.type, torch.bfloat16):
+            if self._layers is None:
+                states.append((max(layers), self.model(**batch.inputs).last_hidden_state))
+            else:
+                kept = self._layers.visited(layers, lambda *seen: states.append(seen))
+                with suppress(ReachedError), kept:
+                    self.model(**batch.inputs)
+        # What is done with the states is done in full precision.
+        for layer, state in states:
+            visit(layer, state)
 
     def top(self, batch: Batch) -> torch.Tensor:
         """The last hidden state, (texts, pieces, width), with gradients if they are needed."""
@@ -212,6 +234,20 @@ class Backbone:
         place = self.special.cls or 0
         return batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
 
+    def trained_weights(self, *, words: bool) -> dict[str, torch.Tensor]:
+        """The parameters that a training changes, by name: all that hidden states depend on.
+
+        Args:
+            words: whether the word embeddings are among them; if not, they are frozen.
+        """
+        for weight in self.model.get_input_embeddings().parameters():
+            weight.requires_grad_(words)
+        return {
+            name: one
+            for name, one in self.model.named_parameters()
+            if one.requires_grad and not name.startswith("pooler.")
+        }
+
     def save(self, folder: Path) -> None:
         """Write model and tokenizer as transformers does, weights as safetensors.
 
@@ -222,8 +258,22 @@ class Backbone:
         if not self._trainable:
             raise ConfigError("a model that was not loaded for training cannot be saved")
         with quiet_transformers():
+            # As it was before training.
+            self.model.config.update(self._dropout)
+            # A tokenizer would save the window of its last call.
+            self.tokenize([""])
             self.model.save_pretrained(folder)
             self._tokenizer.save_pretrained(folder)
+
+    def layers(self) -> list[torch.nn.Module]:
+        """The distinct modules that compute the layers, from the lowest one up.
+
+        Raises:
+            ConfigError: the architecture is not known.
+        """
+        self.require_layers()
+        assert self._layers is not None
+        return list(self._layers.modules)
 
     def require_layers(self) -> None:
         """Check that every hidden state can be read.

@@ -24,10 +24,13 @@ class LayerHooks:
     Args:
         modules: the distinct modules that compute a layer each time they are called.
         pieces_first: whether they see (pieces, texts, width).
+
+    Attributes:
+        modules: as given.
     """
 
     def __init__(self, modules: Sequence[torch.nn.Module], pieces_first: bool) -> None:
-        self._modules = modules
+        self.modules = modules
         self._pieces_first = pieces_first
 
     @contextmanager
@@ -55,8 +58,8 @@ class LayerHooks:
             show(calls, output[0] if isinstance(output, tuple) else output)
 
         handles = [
-            self._modules[0].register_forward_pre_hook(before, with_kwargs=True),
-            *(module.register_forward_hook(after) for module in self._modules),
+            self.modules[0].register_forward_pre_hook(before, with_kwargs=True),
+            *(module.register_forward_hook(after) for module in self.modules),
         ]
         try:
             yield

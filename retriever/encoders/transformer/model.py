@@ -87,16 +87,18 @@ class TransformerModel:
         import torch
 
         with torch.inference_mode():
-            batch = self.backbone.batch(pieces)
-            places = self._pieces(batch)
-            if self._fusion.sbert_wk is not None:
-                vectors = self._sbert_wk(batch, places)
-            else:
-                vectors = self._fused(batch, places)
-            if self._head is not None:
-                vectors = self._head(vectors)
-            result: NDArray[np.float32] = vectors.cpu().numpy()
+            result: NDArray[np.float32] = self.forward(pieces).cpu().numpy()
         return result
+
+    def forward(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
+        """As `embed`, on the backbone's device, with gradients if they are needed."""
+        batch = self.backbone.batch(pieces)
+        places = self._pieces(batch)
+        if self._fusion.sbert_wk is not None:
+            vectors = self._sbert_wk(batch, places)
+        else:
+            vectors = self._fused(batch, places)
+        return vectors if self._head is None else self._head(vectors)
 
     def layer_vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The pooled vector of every hidden state, 0 to the last: (texts, layers, width)."""

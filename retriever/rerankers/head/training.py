@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings, epoch_batches
+from retriever.training.sampling import JudgedPools, SamplingSettings, epoch_batches
 
 if TYPE_CHECKING:
     import torch
@@ -71,6 +71,7 @@ class HeadTrainingSettings:
             value = getattr(self, name)
             if not low <= value < math.inf:
                 raise ConfigError(f"{name}: expected {low} or more, found {value:g}")
+        self.sampling.require_triples()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from retriever.rerankers.cross.settings import CrossEpoch
+from retriever.training.settings import Epoch
 from tests.retriever.encoders.architectures import save
 from tests.retriever.rerankers.cross_samples import Training
 
@@ -41,6 +41,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 @pytest.fixture(scope="module")
 def undisturbed(
     models: Callable[[str], Path], one_thread: None
-) -> tuple[dict[str, torch.Tensor], tuple[CrossEpoch, ...]]:
+) -> tuple[dict[str, torch.Tensor], tuple[Epoch, ...]]:
     """The weights and the learning curve of a training that nothing stopped."""
     return Training(models("bert"))()

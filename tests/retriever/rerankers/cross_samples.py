@@ -1,8 +1,13 @@
-"""Small cross-encoders, questions that one learns in seconds, and trainings that can be stopped."""
+"""Small cross-encoders, questions that one learns in seconds, and trainings that are killed.
+
+Run as ``cross_samples.py MODEL CHECKPOINT``: trains with a checkpoint after each step, and writes a
+line to stdout after each.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,8 +23,9 @@ from retriever.rerankers.cross.head import CrossHead
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.cross.settings import CrossTrainingSettings
 from retriever.rerankers.cross.training import train_cross_encoder
-from retriever.rerankers.training.checkpoint import Checkpoint
-from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings
+from retriever.training.checkpoint import Checkpoint
+from retriever.training.sampling import JudgedPools, SamplingSettings
+from retriever.training.settings import Step
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
 PASSAGES = [f"w{a} w{20 + b} w{a}" for a, b in product((7, 8), range(9))] + ["w7 w10", "w8 w12 w13"]
@@ -117,3 +123,12 @@ class Training:
             model, QUESTIONS, PASSAGES, POOLS, self.settings, dev, checkpoint=saved, **watch
         )
         return weights(model), curve
+
+
+def _tell(step: Step) -> None:
+    print(step.number, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Training(Path(sys.argv[1]), Path(sys.argv[2]))(on_step=_tell)

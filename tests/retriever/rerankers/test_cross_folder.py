@@ -194,3 +194,13 @@ def test_a_damaged_file_is_refused(folder: Path, name: str, damage: str) -> None
             content[0 if name.endswith(".json") else -2] ^= 0x41
         path.write_bytes(content)
     refused(folder)
+
+
+def test_the_transformer_keeps_the_dropout_that_training_left_out(
+    written: Path, models: Models
+) -> None:
+    before, after = (
+        json.loads((one / "config.json").read_text()) for one in (models("bert"), written)
+    )
+    name = "attention_probs_dropout_prob"
+    assert after[name] == before[name] > 0

@@ -1,10 +1,11 @@
-"""A training that was stopped resumes and ends with the same weights, bit for bit."""
+"""A training that was stopped goes on to the same end, bit for bit."""
 
 from __future__ import annotations
 
 import os
 import signal
-import warnings
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -14,10 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.rerankers.cross.settings import (
-    CrossEpoch,
-    Step,
-)
+from retriever.training.settings import Epoch, Step
+from tests.retriever.rerankers import cross_samples
 from tests.retriever.rerankers.cross_samples import (
     SETTINGS,
     STEPS,
@@ -39,7 +38,7 @@ class StopError(Exception):
 def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
     tmp_path: Path,
     models: Models,
-    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
+    undisturbed: tuple[Weights, tuple[Epoch, ...]],
     place: int,
 ) -> None:
     training = Training(models("bert"), tmp_path / "checkpoint")
@@ -63,7 +62,7 @@ def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
 def test_interrupted_about_the_end_of_an_epoch_it_goes_on_to_the_same_end(
     tmp_path: Path,
     models: Models,
-    undisturbed: tuple[Weights, tuple[CrossEpoch, ...]],
+    undisturbed: tuple[Weights, tuple[Epoch, ...]],
     where: str,
     epoch: int,
 ) -> None:
@@ -77,14 +76,14 @@ def test_interrupted_about_the_end_of_an_epoch_it_goes_on_to_the_same_end(
 
     with pytest.raises(StopError):
         training(**{where: stop})
-    told: list[CrossEpoch] = []
+    told: list[Epoch] = []
     found, curve = training(on_epoch=told.append)
     assert same(found, undisturbed[0])
     assert curve == tuple(told) == undisturbed[1]
 
 
 def test_interrupted_again_and_again_it_comes_to_the_same_end(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
     training = Training(models("bert"), tmp_path / "checkpoint")
     for life in range(STEPS - 1):
@@ -103,12 +102,12 @@ def test_interrupted_again_and_again_it_comes_to_the_same_end(
 
 
 def test_a_training_that_is_complete_is_not_done_again(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
     training = Training(models("bert"), tmp_path / "checkpoint")
     training()
     steps: list[Step] = []
-    told: list[CrossEpoch] = []
+    told: list[Epoch] = []
     found, curve = training(on_step=steps.append, on_epoch=told.append)
     assert steps == []
     assert same(found, undisturbed[0])
@@ -126,32 +125,29 @@ def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> Non
 
 
 def test_killed_it_goes_on_to_the_same_end(
-    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
+    root = Path(__file__).parents[3]
     checkpoint = tmp_path / "checkpoint"
-    receive, send = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns about forking with threads.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        try:
-            Training(models("bert"), checkpoint)(
-                on_step=lambda one: os.write(send, f"{one.number}\n".encode())
-            )
-        finally:
-            os._exit(1)
-    os.close(send)
-    with os.fdopen(receive) as told:
-        while told.readline().strip() not in ("5", ""):
+    with subprocess.Popen(
+        [sys.executable, cross_samples.__file__, str(models("bert")), str(checkpoint)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() not in ("5", ""):
             pass
-        os.kill(child, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, errors
     steps: list[int] = []
     found, curve = Training(models("bert"), checkpoint)(
         on_step=lambda one: steps.append(one.number)
     )
-    # The first four were saved before the fifth began.
+    # The first four were saved before the fifth was begun.
     assert 5 <= steps[0] <= STEPS
     assert same(found, undisturbed[0])
     assert curve == undisturbed[1]

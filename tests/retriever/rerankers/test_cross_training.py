@@ -15,19 +15,15 @@ import torch
 
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross.head import CrossHead
-from retriever.rerankers.cross.settings import (
-    CrossEpoch,
-    CrossTrainingSettings,
-    Step,
-    kept_epoch,
-)
+from retriever.rerankers.cross.settings import CrossTrainingSettings
 from retriever.rerankers.cross.training import train_cross_encoder
-from retriever.rerankers.training.sampling import (
+from retriever.training.sampling import (
     JudgedPools,
     SamplingSettings,
     TripleBatch,
     epoch_batches,
 )
+from retriever.training.settings import Epoch, Step, kept_epoch
 from tests.retriever.rerankers.cross_samples import (
     PASSAGES,
     POOLS,
@@ -261,7 +257,7 @@ def test_patience_counts_epochs_that_are_worse(models: Models) -> None:
 
 def test_each_step_and_epoch_is_told(models: Models) -> None:
     steps: list[Step] = []
-    epochs: list[CrossEpoch] = []
+    epochs: list[Epoch] = []
     settings = replace(SETTINGS, epochs=2)
     _, curve = Training(models("bert"), settings=settings)(
         on_step=steps.append, on_epoch=epochs.append
@@ -272,7 +268,7 @@ def test_each_step_and_epoch_is_told(models: Models) -> None:
 
 
 def test_a_seed_decides_every_bit(
-    models: Models, undisturbed: tuple[Weights, tuple[CrossEpoch, ...]]
+    models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:
     # What was drawn before does not matter, and what is drawn afterwards is not changed.
     torch.manual_seed(77)

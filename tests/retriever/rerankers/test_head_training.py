@@ -19,7 +19,7 @@ from retriever.rerankers.head.training import (
     hinge,
     train_head,
 )
-from retriever.rerankers.training.sampling import JudgedPools, SamplingSettings
+from retriever.training.sampling import JudgedPools, SamplingSettings
 
 D = 8
 QUESTIONS, POOL = 24, 6

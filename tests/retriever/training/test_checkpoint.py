@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers.training import checkpoint as module
-from retriever.rerankers.training.checkpoint import Checkpoint, TrainingState
+from retriever.training import checkpoint as module
+from retriever.training.checkpoint import Checkpoint, TrainingState
 
 IDENTITY = {
     "data": "ab12",

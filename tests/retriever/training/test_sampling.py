@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.training.sampling import (
+from retriever.training.sampling import (
     JudgedPools,
     SamplingSettings,
     TripleBatch,
@@ -143,7 +143,7 @@ def test_the_order_of_questions_belongs_to_the_seed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"negatives": "easy"}, "negatives: expected pool, random or hard, found 'easy'"),
+        ({"negatives": "easy"}, "negatives: expected pool, random, hard or batch, found 'easy'"),
         ({"count": 0}, "count: expected 1 or more, found 0"),
         ({"positives": 0}, "positives: expected 1 or more, found 0"),
         ({"questions": 0}, "questions: expected 1 or more, found 0"),
@@ -153,3 +153,45 @@ def test_the_order_of_questions_belongs_to_the_seed() -> None:
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SamplingSettings(**settings)  # type: ignore[arg-type]
+
+
+@given(judged(), st.sampled_from(["pool", "batch"]), st.integers(0, 9))
+def test_a_loss_over_the_batch_needs_positives_alone(
+    lists: tuple[list[list[int]], list[list[int]]], negatives: str, seed: int
+) -> None:
+    positives, others = lists
+    pools = JudgedPools.of(positives, others, PASSAGES)
+    settings = SamplingSettings(negatives, positives=1, questions=3)  # type: ignore[arg-type]
+    answered = [row for row, pool in enumerate(positives) if pool]
+    assert batches_in_epoch(pools, settings, in_batch=True) == -(-len(answered) // 3)
+    if not answered:
+        return
+    chance = np.random.default_rng(seed)
+    seen: list[int] = []
+    for batch in epoch_batches(pools, settings, chance, in_batch=True):
+        pairs = list(zip(batch.question.tolist(), batch.passage.tolist(), strict=True))
+        right = [question for question, passage in pairs if passage in positives[question]]
+        wrong = {(question, passage) for question, passage in pairs} - {
+            (question, passage) for question in right for passage in positives[question]
+        }
+        seen += right
+        expected = {(row, one) for row in right for one in others[row]}
+        assert wrong == (expected if negatives == "pool" else set())
+    assert sorted(seen) == answered
+
+
+@given(judged())
+def test_relevant_is_what_the_lists_say(lists: tuple[list[list[int]], list[list[int]]]) -> None:
+    positives, negatives = lists
+    pools = JudgedPools.of(positives, negatives, PASSAGES)
+    questions = np.arange(len(positives))[::-1]
+    passages = np.array([3, 0, 11, 7])
+    found = pools.relevant(questions, passages)
+    assert found.tolist() == [[one in positives[row] for one in passages] for row in questions]
+
+
+def test_a_pairwise_loss_refuses_to_have_no_negatives() -> None:
+    with pytest.raises(ConfigError, match="expected pool, random or hard, found 'batch'"):
+        SamplingSettings("batch").require_triples()
+    for settings in (SamplingSettings(), SamplingSettings("random", count=1)):
+        settings.require_triples()

@@ -6,16 +6,18 @@ scores pairs, and triples cost next to nothing however many a pool gives.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import BadInputError, ConfigError
 
-NegativeSource = Literal["pool", "random", "hard"]
+NegativeSource = Literal["pool", "random", "hard", "batch"]
 Rows = NDArray[np.int64]
 
 
@@ -26,7 +28,8 @@ class SamplingSettings:
     Attributes:
         negatives: ``pool`` draws from the passages of the question's pool that do not answer it,
             ``random`` from all passages but its positives, ``hard`` from the passages that BM25
-            ranks highest among those; whoever makes the `JudgedPools` puts those into it.
+            ranks highest among those; whoever makes the `JudgedPools` puts those into it. ``batch``
+            draws none: the loss has to take the passages of other questions.
         count: how many negatives a question gets in an epoch, all of its positives the same; None
             takes all there are (not with ``random``).
         positives: how many positives at most; None takes all.
@@ -42,14 +45,28 @@ class SamplingSettings:
     questions: int = 32
 
     def __post_init__(self) -> None:
-        if self.negatives not in ("pool", "random", "hard"):
-            raise ConfigError(f"negatives: expected pool, random or hard, found {self.negatives!r}")
+        if self.negatives not in get_args(NegativeSource):
+            raise ConfigError(
+                f"negatives: expected pool, random, hard or batch, found {self.negatives!r}"
+            )
         for name in ("count", "positives", "questions"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: expected 1 or more, found {value}")
         if self.negatives == "random" and self.count is None:
             raise ConfigError("count: random negatives need a number of them for each question")
+
+    def require_triples(self) -> None:
+        """Refuse what gives a pairwise loss nothing to compare.
+
+        Raises:
+            ConfigError: questions get no negatives of their own.
+        """
+        if self.negatives == "batch":
+            raise ConfigError(
+                "negatives: a pairwise loss compares with negatives of the question itself; "
+                "expected pool, random or hard, found 'batch'"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,12 +100,52 @@ class JudgedPools:
     def __len__(self) -> int:
         return len(self.positive_starts) - 1
 
-    def trainable(self, source: NegativeSource) -> Rows:
-        """The questions that give a triple, ascending."""
+    def trainable(self, source: NegativeSource, in_batch: bool = False) -> Rows:
+        """The questions that can be trained on, ascending.
+
+        Args:
+            source: of negatives.
+            in_batch: whether the loss takes passages of other questions too, so that a question
+                needs no negative of its own.
+        """
         some = np.diff(self.positive_starts) > 0
-        if source != "random":
+        if source in ("pool", "hard") and not in_batch:
             some &= np.diff(self.negative_starts) > 0
         return np.flatnonzero(some)
+
+    def relevant(self, questions: Rows, passages: Rows) -> NDArray[np.bool_]:
+        """Whether each passage is a positive of each question: (questions, passages)."""
+        places = np.arange(len(questions))[:, None] * self.passages + passages
+        return np.isin(places, self.answers(questions))
+
+    def answers(self, questions: Rows) -> Rows:
+        """Place in `questions` times number of passages, plus passage, for each positive."""
+        sizes = self.positive_starts[questions + 1] - self.positive_starts[questions]
+        rows = self.positives[np.repeat(self.positive_starts[questions], sizes) + _places(sizes)]
+        places: Rows = np.repeat(np.arange(len(questions)), sizes) * self.passages + rows
+        return places
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingSet:
+    """Questions and passages as rows, and which passages are relevant to which question.
+
+    Attributes:
+        questions: texts; row i is question i of `pools`.
+        passages: texts; the rows that `pools` names.
+        pools: positives and negatives.
+    """
+
+    questions: list[str]
+    passages: list[str]
+    pools: JudgedPools
+
+    def digest(self) -> str:
+        """SHA-256 over texts and pools, in hexadecimal."""
+        digest = hashlib.sha256(json.dumps([self.questions, self.passages]).encode())
+        for part in ("positive_starts", "positives", "negative_starts", "negatives"):
+            digest.update(getattr(self.pools, part).tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,17 +166,27 @@ class TripleBatch:
 
 
 def epoch_batches(
-    pools: JudgedPools, settings: SamplingSettings, chance: np.random.Generator
+    pools: JudgedPools,
+    settings: SamplingSettings,
+    chance: np.random.Generator,
+    *,
+    in_batch: bool = False,
 ) -> Iterator[TripleBatch]:
-    """Every question that gives a triple once, in random order, a batch at a time.
+    """Every question that can be trained on once, in random order, a batch at a time.
 
     In a batch the positives come first, then the negatives, both by question; each positive of a
     question makes a triple with each of its negatives.
 
+    Args:
+        pools: positives and negatives.
+        settings: how many of them, of how many questions.
+        chance: decides the order and what is drawn.
+        in_batch: see `JudgedPools.trainable`.
+
     Raises:
-        BadInputError: no question gives a triple.
+        BadInputError: no question can be trained on.
     """
-    order = chance.permutation(pools.trainable(settings.negatives))
+    order = chance.permutation(pools.trainable(settings.negatives, in_batch))
     if len(order) == 0:
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
@@ -129,9 +196,11 @@ def epoch_batches(
         yield _batch(pools, order[start : start + settings.questions], settings, chance)
 
 
-def batches_in_epoch(pools: JudgedPools, settings: SamplingSettings) -> int:
+def batches_in_epoch(
+    pools: JudgedPools, settings: SamplingSettings, *, in_batch: bool = False
+) -> int:
     """How many batches `epoch_batches` gives."""
-    return -(-len(pools.trainable(settings.negatives)) // settings.questions)
+    return -(-len(pools.trainable(settings.negatives, in_batch)) // settings.questions)
 
 
 def _batch(
@@ -143,7 +212,9 @@ def _batch(
     owner_p, rows_p = _draw(
         pools.positive_starts, pools.positives, questions, settings.positives, chance
     )
-    if settings.negatives == "random":
+    if settings.negatives == "batch":
+        owner_n = rows_n = np.zeros(0, np.int64)
+    elif settings.negatives == "random":
         owner_n, rows_n = _random(pools, questions, settings.count or 1, chance)
     else:
         owner_n, rows_n = _draw(
@@ -183,10 +254,7 @@ def _random(
     """`count` passages of each question, without those that happen to be relevant."""
     owner = np.repeat(np.arange(len(questions)), count)
     rows = chance.integers(pools.passages, size=len(owner))
-    sizes = pools.positive_starts[questions + 1] - pools.positive_starts[questions]
-    answers = np.repeat(np.arange(len(questions)), sizes) * pools.passages
-    answers += pools.positives[np.repeat(pools.positive_starts[questions], sizes) + _places(sizes)]
-    kept = ~np.isin(owner * pools.passages + rows, answers)
+    kept = ~np.isin(owner * pools.passages + rows, pools.answers(questions))
     return owner[kept], rows[kept]
 
 

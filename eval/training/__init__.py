@@ -1,0 +1,1 @@
+"""Fine-tuning encoders on data sets, files of pairs and corpora."""

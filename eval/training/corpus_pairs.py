@@ -1,0 +1,171 @@
+"""Pairs of texts from a corpus alone: no question, no judgment.
+
+- ``title``: the title of a document and its text.
+- ``neighbors``: a sentence and the next one.
+- ``cloze``: a sentence, and the rest of its passage after the title (the inverse cloze task of Lee,
+  Chang and Toutanova 2019, Sec. 4, which keeps the sentence in a tenth of the passages; here it is
+  always removed).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from retriever.corpus import Document
+from retriever.errors import BadInputError, ConfigError
+
+PairKind = Literal["title", "neighbors", "cloze"]
+
+# Shorter sentences, such as headings, say too little about their neighbors.
+_SHORTEST = 4
+# About 128 word pieces.
+_PASSAGE_WORDS = 90
+_END = re.compile(
+    r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]*[A-Z0-9])|(?<=[。！？])|\s*\n\s*\n\s*"""
+)
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:[A-Z]|e\.g|i\.e|etc|cf|vs|al|Fig|Figs|Eq|No|Vol|Dr|Mr|Mrs|Ms|Prof|St)\.$"
+)
+
+
+class TextPair(NamedTuple):
+    """Two texts that belong together.
+
+    Attributes:
+        anchor: what is asked, such as a title.
+        positive: what belongs to it.
+        negative: what does not, if known.
+        group: pairs of one group, such as a document, are held out together.
+    """
+
+    anchor: str
+    positive: str
+    negative: str | None = None
+    group: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusPairs:
+    """Pairs to be drawn from a corpus.
+
+    Attributes:
+        documents: of the corpus, read once as a stream.
+        kind: which pairs.
+        sample: maximum number of pairs, drawn uniformly from all there are; all are in memory.
+        seed: of what is drawn.
+
+    Raises:
+        ConfigError: an unknown kind, or a sample below 2.
+    """
+
+    documents: Iterable[Document]
+    kind: PairKind
+    sample: int = 10_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(PairKind):
+            raise ConfigError(
+                f"pairs: expected {', '.join(get_args(PairKind))}, found {self.kind!r}"
+            )
+        if self.sample < 2:
+            raise ConfigError(f"sample: expected 2 or more, found {self.sample}")
+
+    def draw(self, done: Callable[[int], object] = lambda documents: None) -> list[TextPair]:
+        """The sample, in random order; the same for the same documents and seed.
+
+        Args:
+            done: called with 1 after each document.
+
+        Raises:
+            BadInputError: the corpus has fewer than two pairs.
+        """
+        chance = np.random.default_rng(self.seed)
+        kept: list[TextPair] = []
+        seen = 0
+        for number, document in enumerate(self.documents):
+            for anchor, positive in _PAIRS[self.kind](document, chance):
+                seen += 1
+                pair = TextPair(anchor, positive, None, number)
+                # Reservoir sampling (Vitter 1985, algorithm R).
+                if len(kept) < self.sample:
+                    kept.append(pair)
+                elif (place := int(chance.integers(seen))) < self.sample:
+                    kept[place] = pair
+            done(1)
+        if len(kept) < 2:
+            raise BadInputError(
+                f"pairs: expected documents with {_NEEDS[self.kind]}, found {len(kept)} in the "
+                "corpus; choose another kind of pairs"
+            )
+        return [kept[place] for place in chance.permutation(len(kept))]
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text by its punctuation; a blank line ends one too."""
+    found: list[str] = []
+    for part in (" ".join(one.split()) for one in _END.split(text)):
+        if part and found and _ABBREVIATION.search(found[-1]):
+            found[-1] = f"{found[-1]} {part}"
+        elif part:
+            found.append(part)
+    return found
+
+
+Pairs = Iterator[tuple[str, str]]
+
+
+def _titles(document: Document, chance: np.random.Generator) -> Pairs:
+    title, text = (document.title or "").strip(), document.text.strip()
+    if title and text and title != text:
+        yield title, text
+
+
+def _neighbors(document: Document, chance: np.random.Generator) -> Pairs:
+    sentences = sentences_of(document.text)
+    for first, second in pairwise(sentences):
+        if min(len(first.split()), len(second.split())) >= _SHORTEST and first != second:
+            yield first, second
+
+
+def _cloze(document: Document, chance: np.random.Generator) -> Pairs:
+    for passage in _passages(sentences_of(document.text)):
+        long = [place for place, one in enumerate(passage) if len(one.split()) >= _SHORTEST]
+        if len(passage) < 2 or not long:
+            continue
+        place = long[int(chance.integers(len(long)))]
+        rest = " ".join(passage[:place] + passage[place + 1 :])
+        yield passage[place], f"{document.title} {rest}" if document.title else rest
+
+
+def _passages(sentences: list[str]) -> Iterator[list[str]]:
+    """Runs of sentences of at most `_PASSAGE_WORDS` words, unless the first one is longer."""
+    passage: list[str] = []
+    words = 0
+    for sentence in sentences:
+        size = len(sentence.split())
+        if len(passage) > 1 and words + size > _PASSAGE_WORDS:
+            yield passage
+            passage, words = [], 0
+        passage.append(sentence)
+        words += size
+    if passage:
+        yield passage
+
+
+_PAIRS: Mapping[PairKind, Callable[[Document, np.random.Generator], Pairs]] = {
+    "title": _titles,
+    "neighbors": _neighbors,
+    "cloze": _cloze,
+}
+_NEEDS: Mapping[PairKind, str] = {
+    "title": "both title and text",
+    "neighbors": "two sentences in a row",
+    "cloze": "passages of two sentences",
+}

@@ -1,0 +1,428 @@
+"""What an encoder is trained on and chosen on, from data sets, files of pairs and corpora.
+
+Files of pairs are TSV, CSV or JSONL, told apart by their fields:
+
+- `anchor` and `positive`, and `negative` (which may be blank) if it is there;
+- `score`, `sentence1` and `sentence2`;
+- `label`, `sentence1` and `sentence2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.qa.forms import detect_form
+from eval.datasets.qa.question_set import QuestionSet
+from eval.datasets.sentences.classification import read_classification
+from eval.datasets.sentences.pairs import (
+    ScoredPairs,
+    field_names,
+    joined_pairs,
+    named_rows,
+    read_pairs,
+    text_field,
+)
+from eval.datasets.sentences.sts import read_sts
+from eval.datasets.sentences.tasks import LabeledTexts
+from eval.progress import Notify, Progress
+from eval.qa.corpus import corpus_texts
+from eval.qa.evaluation import open_resources
+from eval.qa.resources import Questions, split_reader
+from eval.qa.scores import PoolBM25
+from eval.qa.settings import QASettings, QuestionSettings
+from eval.qa.training import HARD, DevScore, hold_out
+from eval.training.corpus_pairs import CorpusPairs, TextPair
+from eval.training.dev import Accuracy, DevMeasure, HeldOutRanking, PoolRanking, Similarity
+from eval.vectors.encoders import Loading
+from retriever.analyzer import Analyzer
+from retriever.encoders.training.examples import (
+    Examples,
+    LabeledExamples,
+    ScoredExamples,
+    paired_texts,
+)
+from retriever.encoders.training.settings import Objective
+from retriever.errors import BadInputError, ConfigError, SourceError
+from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
+
+DEV_SHARE = 0.1
+"""The share of data without a dev split that is held out."""
+MOST_DEV = 1000
+"""The most pairs that are held out unless a share is named."""
+
+EncoderData = Questions | Sequence[Path] | CorpusPairs
+Material = ScoredPairs | LabeledTexts | list[TextPair]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderExamples:
+    """What an encoder is trained on, and what chooses the epoch.
+
+    Attributes:
+        name: of the data.
+        train: the examples.
+        dev: the measure.
+    """
+
+    name: str
+    train: Examples
+    dev: DevMeasure
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingSettings:
+    """How data are read and divided.
+
+    Attributes:
+        objective: what they are for; decides which part of a folder is read that has several.
+        negatives: their source.
+        questions: of question sets; its `dev_share` is that of all data.
+        dev: a file or folder to choose epochs on, instead of a part of the data.
+        encoder: text form, for an index that is made.
+        loading: of that encoder.
+    """
+
+    objective: Objective | None
+    negatives: NegativeSource
+    questions: QuestionSettings
+    dev: Path | None
+    encoder: str
+    loading: Loading
+
+
+def read_examples(
+    data: EncoderData, settings: ReadingSettings, progress: Progress, notify: Notify
+) -> EncoderExamples:
+    """Read what an encoder is trained on.
+
+    Args:
+        data: a folder, files of pairs, splits of a question set, or pairs to draw from a corpus.
+        settings: how.
+        progress: of long stages.
+        notify: what a person should know.
+
+    Raises:
+        SourceError: a file or folder cannot be read, or is of no known form.
+        ConfigError: a split or share leaves nothing, or a question set needs an index.
+        BadInputError: there is nothing to train on or to choose on.
+    """
+    if isinstance(data, QuestionSet | Mapping):
+        return _of_questions(data, settings, progress, notify)
+    if isinstance(data, CorpusPairs):
+        name, dev = f"{data.kind} pairs of a corpus", None
+        train: Material = data.draw(progress("reading the corpus", None))
+    else:
+        paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
+        if len(paths) == 1 and _has_questions(paths[0], settings):
+            return _of_questions(paths[0], settings, progress, notify)
+        name = ", ".join(path.name for path in paths)
+        train, dev = _read(paths, settings.objective)
+    if dev is None and settings.dev is None:
+        train, dev = _divided(train, settings.questions.dev_share)
+    examples = _examples(train, settings.negatives)
+    return EncoderExamples(name, examples, _measure(dev, examples, settings, progress, notify))
+
+
+def _has_questions(path: Path, settings: ReadingSettings) -> bool:
+    if settings.questions.form is not None:
+        return True
+    if not path.is_dir() or settings.objective in ("sts", "nli"):
+        return False
+    try:
+        detect_form(path)
+    except SourceError:
+        return False
+    return True
+
+
+def _of_questions(
+    data: Questions, settings: ReadingSettings, progress: Progress, notify: Notify
+) -> EncoderExamples:
+    asked = settings.questions
+    read = split_reader(data, asked)
+    first = read(asked.train_split)
+    if first.corpus and asked.index is None:
+        return _of_corpus_questions(data, first, settings, progress, notify)
+    opened = QASettings(
+        encoder=settings.encoder, loading=settings.loading, data=asked, split=asked.train_split
+    )
+    with open_resources(data, opened, progress, notify) as resources:
+        train = resources.training_set(settings.negatives)
+        if settings.dev is None:
+            return EncoderExamples(first.name, train, PoolRanking(resources.dev))
+    return EncoderExamples(first.name, train, _measure(None, train, settings, progress, notify))
+
+
+def _of_corpus_questions(
+    data: Questions,
+    first: QuestionSet,
+    settings: ReadingSettings,
+    progress: Progress,
+    notify: Notify,
+) -> EncoderExamples:
+    """Questions with relevant documents of a corpus, whose other documents are not ranked."""
+    asked = settings.questions
+    train, dev = first, None
+    if settings.dev is None:
+        if asked.dev_share is not None:
+            train, dev = hold_out(first, asked.dev_share)
+        else:
+            dev = split_reader(data, asked)(asked.dev_split)
+    examples = _examples(_relevant(train), settings.negatives)
+    material = None if dev is None else _relevant(dev)
+    return EncoderExamples(
+        first.name, examples, _measure(material, examples, settings, progress, notify)
+    )
+
+
+def _relevant(questions: QuestionSet) -> list[TextPair]:
+    """Each question beside each of its relevant documents, title first."""
+    wanted = [
+        (question.text, id_)
+        for question in questions.questions
+        for id_, grade in question.grades.items()
+        if grade >= 1
+    ]
+    needed = {id_ for _, id_ in wanted}
+    texts = {id_: text for id_, text in corpus_texts(questions) if id_ in needed}
+    pairs = [TextPair(text, texts[id_], None, text) for text, id_ in wanted if id_ in texts]
+    if not pairs:
+        raise BadInputError(
+            f"{questions.name} {questions.split}: expected a question with a relevant document, "
+            "found none; name another split with --train-split or --dev-split"
+        )
+    return pairs
+
+
+def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[Material, Material | None]:
+    """The training data of a folder with its dev split, or those of files."""
+    if len(paths) == 1 and paths[0].is_dir():
+        return _read_folder(paths[0], objective)
+    parts = [_read_file(path) for path in paths]
+    if all(isinstance(part, ScoredPairs) for part in parts):
+        return joined_pairs([part for part in parts if isinstance(part, ScoredPairs)]), None
+    if all(isinstance(part, list) for part in parts):
+        return [pair for part in parts if isinstance(part, list) for pair in part], None
+    labeled = [part for part in parts if isinstance(part, LabeledTexts)]
+    if len(labeled) == len(parts):
+        return (
+            LabeledTexts(
+                tuple(one for part in labeled for one in part.labels),
+                tuple(one for part in labeled for one in part.left),
+                tuple(one for part in labeled for one in part.right or ()),
+            ),
+            None,
+        )
+    raise ConfigError(
+        f"data: expected files of one kind, found several: {', '.join(map(str, paths))}; train on "
+        "one kind at a time"
+    )
+
+
+def _read_file(path: Path) -> Material:
+    if not path.is_file():
+        raise SourceError(f"{path}: no such file or folder")
+    names = set(field_names(path))
+    if {"anchor", "positive"} <= names:
+        return [
+            TextPair(
+                anchor := text_field(where, row["anchor"], "anchor"),
+                text_field(where, row["positive"], "positive"),
+                _negative(where, row.get("negative")),
+                anchor,
+            )
+            for where, row in named_rows(path, ("anchor", "positive"))
+        ]
+    if "score" in names:
+        return read_pairs([path])
+    if "label" in names:
+        return _labeled(path)
+    raise SourceError(
+        f"{path}: expected the fields anchor and positive, or sentence1 and sentence2 with score "
+        f"or label, found {', '.join(sorted(names)) or 'none'}; rename the fields, or name the "
+        "pairs to make of a corpus with --pairs"
+    )
+
+
+def _negative(where: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    return text_field(where, value, "negative")
+
+
+def _labeled(path: Path) -> LabeledTexts:
+    fields = ("label", "sentence1", "sentence2")
+    rows = [
+        (str(row["label"]).strip(), *(text_field(where, row[name], name) for name in fields[1:]))
+        for where, row in named_rows(path, fields)
+    ]
+    if not rows:
+        raise SourceError(f"{path}: expected labeled pairs, found none; check the file")
+    labels, left, right = zip(*rows, strict=True)
+    return LabeledTexts(labels, left, right)
+
+
+def _read_folder(folder: Path, objective: Objective | None) -> tuple[Material, Material | None]:
+    reasons = []
+    for name, read in (("sts", _scored_folder), ("nli", _labeled_folder)):
+        if objective not in (None, name):
+            continue
+        try:
+            return read(folder)
+        except SourceError as error:
+            reasons.append(str(error))
+    if len(reasons) == 1:
+        raise SourceError(reasons[0])
+    raise SourceError(
+        f"{folder}: expected a set of questions with passages, of scored pairs or of labeled "
+        "pairs, found the files of none; name files of pairs, or the pairs to make of a corpus "
+        "with --pairs"
+    )
+
+
+def _scored_folder(folder: Path) -> tuple[Material, Material | None]:
+    task = read_sts(folder)
+    if task.train is None:
+        raise SourceError(f"{folder}: expected a training split of scored pairs, found none")
+    return task.train, task.dev
+
+
+def _labeled_folder(folder: Path) -> tuple[Material, Material | None]:
+    task = read_classification(folder)
+    train = task.splits.get("train")
+    if train is None or train.right is None:
+        raise SourceError(f"{folder}: expected a training split of labeled pairs, found none")
+    return train, task.splits.get("dev")
+
+
+def _divided(data: Material, share: float | None) -> tuple[Material, Material]:
+    """Hold out a part, always the same; pairs of one group stay together."""
+    if isinstance(data, list):
+        groups = dict.fromkeys(pair.group for pair in data)
+        order = np.random.default_rng(0).permutation(len(groups))
+        names = list(groups)
+        wanted = _dev_size(len(data), share)
+        sizes = dict.fromkeys(groups, 0)
+        for pair in data:
+            sizes[pair.group] += 1
+        held: set[object] = set()
+        size = 0
+        for place in order:
+            if size >= wanted:
+                break
+            held.add(names[place])
+            size += sizes[names[place]]
+        parts = (
+            [pair for pair in data if pair.group not in held],
+            [pair for pair in data if pair.group in held],
+        )
+        if not all(parts):
+            raise BadInputError(
+                f"expected pairs of several anchors or documents, so that some can be held out, "
+                f"found {len(groups)}; add data, or name a file with --dev"
+            )
+        return parts
+    order = np.random.default_rng(0).permutation(len(data))
+    size = _dev_size(len(data), share)
+    return _taken(data, np.sort(order[size:])), _taken(data, np.sort(order[:size]))
+
+
+def _dev_size(pairs: int, share: float | None) -> int:
+    size = min(round(DEV_SHARE * pairs), MOST_DEV) if share is None else round(share * pairs)
+    size = max(1, size)
+    if not 0 < size < pairs:
+        raise ConfigError(
+            f"dev-share: holding out {size} of {pairs} pairs leaves none on one side; add data, or "
+            "name a file with --dev"
+        )
+    return size
+
+
+def _taken(data: ScoredPairs | LabeledTexts, rows: NDArray[np.int64]) -> Material:
+    def texts(side: Sequence[str]) -> list[str]:
+        return [side[row] for row in rows]
+
+    if isinstance(data, ScoredPairs):
+        return ScoredPairs(data.gold[rows], texts(data.left), texts(data.right))
+    return LabeledTexts(
+        tuple(texts(data.labels)), tuple(texts(data.left)), tuple(texts(data.right or ()))
+    )
+
+
+def _examples(data: Material, negatives: NegativeSource) -> Examples:
+    if isinstance(data, ScoredPairs):
+        return ScoredExamples.of(data.left, data.right, data.gold)
+    if isinstance(data, LabeledTexts):
+        return LabeledExamples.of(data.left, data.right or (), data.labels)
+    found = _paired(data)
+    return _mined(found) if negatives == "hard" else found
+
+
+def _paired(data: list[TextPair]) -> TrainingSet:
+    return paired_texts(
+        [pair.anchor for pair in data],
+        [pair.positive for pair in data],
+        [pair.negative for pair in data],
+    )
+
+
+def _mined(data: TrainingSet) -> TrainingSet:
+    """The same with the passages that BM25 ranks highest as negatives."""
+    bm25 = PoolBM25({str(row): text for row, text in enumerate(data.passages)}, Analyzer())
+    pools = data.pools
+    positives, negatives = [], []
+    for row, question in enumerate(data.questions):
+        answers = pools.positives[pools.positive_starts[row] : pools.positive_starts[row + 1]]
+        positives.append(answers.tolist())
+        negatives.append([int(one) for one in bm25.hardest(question, HARD, set(map(str, answers)))])
+    return replace(data, pools=JudgedPools.of(positives, negatives, len(data.passages)))
+
+
+def _measure(
+    dev: Material | None,
+    train: Examples,
+    settings: ReadingSettings,
+    progress: Progress,
+    notify: Notify,
+) -> DevMeasure:
+    """The measure on a part of the data, or on the data that `settings.dev` names."""
+    path = settings.dev
+    if path is not None:
+        if path.is_dir() and _has_questions(path, replace(settings, objective=None)):
+            return _question_measure(path, settings, progress, notify)
+        train_part, dev_part = _read([path], None)
+        dev = train_part if path.is_file() else dev_part
+    if dev is None:
+        raise SourceError(f"{path}: expected a dev split, found none; name a file with --dev")
+    if isinstance(dev, ScoredPairs):
+        return Similarity(dev)
+    if isinstance(dev, list):
+        return HeldOutRanking(_paired(dev))
+    if not isinstance(train, LabeledExamples):
+        raise ConfigError(
+            "dev: labeled pairs choose the epoch of the objective nli alone, which learns their "
+            "labels; name scored pairs, or anchors with their passages"
+        )
+    unknown = sorted(set(dev.labels) - set(train.names))
+    if unknown:
+        raise BadInputError(
+            f"dev: expected the labels {', '.join(train.names)} of the training data, found "
+            f"{unknown[0]!r}; correct the labels"
+        )
+    labels = np.array([train.names.index(one) for one in dev.labels], np.int64)
+    return Accuracy(LabeledExamples(list(dev.left), list(dev.right or ()), labels, train.names))
+
+
+def _question_measure(
+    path: Path, settings: ReadingSettings, progress: Progress, notify: Notify
+) -> DevMeasure:
+    asked = replace(settings.questions, form=None, variant=None, dev_share=None)
+    questions = split_reader(path, asked)(asked.dev_split)
+    if not questions.corpus:
+        return PoolRanking(DevScore(questions))
+    return HeldOutRanking(_paired(_relevant(questions)))

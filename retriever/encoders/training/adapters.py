@@ -1,0 +1,83 @@
+"""Which weights of a backbone are trained: all, those of its last layers, or low-rank adapters."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.utils import parametrize
+
+from retriever.encoders.training.settings import Trained
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ConfigError
+
+# Adapters are scaled by this over their rank, so that the learning rate need not follow the rank.
+_ALPHA = 16.0
+
+
+class LowRank(torch.nn.Module):
+    """W becomes W + (alpha / rank) B A (Hu et al. 2022, Eq. 3); alpha is 16.
+
+    B starts at 0, so that W is what it was, and A at random.
+
+    Args:
+        outputs: rows of W.
+        inputs: columns of W.
+        rank: columns of B and rows of A.
+    """
+
+    def __init__(self, outputs: int, inputs: int, rank: int) -> None:
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.empty(rank, inputs))
+        self.b = torch.nn.Parameter(torch.zeros(outputs, rank))
+        self._scale = _ALPHA / rank
+        torch.nn.init.kaiming_uniform_(self.a, a=5**0.5)
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """(outputs, inputs) float32 to the same."""
+        # In full precision, as when it is merged.
+        with torch.autocast(weight.device.type, enabled=False):
+            return weight + self._scale * (self.b @ self.a)
+
+
+def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict[str, torch.Tensor]:
+    """The parameters that are trained, by name; all others are frozen. Adapters are added.
+
+    Args:
+        backbone: loaded for training.
+        trained: which weights.
+        words: whether word embeddings are among them with ``full``.
+
+    Raises:
+        ConfigError: the architecture's layers are not known, share their weights, are fewer, or
+            have no linear maps.
+    """
+    if trained.part == "full":
+        return backbone.trained_weights(words=words)
+    layers = backbone.layers()
+    backbone.model.requires_grad_(False)
+    if trained.part == "last":
+        if not trained.size <= len(layers) == backbone.depth:
+            raise ConfigError(
+                f"train: expected last:1 to last:{len(layers)}, layers with weights of their own, "
+                f"found {trained}"
+            )
+        for layer in layers[-trained.size :]:
+            layer.requires_grad_(True)
+    else:
+        _add_adapters(layers, trained.size, backbone.device)
+    return {name: one for name, one in backbone.model.named_parameters() if one.requires_grad}
+
+
+def _add_adapters(layers: list[torch.nn.Module], rank: int, device: torch.device) -> None:
+    maps = [one for layer in layers for one in layer.modules() if isinstance(one, torch.nn.Linear)]
+    if not maps:
+        raise ConfigError("train: lora needs linear maps, and this model has others; choose full")
+    for one in maps:
+        adapter = LowRank(one.out_features, one.in_features, rank).to(device)
+        parametrize.register_parametrization(one, "weight", adapter)
+
+
+def merge_adapters(model: torch.nn.Module) -> None:
+    """Add each adapter to its weight; the model is an ordinary one again, with the same output."""
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)

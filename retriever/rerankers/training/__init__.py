@@ -1,1 +1,0 @@
-"""What both trainings share: triples, averaged weights, checkpoints."""

@@ -1,0 +1,206 @@
+"""`train encoder` as a user runs it, on a small random model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retriever.encoders.encoder import Encoder
+from tests.eval.qa.samples import made_set, write_set
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    splits = ("train", "dev", "test")
+    return write_set(tmp_path / "set", *(made_set(split, count=24) for split in splits))
+
+
+@pytest.fixture
+def model(tiny_models):
+    return ("--model", str(tiny_models["bert"]), "--max-length", "32", "--learning-rate", "1e-3")
+
+
+@pytest.fixture
+def corpus(write_jsonl):
+    # A title is the words of its text in another order: w0 to w19 occur in one document each.
+    return write_jsonl(
+        *(
+            {"id": str(n), "title": f"w{n} w{n + 30}", "text": f"w{n + 60} w{n} w{n + 90} w{n}"}
+            for n in range(40)
+        )
+    )
+
+
+def test_questions_train_an_encoder_that_indexes_and_is_evaluated(
+    retriever, dataset, model, tmp_path
+):
+    output = tmp_path / "encoder"
+    done = retriever(
+        "train", "encoder", dataset, "--output", output, *model, "--epochs", "4", "--patience", "4",
+        "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["objective"], found["measure"]) == ("mnr", "AP")
+    assert [one["epoch"] for one in found["curve"]] == [0, 1, 2, 3, 4]
+    assert found["dev"] == max(one["dev"] for one in found["curve"])
+    assert found["improved"] == (found["kept_epoch"] > 0)
+    assert "before training: dev AP" in done.err
+    ranked = retriever(
+        "eval", "qa", dataset, "--split", "dev", "-s", "cosine", "--model", output, "--json"
+    )
+    scores = json.loads(ranked.out)["systems"][0]["scores"]
+    assert scores["AP"]["value"] == pytest.approx(found["dev"], abs=0.02)
+    index = tmp_path / "index"
+    assert retriever("index", dataset / "corpus.jsonl", "-i", index, "--model", output).code == 0
+    assert retriever("query", "w1 w2", "-i", index, "--mode", "dense").out
+    record = json.loads((output / "training.json").read_text())
+    assert record["kept_epoch"] == found["kept_epoch"]
+    assert record["versions"].keys() == {"python", "layer-retriever", "torch", "transformers"}
+
+
+def test_a_corpus_alone_trains_an_encoder_that_finds_its_titles(retriever, corpus, model, tmp_path):
+    output = tmp_path / "encoder"
+    asked = (
+        "train", "encoder", corpus, "--pairs", "title", "--output", output, *model,
+        "--epochs", "8", "--patience", "8", "--dev-share", "0.25",
+    )  # fmt: skip
+    done = retriever(*asked, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["measure"] == "RR"
+    assert found["improved"]
+    assert found["dev"] > found["dev_before"]
+    assert "30 to train on, 10 to choose on; objective mnr" in done.err
+    written = (output / "model.safetensors").stat().st_mtime_ns
+    again = retriever(*asked)
+    assert again.code == 0
+    assert (output / "model.safetensors").stat().st_mtime_ns == written
+    assert f"{output}: dev RR" in again.out
+    other = retriever(*asked, "--seed", "1")
+    assert other.code == 0
+    assert (output / "model.safetensors").stat().st_mtime_ns != written
+
+
+def test_a_rate_of_nearly_zero_keeps_the_untrained_encoder_and_says_so(
+    retriever, dataset, tiny_models, tmp_path
+):
+    output = tmp_path / "encoder"
+    name = str(tiny_models["bert"])
+    done = retriever(
+        "train", "encoder", dataset, "--output", output, "--model", name,
+        "--learning-rate", "1e-12", "--epochs", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "the untrained encoder, since no epoch is better on dev" in done.out
+    before, after = (Encoder.load(one, device="cpu") for one in (name, str(output)))
+    np.testing.assert_array_equal(before.encode(["w1 w2", "w3"]), after.encode(["w1 w2", "w3"]))
+
+
+def test_scored_and_labeled_pairs_train_too(retriever, model, tmp_path):
+    scored = "".join(f"{n % 5}\tw{n} w{n % 5}\tw{n + 1} w{n % 3}\n" for n in range(40))
+    (tmp_path / "scored.tsv").write_text("score\tsentence1\tsentence2\n" + scored)
+    labeled = "".join(f"{'yn'[n % 2]}\tw{n}\tw{n + n % 2}\n" for n in range(40))
+    (tmp_path / "labeled.tsv").write_text("label\tsentence1\tsentence2\n" + labeled)
+    for name, measure, objective, dev in (
+        ("scored", "Spearman", "sts", ()),
+        ("labeled", "accuracy", "nli", ()),
+        ("labeled", "Spearman", "nli", ("--dev", tmp_path / "scored.tsv")),
+    ):
+        done = retriever(
+            "train", "encoder", tmp_path / f"{name}.tsv", "--output", tmp_path / "out", *model,
+            "--epochs", "1", "--train", "lora:2", *dev, "--json",
+        )  # fmt: skip
+        assert done.code == 0, done.err
+        found = json.loads(done.out)
+        assert (found["measure"], found["objective"]) == (measure, objective)
+
+
+def test_a_figure_of_the_curve_is_drawn(retriever, dataset, model, tmp_path):
+    pytest.importorskip("matplotlib")
+    done = retriever(
+        "train", "encoder", dataset, "--output", tmp_path / "e", *model, "--epochs", "1",
+        "--plot", tmp_path / "curve.svg",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "dev AP" in (tmp_path / "curve.svg").read_text()
+
+
+def test_interrupted_it_resumes_to_the_same_weights(retriever, dataset, model, tmp_path):
+    options = ("--epochs", "3", "--batch", "2", "--precision", "float32")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert retriever("train", "encoder", dataset, "--output", whole, *model, *options).code == 0
+    # A checkpoint is due at once, so that there is one to resume from.
+    code = (
+        "import sys; from retriever.training.checkpoint import Checkpoint\n"
+        "Checkpoint.due = lambda self: True\n"
+        "from cli.main import run; sys.exit(run(sys.argv[1:]))"
+    )
+    command = [
+        sys.executable, "-c", code, "train", "encoder", str(dataset), "--output", str(killed),
+        *model, *options,
+    ]  # fmt: skip
+    checkpoint = killed.with_name(".killed.checkpoint")
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not checkpoint.is_dir() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert checkpoint.is_dir()
+    assert not killed.exists()
+    refused = retriever(
+        "train", "encoder", dataset, "--output", killed, *model, *options, "--seed", "9"
+    )
+    assert refused.code == 2
+    assert "settings.seed 9, found 0" in refused.err
+    done = retriever("train", "encoder", dataset, "--output", killed, *model, *options)
+    assert done.code == 0, done.err
+    assert not checkpoint.exists()
+    assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("{set}", "--output", "{set}"), "--output"),
+        (("{set}", "--output", "e", "--train", "half"), "train: expected full, last:N"),
+        (("{set}", "--output", "e", "--train", "last:7"), "expected last:1 to last:2"),
+        (("{set}", "--output", "e", "--dev-split", "none"), "'none'"),
+        (("{set}", "--output", "e", "--objective", "hinge", "--negatives", "batch"), "pairwise"),
+        (("{set}", "--output", "e", "--margin", "0"), "margin: expected more than 0"),
+        (("{set}", "--output", "e", "--plot", "x.doc"), "x.doc"),
+        (("{set}/nothing", "--output", "e"), "no such file or folder"),
+        (("{set}/corpus.jsonl", "--output", "e"), "--pairs"),
+        (("{set}/corpus.jsonl", "--pairs", "title", "--output", "e"), "both title and text"),
+        (("{set}", "--output", "e", "--objective", "sts"), "{set}"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_refused_with_what_would_be_right(
+    retriever, dataset, model, monkeypatch, tmp_path, arguments, said
+):
+    monkeypatch.chdir(tmp_path)
+    filled = [argument.replace("{set}", str(dataset)) for argument in arguments]
+    done = retriever("train", "encoder", *filled, *model)
+    assert done.code == 2
+    assert said.replace("{set}", str(dataset)) in done.err
+    assert "Traceback" not in done.err
+    assert not done.out
+    assert not (tmp_path / "e").exists()

@@ -1,0 +1,131 @@
+"""Which weights are trained, and low-rank adapters before and after they are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from retriever.encoders.models import find_model
+from retriever.encoders.training.adapters import LowRank, choose_weights, merge_adapters
+from retriever.encoders.training.settings import Trained
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ConfigError
+
+Folders = Callable[[str], Path]
+
+
+def backbone_of(folders: Folders, name: str = "bert") -> Backbone:
+    backbone = Backbone(find_model(str(folders(name))), "cpu", training=True)
+    backbone.model.eval()
+    return backbone
+
+
+def chosen(backbone: Backbone, text: str) -> dict[str, torch.Tensor]:
+    return choose_weights(backbone, Trained.parse(text), words=False)
+
+
+def top(backbone: Backbone) -> torch.Tensor:
+    return backbone.top(backbone.batch(backbone.tokenize(["w1 w2 w3", "w4"]))).detach()
+
+
+def test_full_is_all_but_word_embeddings_and_pooler(folders: Folders) -> None:
+    backbone = backbone_of(folders)
+    everything = {name for name, _ in backbone.model.named_parameters()}
+    left = everything - chosen(backbone, "full").keys()
+    assert left == {
+        "embeddings.word_embeddings.weight",
+        "pooler.dense.weight",
+        "pooler.dense.bias",
+    }
+    assert "embeddings.word_embeddings.weight" in choose_weights(backbone, Trained(), words=True)
+
+
+def test_last_is_the_layers_at_the_top(folders: Folders) -> None:
+    found = chosen(backbone_of(folders), "last:2")
+    assert {name.split(".")[2] for name in found} == {"1", "2"}
+    assert all(name.startswith("encoder.layer.") for name in found)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "mpnet", "albert"])
+def test_adapters_change_nothing_at_first_nor_when_merged(folders: Folders, name: str) -> None:
+    backbone = backbone_of(folders, name)
+    before, keys = top(backbone), set(backbone.model.state_dict())
+    found = chosen(backbone, "lora:3")
+    assert {one.rpartition(".")[2] for one in found} == {"a", "b"}
+    assert torch.equal(top(backbone), before)
+    torch.manual_seed(0)
+    for weight in found.values():
+        weight.data += torch.randn_like(weight) * 0.1
+    trained = top(backbone)
+    assert not torch.allclose(trained, before, atol=1e-2)
+    merge_adapters(backbone.model)
+    torch.testing.assert_close(top(backbone), trained, rtol=0, atol=1e-5)
+    assert set(backbone.model.state_dict()) == keys
+
+
+def test_a_merged_weight_is_the_sum_of_the_paper(folders: Folders) -> None:
+    backbone = backbone_of(folders)
+    linear = backbone.layers()[0].attention.self.query
+    before = linear.weight.detach().clone()
+    found = chosen(backbone, "lora:4")
+    name = "encoder.layer.0.attention.self.query.parametrizations.weight.0"
+    found[f"{name}.b"].data.normal_()
+    expected = before + 16 / 4 * found[f"{name}.b"].detach() @ found[f"{name}.a"].detach()
+    merge_adapters(backbone.model)
+    torch.testing.assert_close(linear.weight, expected)
+    assert isinstance(linear.weight, torch.nn.Parameter)
+
+
+def test_a_step_at_full_rank_is_a_step_of_the_weight() -> None:
+    torch.manual_seed(0)
+    weight, target = torch.randn(4, 4), torch.randn(4, 4)
+    adapter = LowRank(4, 4, 4)
+    # With A orthogonal, the gradient step of B moves W along its own gradient.
+    adapter.a.data = torch.linalg.qr(torch.randn(4, 4)).Q
+    free = weight.clone().requires_grad_(True)
+    for found in (free, adapter(weight)):
+        ((found - target) ** 2).sum().backward()
+    assert adapter.b.grad is not None
+    assert free.grad is not None
+    scale = 16 / 4
+    torch.testing.assert_close(adapter.b.grad @ adapter.a.detach(), scale * free.grad)
+
+
+def test_adapters_are_not_rounded_by_autocast() -> None:
+    adapter = LowRank(8, 8, 2)
+    adapter.b.data.normal_()
+    weight = torch.randn(8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = adapter(weight)
+    assert torch.equal(found, adapter(weight))
+
+
+@pytest.mark.parametrize("text", ["", "all", "last", "last:0", "lora:0", "lora:x", "full:2"])
+def test_an_unknown_part_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^train: expected full, last:N or lora:RANK"):
+        Trained.parse(text)
+
+
+@pytest.mark.parametrize("text", ["full", "last:3", "lora:16"])
+def test_a_part_is_read_back(text: str) -> None:
+    assert str(Trained.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("bert", "last:4", "train: expected last:1 to last:3, .* found last:4"),
+        ("albert", "last:1", "layers with weights of their own"),
+        ("modernbert", "last:1", "cannot be read one by one"),
+        ("xlnet", "last:9", "train: expected last:1 to last:3"),
+        ("modernbert", "lora:2", "cannot be read one by one"),
+    ],
+)
+def test_what_a_model_does_not_have_is_refused(
+    folders: Folders, name: str, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chosen(backbone_of(folders, name), text)

@@ -1,0 +1,149 @@
+"""The folder of a trained encoder: read by sentence-transformers and here, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.models import find_model
+from retriever.encoders.training.folder import TRAINING, read_training, write_encoder
+from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.training.settings import Trained
+from retriever.errors import ConfigError, ModelError
+from tests.retriever.encoders.architectures import TEXTS
+from tests.retriever.encoders.sentence_models import dense, pooling, sentence_transformer, theirs
+from tests.retriever.encoders.training.encoder_samples import ANCHORS, Training, settings
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Folders = Callable[[str], Path]
+
+
+def trained(folder: Path, output: Path, part: str = "lora:2", encoder: str = "") -> Path:
+    """An encoder after an epoch, which is kept whatever it is."""
+    scores = iter([0.0, 1.0])
+    asked = settings(trained=Trained.parse(part), epochs=1)
+    found, _ = Training(Path(f"{folder}{encoder}"), settings=asked)(dev=lambda _: next(scores))
+    write_encoder(output, found, {"identity": {"seed": 0}})
+    return output
+
+
+@pytest.mark.parametrize("part", ["full", "last:1", "lora:2"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
+def test_it_is_the_same_encoder_here_and_in_sentence_transformers(
+    tmp_path: Path, folders: Folders, name: str, part: str
+) -> None:
+    output = trained(folders(name), tmp_path / "new", part)
+    found = Encoder.load(str(output), device="cpu").encode(TEXTS)
+    before = Encoder.load(str(folders(name)), device="cpu").encode(TEXTS)
+    assert (found * theirs(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert (found * before).sum(axis=1).min() < 0.9999
+
+
+@pytest.mark.parametrize("mode", ["mean", "max", "cls"])
+def test_pooling_window_and_prompts_are_kept(tmp_path: Path, folders: Folders, mode: str) -> None:
+    settings_text = f"::pooling={mode}::max-length=12::query-prompt=w9 w8: ::passage-prompt=w7 "
+    output = trained(folders("bert"), tmp_path / "new", encoder=settings_text)
+    encoder = Encoder.load(str(output), device="cpu")
+    own = Encoder.load(f"{output}{settings_text}", device="cpu")
+    assert encoder.spec.fingerprint == own.spec.fingerprint
+    model = sentence_transformer(output)
+    assert model.max_seq_length == 12
+    for query, name in ((True, "query"), (False, "document")):
+        expected = model.encode(list(TEXTS[:3]), prompt_name=name, normalize_embeddings=True)
+        found = encoder.encode(TEXTS[:3], query=query)
+        assert (found * expected).sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_projections_are_kept(tmp_path: Path, make: Callable[..., Path]) -> None:
+    base = make(pooling(), dense(5))
+    output = trained(base, tmp_path / "new")
+    encoder = Encoder.load(str(output), device="cpu")
+    assert encoder.spec.dimensions == 5
+    assert (encoder.encode(TEXTS) * theirs(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_model_of_sentence_transformers_is_trained_as_it_is(
+    tmp_path: Path, folders: Folders
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    words = Transformer(str(folders("bert")), max_seq_length=16)
+    SentenceTransformer(modules=[words, Pooling(16, pooling_mode="cls")]).save(
+        str(tmp_path / "theirs")
+    )
+    output = trained(tmp_path / "theirs", tmp_path / "new", "full")
+    encoder = Encoder.load(str(output), device="cpu")
+    assert (encoder.spec.max_length, encoder.spec.meaning("pooling")) == (16, "cls")
+    found = encoder.encode(TEXTS[:3])
+    assert (found * theirs(output, TEXTS[:3])).sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_only_weights_differ_from_the_base(tmp_path: Path, folders: Folders) -> None:
+    output = trained(folders("bert"), tmp_path / "new")
+    before, after = (
+        json.loads((folder / "config.json").read_text()) for folder in (folders("bert"), output)
+    )
+    assert {name for name in before if before[name] != after.get(name)} == set()
+    tokens = [json.loads((one / "tokenizer.json").read_text()) for one in (folders("bert"), output)]
+    assert tokens[0] == tokens[1]
+    assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pkl", ".pt")]
+    assert {path.stat().st_mode & 0o777 for path in output.glob("*.safetensors")} == {
+        (output / TRAINING).stat().st_mode & 0o777
+    }
+
+
+def test_the_record_belongs_to_the_weights(tmp_path: Path, folders: Folders) -> None:
+    output = trained(folders("bert"), tmp_path / "new")
+    found = read_training(output)
+    assert found is not None
+    assert found["identity"] == {"seed": 0}
+    assert found["weights"] == find_model(str(output)).weights
+    trained(folders("bert"), tmp_path / "other", "full")
+    (output / "model.safetensors").write_bytes(
+        (tmp_path / "other" / "model.safetensors").read_bytes()
+    )
+    assert read_training(output) is None
+    assert read_training(folders("bert")) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[]", "expected what"), ('{"format": 9}', "upgrade"), ("{", "cannot be read")],
+)
+def test_a_record_of_another_form_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / TRAINING).write_text(content)
+    with pytest.raises(ModelError, match=message):
+        read_training(tmp_path)
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, folders: Folders) -> None:
+    encoder = TrainableEncoder.load(str(folders("bert")), device="cpu")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"found a\.txt in it; change --output"):
+        write_encoder(tmp_path / "notes", encoder, {})
+    assert (tmp_path / "notes/a.txt").read_text() == "mine"
+
+
+def test_a_write_that_fails_leaves_the_folder_before(
+    tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = trained(folders("bert"), tmp_path / "new")
+    before = Encoder.load(str(output), device="cpu").encode(ANCHORS)
+
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("retriever.encoders.training.folder._write_modules", fail)
+    encoder = TrainableEncoder.load(str(folders("bert")), device="cpu")
+    with pytest.raises(Exception, match="space"):
+        write_encoder(output, encoder, {})
+    np.testing.assert_array_equal(Encoder.load(str(output), device="cpu").encode(ANCHORS), before)
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
