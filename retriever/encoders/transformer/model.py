@@ -135,7 +135,10 @@ class TransformerModel:
         pooled = self._pooled(batch, places, self._fusion.layers)
         if self._settings.fusion == "concat":
             return torch.cat(pooled, dim=1)
-        return pooled[0] if len(pooled) == 1 else torch.stack(pooled).mean(dim=0)
+        if len(pooled) == 1:
+            return pooled[0]
+        stacked = torch.stack(pooled)
+        return stacked.amax(dim=0) if self._settings.fusion == "max" else stacked.mean(dim=0)
 
     def _pooled(self, batch: Batch, places: Pieces, layers: Sequence[int]) -> list[torch.Tensor]:
         """The pooled vector of each layer, in the order of `layers`."""
