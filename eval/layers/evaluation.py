@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.layers.fused import LayerFusion, encode_fused
 from eval.layers.grams import encode_pairs
 from eval.layers.protocol import (
     LayerReport,
@@ -49,7 +50,8 @@ class LayerSearchSettings:
 
     Attributes:
         encoder: text form; model, pooling, special tokens, prompts, window and number format count.
-            Layers, fusion, a head and a static method are refused: the search averages layers.
+            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
+            other fusions and a static method are refused.
         loading: where the model comes from, and where vectors are cached.
         objective: ``spearman`` or ``pearson`` for pairs, a measure such as ``AP`` for questions;
             None takes the first of these.
@@ -206,8 +208,9 @@ def search_layers(
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
     )
+    fusion = _fusion(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
-    task = _task(encoder, searched, goal, settings.loading.cache, progress)
+    task = _task(encoder, searched, goal, fusion, settings.loading.cache, progress)
     found: LayerReport | ShuffledReport
     if settings.protocol == "paper":
         found = search_shuffled(
@@ -223,7 +226,7 @@ def search_layers(
     else:
         tested = None
         if held_out is not None and test_goal is not None:
-            tested = _task(encoder, held_out, test_goal, settings.loading.cache, progress)
+            tested = _task(encoder, held_out, test_goal, fusion, settings.loading.cache, progress)
         found = search_given(
             task,
             tested,
@@ -355,6 +358,7 @@ def _task(
     encoder: Encoder,
     data: _Data,
     objective: Correlation | PoolRanking,
+    fusion: LayerFusion,
     cache: Path | None,
     progress: Progress,
 ) -> Task:
@@ -363,7 +367,18 @@ def _task(
     queries = isinstance(data, _Pools)
     total = len({*left}) + len({*right}) if queries else len({*left, *right})
     encode = _layer_vectors(encoder, cache, progress("encoding texts", total))
-    return Task(encode_pairs(encode, left, right, queries=queries), objective)
+    if fusion.is_linear:
+        return Task(encode_pairs(encode, left, right, queries=queries), objective)
+    return Task(encode_fused(encode, left, right, fusion, queries=queries), objective)
+
+
+def _fusion(asked: EncoderSettings, loading: Loading) -> LayerFusion:
+    """What the search makes of a set of layers."""
+    head = None
+    if asked.head:
+        # Its layers do not matter: a head takes the vector that they became.
+        head = loading.load(replace(asked, fusion=None, pooling=None)).project
+    return LayerFusion("max" if asked.fusion == "max" else "mean", head)
 
 
 def _layer_vectors(
@@ -380,17 +395,16 @@ def _checked_encoder(form: str) -> EncoderSettings:
     """The settings of an encoder, without what the search decides.
 
     Raises:
-        ConfigError: it has layers, a fusion other than the mean, a head or a static method.
+        ConfigError: it has layers, a fusion other than mean and maximum, or a static method.
     """
     asked = parse_encoder(form)
-    why = {
-        "layers": (None, "the search chooses the layers; leave it out"),
-        "fusion": ("mean", "the search averages layers; leave it out"),
-        "static": (None, "a static encoder has no layers to choose from; leave it out"),
-        "head": (False, "the search averages layers without a head; leave it out"),
+    why: dict[str, tuple[tuple[str, ...], str]] = {
+        "layers": ((), "the search chooses the layers; leave it out"),
+        "fusion": (("mean", "max"), "the search takes means or maxima of layers; leave it out"),
+        "static": ((), "a static encoder has no layers to choose from; leave it out"),
     }
     for name, (allowed, reason) in why.items():
-        if getattr(asked, name) not in (None, allowed):
+        if getattr(asked, name) not in (None, *allowed):
             raise ConfigError(f"{name}: found {getattr(asked, name)}, but {reason}")
     return asked
 
@@ -400,11 +414,13 @@ def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int
     settings = replace(
         asked,
         model=asked.model or encoder.spec.model,
-        layers=None,
-        fusion=None,
-        # Set only where the model's own files add a head.
-        head=encoder.spec.settings.head,
+        layers=",".join(map(str, layers)) if asked.fusion == "max" else None,
+        fusion=asked.fusion if asked.fusion == "max" else None,
+        # Without it, set only where the model's own files add a head.
+        head=asked.head or encoder.spec.settings.head,
     )
+    if asked.fusion == "max":
+        return str(settings)
     return f"{settings}::lc:{','.join(map(str, layers))}"
 
 

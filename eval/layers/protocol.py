@@ -22,6 +22,7 @@ from eval.layers.effects import (
     mean_size_effects,
     size_effects,
 )
+from eval.layers.fused import FusedPairs
 from eval.layers.search import Task, best_first, comparable, subset_values
 from eval.layers.subsets import LayerSubsets, layer_mask
 from eval.metrics.correlation import Correlation
@@ -31,6 +32,8 @@ from retriever.errors import ConfigError
 
 # Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
 _RANKED_COSINES = 10**9
+# Where a vector is made for each set, a cosine costs some thousand times as much.
+_FUSED_COST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +298,7 @@ def _report(
     progress: Progress,
 ) -> LayerReport:
     everywhere = None
-    if held_out is not None and len(subsets) * held_out.grams.pairs <= _RANKED_COSINES:
+    if held_out is not None and _cost(held_out) * len(subsets) <= _RANKED_COSINES:
         done = progress("ranking held-out", len(subsets))
         everywhere = subset_values(held_out, subsets, done)
     ordered = None if everywhere is None else comparable(everywhere)
@@ -336,6 +339,11 @@ def _report(
         sizes=size_effects(subsets, values, tested),
         layers=layer_effects(subsets, values, tested),
     )
+
+
+def _cost(task: Task) -> int:
+    """Of the cosines under one set, in cosines from products between layers."""
+    return task.grams.pairs * (_FUSED_COST if isinstance(task.grams, FusedPairs) else 1)
 
 
 def _baselines(hidden_states: int, size: int, seed: int | list[int]) -> dict[str, tuple[int, ...]]:

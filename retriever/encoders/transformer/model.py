@@ -108,6 +108,17 @@ class TransformerModel:
             result: NDArray[np.float32] = torch.stack(pooled, dim=1).cpu().numpy()
         return result
 
+    def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The head applied to (texts, width) vectors; the same vectors if there is no head."""
+        import torch
+
+        if self._head is None:
+            return vectors
+        with torch.inference_mode():
+            projected = self._head(torch.from_numpy(vectors).to(self.backbone.device))
+            result: NDArray[np.float32] = projected.cpu().numpy()
+        return result
+
     def hidden_states(
         self, pieces: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
