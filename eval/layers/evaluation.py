@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
-from eval.layers.fused import LayerFusion, encode_fused
+from eval.layers.fused import LayerFusion, encode_fused, layer_fusion
 from eval.layers.grams import encode_pairs
 from eval.layers.protocol import (
     LayerReport,
@@ -208,7 +208,7 @@ def search_layers(
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
     )
-    fusion = _fusion(asked, settings.loading)
+    fusion = layer_fusion(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
     task = _task(encoder, searched, goal, fusion, settings.loading.cache, progress)
     found: LayerReport | ShuffledReport
@@ -370,15 +370,6 @@ def _task(
     if fusion.is_linear:
         return Task(encode_pairs(encode, left, right, queries=queries), objective)
     return Task(encode_fused(encode, left, right, fusion, queries=queries), objective)
-
-
-def _fusion(asked: EncoderSettings, loading: Loading) -> LayerFusion:
-    """What the search makes of a set of layers."""
-    head = None
-    if asked.head:
-        # Its layers do not matter: a head takes the vector that they became.
-        head = loading.load(replace(asked, fusion=None, pooling=None)).project
-    return LayerFusion("max" if asked.fusion == "max" else "mean", head)
 
 
 def _layer_vectors(

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from eval.layers.grams import EncodeLayers, encode_texts
 from eval.metrics.cosines import cosines
+from eval.vectors.encoders import Loading
+from retriever.encoders.settings import EncoderSettings
 
 Floats = NDArray[np.float32]
 Head = Callable[[Floats], Floats]
@@ -77,6 +79,19 @@ class FusedPairs:
             fused = self.fusion(self.vectors[:, chosen])
             found[number] = cosines(fused[self.rows[0]], fused[self.rows[1]])
         return found
+
+
+def layer_fusion(asked: EncoderSettings, loading: Loading) -> LayerFusion:
+    """What the settings of an encoder make of a set of layers.
+
+    Raises:
+        ConfigError: the model has no head, but the settings ask for it.
+    """
+    head = None
+    if asked.head:
+        # Its layers do not matter: a head takes the vector that they became.
+        head = loading.load(replace(asked, layers=None, fusion=None, pooling=None)).project
+    return LayerFusion("max" if asked.fusion == "max" else "mean", head)
 
 
 def encode_fused(
