@@ -43,6 +43,7 @@ COMMANDS: Tree = {
         "sts": "cli.commands.eval.sts",
         "transfer": "cli.commands.eval.transfer",
         "probe": "cli.commands.eval.probe",
+        "categories": "cli.commands.eval.categories",
         "run": "cli.commands.eval.run",
         "compare": "cli.commands.eval.compare",
     },

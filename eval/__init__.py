@@ -66,6 +66,8 @@ from eval.reports.files import check_report_folder as check_report_folder
 from eval.reports.model import Report as Report
 from eval.reports.model import Section as Section
 from eval.reports.model import Table as Table
+from eval.sentences.categories import CategoryResult as CategoryResult
+from eval.sentences.categories import gather_categories as gather_categories
 from eval.sentences.result import SentenceResult as SentenceResult
 from eval.sentences.sts import STSSettings as STSSettings
 from eval.sentences.sts import score_sts as score_sts

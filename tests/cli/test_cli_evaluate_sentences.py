@@ -301,6 +301,32 @@ def test_a_heat_map_is_drawn_of_layers(retriever, probe, model, tmp_path):
     assert names == {"layers-accuracy.png", "layers-accuracy.svg"}
 
 
+def test_reports_are_summarized_by_category(retriever, sts, probe, model, tmp_path):
+    for kind, data in (("sts", sts), ("probe", probe)):
+        done = retriever(
+            "eval", kind, data, "-e", model, "--by-layer", "--poolings", "mean,sep",
+            "--output", tmp_path / kind, *(("--seeds", "1") if kind == "probe" else ()),
+        )  # fmt: skip
+        assert done.code == 0, done.err
+    done = retriever(
+        "eval", "categories", tmp_path / "sts", tmp_path / "probe", "--json",
+        "--output", tmp_path / "all",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    (grid,) = (
+        one
+        for one in json.loads((tmp_path / "sts" / "report.json").read_text())["by_layer"]
+        if one["measure"] == "spearman"
+    )
+    values = np.array(grid["values"])
+    assert found["poolings"][f"{model}, mean"]["semantic similarity"] == pytest.approx(
+        values[:, 0].mean() / values.max()
+    )
+    names = {path.name for path in (tmp_path / "all" / "figures").iterdir()}
+    assert names == {f"layers-{one}.{end}" for one in ("mean", "sep") for end in ("png", "svg")}
+
+
 def test_the_table_names_aggregation_encoders_and_cut_texts(retriever, sts, tiny_models):
     form = f"{tiny_models['bert']}::max-length=8"
     done = retriever("eval", "sts", sts, "-e", form, *FEW)
