@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.datasets.sentences.sts import read_sts
 from eval.layers.fused import LayerFusion, encode_fused, layer_fusion
 from eval.layers.grams import encode_pairs
 from eval.layers.protocol import (
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
-"""A file of scored pairs or several, a folder of questions with candidates, or either loaded."""
+"""A file of scored pairs or several, a folder of questions with candidates (with the protocol
+``paper`` that of a similarity test), or pairs or questions that are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +300,13 @@ def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
 ) -> tuple[_Data, _Data | None]:
     """The data to search on, and the data to test the choice on."""
-    searched = _loaded(data, settings.split)
-    if settings.protocol == "paper":
+    paper = settings.protocol == "paper"
+    searched = _loaded(data, settings.split, divided=paper)
+    if paper:
         if isinstance(searched, _Pools) or test is not None:
             raise ConfigError(
-                "protocol: paper merges and divides scored pairs; name files of pairs, and no "
-                "data to test on (--test)"
+                "protocol: paper merges and divides scored pairs; name files of pairs or the "
+                "folder of a similarity test, and no data to test on (--test)"
             )
         return searched, None
     if isinstance(searched, _Pairs):
@@ -331,7 +334,8 @@ def _read(
     return searched, _loaded(data, settings.test_split)
 
 
-def _loaded(data: LayerData, split: str | None) -> _Data:
+def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:
+    """The data; `divided` takes the folder of a similarity test with all its splits."""
     if isinstance(data, ScoredPairs):
         return _Pairs("pairs", data)
     if isinstance(data, QuestionSet):
@@ -339,7 +343,15 @@ def _loaded(data: LayerData, split: str | None) -> _Data:
     paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
-            raise ConfigError(f"expected one folder of questions, found {len(paths)} paths")
+            raise ConfigError(f"expected one folder, found {len(paths)} paths")
+        if divided and split is None:
+            try:
+                return _Pairs(str(paths[0]), read_sts(paths[0]).everything())
+            except SourceError as error:
+                raise ConfigError(
+                    "protocol: paper merges and divides scored pairs; name files of pairs or the "
+                    f"folder of a similarity test ({error})"
+                ) from error
         return _pools(read_question_set(paths[0], split or "dev"), str(paths[0]))
     return _Pairs(", ".join(map(str, paths)), read_pairs(paths))
 

@@ -13,11 +13,12 @@ from eval import (
     QuestionSet,
     ScoredPairs,
     read_pairs,
+    read_sts,
     search_layers,
 )
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError
-from tests.eval.sentences.sentence_samples import sentence, write_pairs
+from tests.eval.sentences.sentence_samples import sentence, write_pairs, write_sts
 
 CPU = Loading(device="cpu")
 
@@ -116,6 +117,18 @@ def test_the_head_is_searched_with_on_questions(model):
         precisions.append(1 / (1 + ranked.index(True)))
     assert found.best.search == pytest.approx(np.mean(precisions))
     assert found.best.held_out_rank >= 1
+
+
+def test_the_papers_protocol_merges_all_splits_of_a_similarity_test(model, tmp_path):
+    folder = write_sts(tmp_path / "pairs")
+    task = read_sts(folder)
+    everything = task.everything()
+    parts = [task.train, task.dev, *(subset.pairs for subset in task.subsets)]
+    assert len(everything) == sum(len(part) for part in parts if part is not None)
+    settings = asked(model, protocol="paper", dev_size=10, shuffles=2)
+    found = search_layers(folder, settings)
+    assert found.search_data.units == len(everything)
+    assert found.found == search_layers(everything, settings).found
 
 
 def test_loaded_questions_are_searched_and_tested(model):
