@@ -53,6 +53,7 @@ COMMANDS: Tree = {
     },
     "fit": {"static": "cli.commands.train.static"},
     "tune": {"layers": "cli.commands.tune.layers"},
+    "reproduce": "cli.commands.reproduce",
     "inspect": {
         "layers": "cli.commands.inspect.layers",
         "words": "cli.commands.inspect.words",

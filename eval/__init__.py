@@ -46,6 +46,8 @@ from eval.metrics.significance import Resampling as Resampling
 from eval.metrics.trec import read_qrels as read_qrels
 from eval.metrics.trec import read_run as read_run
 from eval.metrics.trec import write_run as write_run
+from eval.papers import Experiment as Experiment
+from eval.papers import experiments as experiments
 from eval.progress import Progress as Progress
 from eval.qa.evaluation import rank_systems as rank_systems
 from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
