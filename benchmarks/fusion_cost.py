@@ -1,20 +1,24 @@
 """The cost of SBERT-WK relative to the forward pass, and the savings of skipped layers.
 
-    python benchmarks/fusion_cost.py [--turns N] [--threads N]
+    python benchmarks/fusion_cost.py [--texts N ...] [--turns N] [--threads N]
 
-Batches of 32 texts; all-MiniLM-L6-v2 and a BERT-base shape with random weights (times do not
-depend on them). Forward pass and fusion are timed in turns in one run; the ratio is that of the
-medians. The forward pass is the one that the fusion runs on, every layer of it, with packed
-weights; plain transformers' own is given too.
+Batches of 32 texts, and of one, which is what the paper times; all-MiniLM-L6-v2, a BERT-base shape
+with random weights (times do not depend on them) and, if RETRIEVER_MODELS names a folder that
+holds it, all-mpnet-base-v2. Forward pass and fusion are timed in turns in one run; the ratio is
+that of the medians. The forward pass is the one that the fusion runs on, every layer of it, with
+packed weights; plain transformers' own is given too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +28,36 @@ from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbe
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 
-TEXTS = 32
+TEXTS = (1, 32)
 LENGTHS = (20, 64, 128)
 
 
 def main() -> None:
     """Measure and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=int, nargs="+", default=TEXTS, help="texts in a batch")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         models = {"all-MiniLM-L6-v2": find_model(DEFAULT_MODEL), "BERT-base": _base(Path(folder))}
-        print("| model | pieces | preset | transformers, ms | forward, ms | fusion, ms | ratio |")
-        print("|---|---|---|---|---|---|---|")
+        if "RETRIEVER_MODELS" in os.environ:
+            mpnet = Path(os.environ["RETRIEVER_MODELS"]) / "all-mpnet-base-v2"
+            models[mpnet.name] = find_model(str(mpnet))
+        else:
+            print("RETRIEVER_MODELS is not set: all-mpnet-base-v2 is left out", file=sys.stderr)
+        print(
+            "| model | texts | pieces | preset | transformers, ms | forward, ms | fusion, ms "
+            "| ratio |"
+        )
+        print("|---|---|---|---|---|---|---|---|")
         for name, found in models.items():
             backbone, plain = Backbone(found, "cpu"), _plain(found)
-            for length in LENGTHS:
-                for preset in ("paper", "released"):
-                    settings = SBERTWKSettings(preset).resolved(backbone.depth)
-                    row = _sbert_wk(backbone, plain, length, settings, arguments.turns)
-                    print(f"| {name} | {length} | {preset} | {row} |", flush=True)
+            for texts, length, preset in product(arguments.texts, LENGTHS, ("paper", "released")):
+                settings = SBERTWKSettings(preset).resolved(backbone.depth)
+                row = _sbert_wk(backbone, plain, texts, length, settings, arguments.turns)
+                print(f"| {name} | {texts} | {length} | {preset} | {row} |", flush=True)
         print(
             "\n| model | pieces | layers read | forward, ms | of the whole |\n|---|---|---|---|---|"
         )
@@ -73,18 +85,18 @@ def _plain(found: ModelFolder) -> Any:
     return AutoModel.from_pretrained(found.path, dtype=torch.float32).eval()
 
 
-def _batch(backbone: Backbone, length: int) -> Any:
+def _batch(backbone: Backbone, texts: int, length: int) -> Any:
     draw = torch.Generator().manual_seed(length)
-    ids = torch.randint(1000, 30_000, (TEXTS, length), generator=draw)
+    ids = torch.randint(1000, 30_000, (texts, length), generator=draw)
     return backbone.batch(ids.tolist())
 
 
 def _sbert_wk(
-    backbone: Backbone, plain: Any, length: int, settings: SBERTWKSettings, turns: int
+    backbone: Backbone, plain: Any, texts: int, length: int, settings: SBERTWKSettings, turns: int
 ) -> str:
-    batch = _batch(backbone, length)
+    batch = _batch(backbone, texts, length)
     layers = range(first_state(settings), backbone.depth + 1)
-    kept = torch.ones(TEXTS, length, dtype=torch.bool)
+    kept = torch.ones(texts, length, dtype=torch.bool)
     kept[:, -1] = settings.preset == "paper"
     states: list[torch.Tensor] = []
 
@@ -102,7 +114,7 @@ def _sbert_wk(
 
 
 def _early_exit(backbone: Backbone, length: int, turns: int) -> list[str]:
-    batch = _batch(backbone, length)
+    batch = _batch(backbone, max(TEXTS), length)
     chosen = [(backbone.depth,), (0, 2), (0,)]
     ways = [lambda layers=layers: backbone.run(batch, layers, lambda *_: None) for layers in chosen]
     times = _in_turns(ways, turns)

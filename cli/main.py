@@ -43,6 +43,7 @@ COMMANDS: Tree = {
         "sts": "cli.commands.eval.sts",
         "transfer": "cli.commands.eval.transfer",
         "probe": "cli.commands.eval.probe",
+        "categories": "cli.commands.eval.categories",
         "run": "cli.commands.eval.run",
         "compare": "cli.commands.eval.compare",
     },
@@ -53,6 +54,7 @@ COMMANDS: Tree = {
     },
     "fit": {"static": "cli.commands.train.static"},
     "tune": {"layers": "cli.commands.tune.layers"},
+    "reproduce": "cli.commands.reproduce",
     "inspect": {
         "layers": "cli.commands.inspect.layers",
         "words": "cli.commands.inspect.words",

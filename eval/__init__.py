@@ -46,6 +46,8 @@ from eval.metrics.significance import Resampling as Resampling
 from eval.metrics.trec import read_qrels as read_qrels
 from eval.metrics.trec import read_run as read_run
 from eval.metrics.trec import write_run as write_run
+from eval.papers import Experiment as Experiment
+from eval.papers import experiments as experiments
 from eval.progress import Progress as Progress
 from eval.qa.evaluation import rank_systems as rank_systems
 from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
@@ -66,6 +68,8 @@ from eval.reports.files import check_report_folder as check_report_folder
 from eval.reports.model import Report as Report
 from eval.reports.model import Section as Section
 from eval.reports.model import Table as Table
+from eval.sentences.categories import CategoryResult as CategoryResult
+from eval.sentences.categories import gather_categories as gather_categories
 from eval.sentences.result import SentenceResult as SentenceResult
 from eval.sentences.sts import STSSettings as STSSettings
 from eval.sentences.sts import score_sts as score_sts

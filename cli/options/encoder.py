@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         Pooling,
         SpecialTokens,
         Static,
+        WKLayers,
         WKPreset,
         WKVariance,
+        WKWords,
     )
 
 MINILM = "all-MiniLM-L6-v2"
@@ -94,6 +96,8 @@ class EncoderOptions:
     start_layer: int | None = None
     omega: float | None = None
     wk_variance: WKVariance | None = None
+    wk_words: WKWords | None = None
+    wk_layers: WKLayers | None = None
 
     def choice(self) -> ModelChoice:
         """The encoder that the options name.
@@ -119,7 +123,10 @@ def model_options(default: str) -> Callable[[F], Callable[..., Any]]:
 
 # The settings that hidden states depend on, and those that SBERT-WK adds.
 STATES = ("model", "device", "download", "special_tokens", "passage_prompt", "max_length", "dtype")
-WEIGHTING = ("wk_preset", "window", "start_layer", "omega", "wk_variance")
+WEIGHTING = (
+    *("wk_preset", "window", "start_layer", "omega"),
+    *("wk_variance", "wk_words", "wk_layers"),
+)
 
 
 def encoder_options(
@@ -161,7 +168,7 @@ def _encoder_option_list(model: str, others: str | None) -> dict[str, Decorator]
         ),
         "fusion": setting(
             "--fusion",
-            type=click.Choice(["mean", "concat", "sbert-wk"]),
+            type=click.Choice(["mean", "max", "concat", "sbert-wk"]),
             help="How the vectors of the layers become one.",
             shown_default="mean",
             section="Encoder",
@@ -267,6 +274,20 @@ def _encoder_option_list(model: str, others: str | None) -> dict[str, Decorator]
             type=click.Choice(["all", "fused"]),
             help="SBERT-WK: hidden states whose variance weights a word.",
             shown_default="the preset's",
+            section=RARE,
+        ),
+        "wk_words": setting(
+            "--wk-words",
+            type=click.Choice(["variance", "uniform"]),
+            help="SBERT-WK: weights of words.",
+            shown_default="variance",
+            section=RARE,
+        ),
+        "wk_layers": setting(
+            "--wk-layers",
+            type=click.Choice(["weighted", "uniform", "last"]),
+            help="SBERT-WK: weights of layers; last reads the last layer alone.",
+            shown_default="weighted",
             section=RARE,
         ),
     }

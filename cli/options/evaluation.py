@@ -67,8 +67,8 @@ without_positive_option = option(
 )
 
 
-def measure_option(default: tuple[str, ...]) -> Callable[[F], F]:
-    """--measure; `default` is what is shown without it."""
+def measure_option(default: tuple[str, ...], shown_default: str | None = None) -> Callable[[F], F]:
+    """--measure; `default` is what is shown without it, `shown_default` what help says of it."""
     return option(
         "-m",
         "--measure",
@@ -76,7 +76,7 @@ def measure_option(default: tuple[str, ...]) -> Callable[[F], F]:
         multiple=True,
         default=default,
         metavar="NAME",
-        shown_default=", ".join(default),
+        shown_default=shown_default or ", ".join(default),
         help="Measure to show: AP, RR, nDCG, each with or without @k, P@k, R@k or Success@k; may "
         "be repeated.",
         section="Ranking",

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.datasets.sentences.sts import read_sts
 from eval.layers.figures import effects_figure
+from eval.layers.fused import LayerFusion, encode_fused, layer_fusion
 from eval.layers.grams import encode_pairs
 from eval.layers.protocol import (
     LayerReport,
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
-"""A file of scored pairs or several, a folder of questions with candidates, or either loaded."""
+"""A file of scored pairs or several, a folder of questions with candidates (with the protocol
+``paper`` that of a similarity test), or pairs or questions that are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class LayerSearchSettings:
 
     Attributes:
         encoder: text form; model, pooling, special tokens, prompts, window and number format count.
-            Layers, fusion, a head and a static method are refused: the search averages layers.
+            ``fusion=max`` and ``head=yes`` are searched with, by vectors made for each set. Layers,
+            other fusions and a static method are refused.
         loading: where the model comes from, and where vectors are cached.
         objective: ``spearman`` or ``pearson`` for pairs, a measure such as ``AP`` for questions;
             None takes the first of these.
@@ -191,8 +195,9 @@ def search_layers(
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
     )
+    fusion = layer_fusion(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
-    task = _task(encoder, searched, goal, settings.loading.cache, progress)
+    task = _task(encoder, searched, goal, fusion, settings.loading.cache, progress)
     found: LayerReport | ShuffledReport
     if settings.protocol == "paper":
         found = search_shuffled(
@@ -208,7 +213,7 @@ def search_layers(
     else:
         tested = None
         if held_out is not None and test_goal is not None:
-            tested = _task(encoder, held_out, test_goal, settings.loading.cache, progress)
+            tested = _task(encoder, held_out, test_goal, fusion, settings.loading.cache, progress)
         found = search_given(
             task,
             tested,
@@ -280,12 +285,13 @@ def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
 ) -> tuple[_Data, _Data | None]:
     """The data to search on, and the data to test the choice on."""
-    searched = _loaded(data, settings.split)
-    if settings.protocol == "paper":
+    paper = settings.protocol == "paper"
+    searched = _loaded(data, settings.split, divided=paper)
+    if paper:
         if isinstance(searched, _Pools) or test is not None:
             raise ConfigError(
-                "protocol: paper merges and divides scored pairs; name files of pairs, and no "
-                "data to test on (--test)"
+                "protocol: paper merges and divides scored pairs; name files of pairs or the "
+                "folder of a similarity test, and no data to test on (--test)"
             )
         return searched, None
     if isinstance(searched, _Pairs):
@@ -313,7 +319,8 @@ def _read(
     return searched, _loaded(data, settings.test_split)
 
 
-def _loaded(data: LayerData, split: str | None) -> _Data:
+def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:
+    """The data; `divided` takes the folder of a similarity test with all its splits."""
     if isinstance(data, ScoredPairs):
         return _Pairs("pairs", data)
     if isinstance(data, QuestionSet):
@@ -321,7 +328,15 @@ def _loaded(data: LayerData, split: str | None) -> _Data:
     paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
-            raise ConfigError(f"expected one folder of questions, found {len(paths)} paths")
+            raise ConfigError(f"expected one folder, found {len(paths)} paths")
+        if divided and split is None:
+            try:
+                return _Pairs(str(paths[0]), read_sts(paths[0]).everything())
+            except SourceError as error:
+                raise ConfigError(
+                    "protocol: paper merges and divides scored pairs; name files of pairs or the "
+                    f"folder of a similarity test ({error})"
+                ) from error
         return _pools(read_question_set(paths[0], split or "dev"), str(paths[0]))
     return _Pairs(", ".join(map(str, paths)), read_pairs(paths))
 
@@ -340,6 +355,7 @@ def _task(
     encoder: Encoder,
     data: _Data,
     objective: Correlation | PoolRanking,
+    fusion: LayerFusion,
     cache: Path | None,
     progress: Progress,
 ) -> Task:
@@ -348,7 +364,9 @@ def _task(
     queries = isinstance(data, _Pools)
     total = len({*left}) + len({*right}) if queries else len({*left, *right})
     encode = _layer_vectors(encoder, cache, progress("encoding texts", total))
-    return Task(encode_pairs(encode, left, right, queries=queries), objective)
+    if fusion.is_linear:
+        return Task(encode_pairs(encode, left, right, queries=queries), objective)
+    return Task(encode_fused(encode, left, right, fusion, queries=queries), objective)
 
 
 def _layer_vectors(
@@ -365,17 +383,16 @@ def _checked_encoder(form: str) -> EncoderSettings:
     """The settings of an encoder, without what the search decides.
 
     Raises:
-        ConfigError: it has layers, a fusion other than the mean, a head or a static method.
+        ConfigError: it has layers, a fusion other than mean and maximum, or a static method.
     """
     asked = parse_encoder(form)
-    why = {
-        "layers": (None, "the search chooses the layers; leave it out"),
-        "fusion": ("mean", "the search averages layers; leave it out"),
-        "static": (None, "a static encoder has no layers to choose from; leave it out"),
-        "head": (False, "the search averages layers without a head; leave it out"),
+    why: dict[str, tuple[tuple[str, ...], str]] = {
+        "layers": ((), "the search chooses the layers; leave it out"),
+        "fusion": (("mean", "max"), "the search takes means or maxima of layers; leave it out"),
+        "static": ((), "a static encoder has no layers to choose from; leave it out"),
     }
     for name, (allowed, reason) in why.items():
-        if getattr(asked, name) not in (None, allowed):
+        if getattr(asked, name) not in (None, *allowed):
             raise ConfigError(f"{name}: found {getattr(asked, name)}, but {reason}")
     return asked
 
@@ -385,11 +402,13 @@ def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int
     settings = replace(
         asked,
         model=asked.model or encoder.spec.model,
-        layers=None,
-        fusion=None,
-        # Set only where the model's own files add a head.
-        head=encoder.spec.settings.head,
+        layers=",".join(map(str, layers)) if asked.fusion == "max" else None,
+        fusion=asked.fusion if asked.fusion == "max" else None,
+        # Without it, set only where the model's own files add a head.
+        head=asked.head or encoder.spec.settings.head,
     )
+    if asked.fusion == "max":
+        return str(settings)
     return f"{settings}::lc:{','.join(map(str, layers))}"
 
 

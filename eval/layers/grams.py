@@ -155,7 +155,7 @@ def encode_pairs(
         stop = min(start + _PAIRS_AT_ONCE, len(left))
         texts = list(dict.fromkeys([*firsts[start:stop], *seconds[start:stop]]))
         new = [text for text in texts if text not in kept]
-        found = kept | _encoded(encode, new)
+        found = kept | encode_texts(encode, new)
         vectors = np.stack([found[text] for text in texts])
         row = {text: number for number, text in enumerate(texts)}
         parts.append(
@@ -172,7 +172,10 @@ def encode_pairs(
     return join_grams(parts)
 
 
-def _encoded(encode: EncodeLayers, texts: Sequence[_Text]) -> dict[_Text, NDArray[np.float32]]:
+def encode_texts(
+    encode: EncodeLayers, texts: Sequence[tuple[str, bool]]
+) -> dict[tuple[str, bool], NDArray[np.float32]]:
+    """(hidden states, width) of each distinct text, given with whether it is a query."""
     found: dict[_Text, NDArray[np.float32]] = {}
     for query in (False, True):
         chosen = [text for text in texts if text[1] == query]

@@ -7,6 +7,7 @@ Search and held-out data are either given, or drawn from one set of pairs as in 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,9 @@ from eval.layers.effects import (
     mean_size_effects,
     size_effects,
 )
+from eval.layers.fused import FusedPairs
 from eval.layers.search import Task, best_first, comparable, subset_values
-from eval.layers.subsets import LayerSubsets
+from eval.layers.subsets import LayerSubsets, layer_mask
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.progress import Progress, silent
@@ -30,6 +32,8 @@ from retriever.errors import ConfigError
 
 # Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
 _RANKED_COSINES = 10**9
+# Where a vector is made for each set, a cosine costs some thousand times as much.
+_FUSED_COST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The best set against the last layer.
+    """The best set against a baseline.
 
     Attributes:
         held_out: whether it is measured on held-out data; otherwise it is optimistic, because the
@@ -73,6 +77,21 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """What the best set is compared with beside the last layer (Tables 3 and 4 of the paper).
+
+    Attributes:
+        name: "last 4 layers", or "random layers": one seeded draw of as many as the best set has.
+        score: of the set, which may be larger than the sets that were tried.
+        gain: of the best set over it, as `LayerReport.gain`.
+    """
+
+    name: str
+    score: SetScore
+    gain: Gain
+
+
+@dataclass(frozen=True, slots=True)
 class LayerReport:
     """One search.
 
@@ -83,7 +102,8 @@ class LayerReport:
             the smaller bit mask.
         baseline: the last layer only.
         top: the best sets, best first.
-        gain: on the held-out data, or on the search data if there is none.
+        gain: over the last layer, on the held-out data, or on the search data if there is none.
+        others: further baselines.
         sizes: one for each number of layers, ascending.
         layers: one for each hidden state, ascending.
     """
@@ -95,8 +115,25 @@ class LayerReport:
     baseline: SetScore
     top: tuple[SetScore, ...]
     gain: Gain
+    others: tuple[Baseline, ...]
     sizes: tuple[SizeEffect, ...]
     layers: tuple[LayerEffect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanBaseline:
+    """A baseline over shuffles.
+
+    Attributes:
+        name: see `Baseline`.
+        test: mean of its held-out objective.
+        gain, gain_spread: mean and standard deviation of the best set's held-out gain over it.
+    """
+
+    name: str
+    test: float
+    gain: float
+    gain_spread: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +151,8 @@ class ShuffledReport:
         test_best, test_baseline: means over the shuffles of the held-out objective of each one's
             best set and of the last layer, which the paper reports.
         gain, gain_spread: mean and standard deviation (n - 1; 0 for one shuffle) of the held-out
-            gains.
+            gains over the last layer.
+        others: further baselines.
     """
 
     shuffles: tuple[LayerReport, ...]
@@ -128,6 +166,7 @@ class ShuffledReport:
     test_baseline: float
     gain: float
     gain_spread: float
+    others: tuple[MeanBaseline, ...]
 
 
 def search_given(
@@ -218,8 +257,21 @@ def search_shuffled(
         test_best=float(np.mean([gain.best for gain in gains])),
         test_baseline=float(np.mean([gain.baseline for gain in gains])),
         gain=float(np.mean([gain.gain for gain in gains])),
-        gain_spread=float(np.std([gain.gain for gain in gains], ddof=1)) if shuffles > 1 else 0.0,
+        gain_spread=_spread(gains),
+        others=tuple(
+            MeanBaseline(
+                same[0].name,
+                float(np.mean([one.gain.baseline for one in same])),
+                float(np.mean([one.gain.gain for one in same])),
+                _spread([one.gain for one in same]),
+            )
+            for same in zip(*(report.others for report in reports), strict=True)
+        ),
     )
+
+
+def _spread(gains: Sequence[Gain]) -> float:
+    return float(np.std([gain.gain for gain in gains], ddof=1)) if len(gains) > 1 else 0.0
 
 
 def check_division(pairs: int, dev_size: int) -> None:
@@ -246,7 +298,7 @@ def _report(
     progress: Progress,
 ) -> LayerReport:
     everywhere = None
-    if held_out is not None and len(subsets) * held_out.grams.pairs <= _RANKED_COSINES:
+    if held_out is not None and _cost(held_out) * len(subsets) <= _RANKED_COSINES:
         done = progress("ranking held-out", len(subsets))
         everywhere = subset_values(held_out, subsets, done)
     ordered = None if everywhere is None else comparable(everywhere)
@@ -258,11 +310,23 @@ def _report(
 
     order = best_first(values, top).tolist()
     best, baseline = score(order[0]), score(subsets.last)
-    measured = held_out or search
-    ours = best.search if best.held_out is None else best.held_out
-    theirs = baseline.search if baseline.held_out is None else baseline.held_out
-    masks = int(subsets.masks[order[0]]), int(subsets.masks[subsets.last])
-    low, high = bootstrap_gain(measured, *masks, resamples, seed)
+
+    def gain_over(other: SetScore) -> Gain:
+        ours = best.search if best.held_out is None else best.held_out
+        theirs = other.search if other.held_out is None else other.held_out
+        masks = layer_mask(best.layers), layer_mask(other.layers)
+        low, high = bootstrap_gain(held_out or search, *masks, resamples, seed)
+        return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, resamples)
+
+    others = []
+    for name, layers in _baselines(subsets.hidden_states, len(best.layers), seed).items():
+        mask = np.array([layer_mask(layers)])
+        value = None if held_out is None else float(held_out.values(mask)[0])
+        rank = None
+        if ordered is not None and value is not None:
+            rank = 1 + int((ordered > comparable(np.array(value))).sum())
+        other = SetScore(layers, float(search.values(mask)[0]), value, rank)
+        others.append(Baseline(name, other, gain_over(other)))
     return LayerReport(
         search_units=search.objective.units,
         held_out_units=None if held_out is None else held_out.objective.units,
@@ -270,10 +334,26 @@ def _report(
         best=best,
         baseline=baseline,
         top=tuple(map(score, order)),
-        gain=Gain(held_out is not None, ours, theirs, ours - theirs, low, high, resamples),
+        gain=gain_over(baseline),
+        others=tuple(others),
         sizes=size_effects(subsets, values, tested),
         layers=layer_effects(subsets, values, tested),
     )
+
+
+def _cost(task: Task) -> int:
+    """Of the cosines under one set, in cosines from products between layers."""
+    return task.grams.pairs * (_FUSED_COST if isinstance(task.grams, FusedPairs) else 1)
+
+
+def _baselines(hidden_states: int, size: int, seed: int | list[int]) -> dict[str, tuple[int, ...]]:
+    """The layers of each further baseline."""
+    drawn = np.random.default_rng([*np.atleast_1d(seed).tolist(), 4])
+    random = drawn.choice(hidden_states, size, replace=False)
+    return {
+        "last 4 layers": tuple(range(max(hidden_states - 4, 0), hidden_states)),
+        "random layers": tuple(sorted(random.tolist())),
+    }
 
 
 def bootstrap_gain(

@@ -24,9 +24,10 @@ def layer_report(result: LayerSearchResult) -> Report:
     """The report of a result; see `LayerSearchResult.report`."""
     found = result.found
     if isinstance(found, LayerReport):
-        tables, remarks = [_sets(found)], list(_gain(found, result))
+        tables, remarks = [_sets(found), _baselines(found)], list(_gain(found, result))
     else:
-        tables, remarks = [_mean_sets(found), _shuffles(found)], list(_shuffled_gain(found))
+        tables = [_mean_sets(found), _shuffles(found), _mean_baselines(found)]
+        remarks = list(_shuffled_gain(found))
     return Report(
         name="layers",
         title=f"Layers of {result.encoder.split('::')[0]}",
@@ -69,6 +70,35 @@ def _sets(found: LayerReport) -> Table:
     last = found.baseline
     rows.append(("last layer", last.search, last.held_out, last.held_out_rank))
     return _table("Best sets", ("layers", "search", "held out", "held-out rank"), rows)
+
+
+def _baselines(found: LayerReport) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            name,
+            _join(score.layers),
+            score.search,
+            score.held_out,
+            score.held_out_rank,
+            f"{gain.gain:+.4f}",
+            _interval(gain),
+        )
+        for name, score, gain in (
+            ("last layer", found.baseline, found.gain),
+            *((one.name, one.score, one.gain) for one in found.others),
+        )
+    ]
+    columns = ("baseline", "layers", "search", "held out", "held-out rank", "gain", "95% interval")
+    return _table("Gain of the best set over baselines", columns, rows)
+
+
+def _mean_baselines(found: ShuffledReport) -> Table:
+    last = ("last layer", found.test_baseline, f"{found.gain:+.4f}", found.gain_spread)
+    others = [(one.name, one.test, f"{one.gain:+.4f}", one.gain_spread) for one in found.others]
+    columns = ("baseline", "held out", "gain", "standard deviation of the gain")
+    return _table(
+        "Gain of the best sets over baselines, mean over shuffles", columns, [last, *others]
+    )
 
 
 def _mean_sets(found: ShuffledReport) -> Table:

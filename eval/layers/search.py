@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.cosines import SubsetCosines
+from eval.layers.fused import FusedPairs
 from eval.layers.grams import PairGrams
 from eval.layers.subsets import LayerSubsets
 
@@ -60,9 +61,14 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Pairs of texts and the objective over them."""
+    """Pairs of texts and the objective over them.
 
-    grams: PairGrams
+    Attributes:
+        grams: what cosines are computed from; vectors where products between layers do not suffice.
+        objective: over the cosines.
+    """
+
+    grams: PairGrams | FusedPairs
     objective: Objective
 
     def values(self, masks: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -91,6 +97,12 @@ def subset_values(
     Returns:
         (subsets,) float64, in the order of `subsets`.
     """
+    if isinstance(task.grams, FusedPairs):
+        found = []
+        for mask in subsets.masks:
+            found.append(task.values(np.array([mask])))
+            done(1)
+        return np.concatenate(found)
     cosines = SubsetCosines(task.grams, subsets, table_bytes)
     rows = max(1, _RANKED_AT_ONCE // task.grams.pairs)
     values = np.empty(len(subsets))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,11 @@ def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSub
     by_size = sets_of_at_most(hidden_states, largest)[1:]
     sizes = np.repeat(np.arange(1, largest + 1), [len(masks) for masks in by_size])
     return LayerSubsets(hidden_states, np.concatenate(by_size), sizes)
+
+
+def layer_mask(layers: Iterable[int]) -> int:
+    """The bit mask of some layers."""
+    return sum(1 << layer for layer in layers)
 
 
 def count_subsets(hidden_states: int, largest: int) -> int:

@@ -24,7 +24,7 @@ from eval.qa.fits import fit_cross_encoder, fit_head, head_scores, training_vect
 from eval.qa.resources import Questions, Resources, check_index, split_reader
 from eval.qa.result import QAResult, SystemResult
 from eval.qa.scores import best_weight, fixed_weight
-from eval.qa.settings import QASettings
+from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
 from eval.qa.systems import System, parse_systems
 from eval.qa.training import DEV_MEASURE
 from retriever.encoders.choice import ModelChoice
@@ -75,7 +75,7 @@ def rank_systems(
     """
     settings = settings or QASettings()
     asked = parse_systems([systems] if isinstance(systems, str) else systems)
-    measures = canonical_measures(settings.measures)
+    asked_measures = canonical_measures(settings.measures or ())
     names = [system.text for system in asked]
     if settings.baseline is not None and settings.baseline not in names:
         raise ConfigError(
@@ -85,10 +85,11 @@ def rank_systems(
     with open_resources(questions, settings, progress, notify) as resources:
         found = [_rank(system, resources, settings) for system in asked]
         ranked_questions = resources.questions
+    usual = ANSWER_MEASURES if ranked_questions.answers_in_text else MEASURES
     return QAResult.of(
         ranked_questions,
         found,
-        measures,
+        asked_measures or usual,
         settings,
         command=command,
     )
@@ -240,6 +241,8 @@ def _corpus_hybrid(system: System, resources: Resources, settings: QASettings) -
 
 def _heads(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     plan = settings.head.of(system.kind, system.variant or "linear")
+    if system.random_start:
+        plan = replace(plan, head=replace(plan.head, initial="random"))
     encoder = resources.encoder(system.encoder)
     train = resources.training_set(plan.training.sampling.negatives)
     vectors = training_vectors(encoder, train, settings.loading.cache, resources.progress)

@@ -101,6 +101,11 @@ class CrossPlan:
         return replace(self, training=replace(self.training, seed=seed))
 
 
+MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
+# What Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA, first.
+ANSWER_MEASURES = ("Success@1", "Success@5", "Success@10", "AP", "RR", "P@1")
+
+
 @dataclass(frozen=True, slots=True)
 class QASettings:
     """How systems are ranked on a question set.
@@ -111,7 +116,8 @@ class QASettings:
         loading: where models come from, and where vectors are cached.
         data: how the set is read and divided.
         split: the split to rank.
-        measures: names, see `eval.metrics.measures`.
+        measures: names, see `eval.metrics.measures`; None takes `MEASURES`, or `ANSWER_MEASURES`
+            where passages are relevant because they contain an answer.
         baseline: the system that the others are compared with; None takes the first.
         without_positive: whether questions without a relevant passage are left out or count as
             zero.
@@ -135,10 +141,7 @@ class QASettings:
     loading: Loading = field(default_factory=Loading)
     data: QuestionSettings = field(default_factory=QuestionSettings)
     split: str = "test"
-    measures: tuple[str, ...] = (
-        *("AP", "RR", "P@1", "P@5", "P@10"),
-        *("R@1", "R@5", "R@10", "R@100", "nDCG@10"),
-    )
+    measures: tuple[str, ...] | None = None
     baseline: str | None = None
     without_positive: Literal["exclude", "count"] = "exclude"
     resampling: Resampling = field(default_factory=Resampling)

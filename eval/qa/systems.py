@@ -9,14 +9,15 @@ text                               system
 ``hybrid``, ``hybrid:0.7``,        cosine and BM25 fused: with the default weight of the cosine, a
 ``hybrid:tuned``, ``hybrid:rrf``   given one, the best one on dev, or by reciprocal rank
 ``bilinear``, ``concat``, ``uv``   a head on frozen vectors, trained on the set: ``uv:linear`` (the
-                                   default) or ``uv:mlp``
+                                   default) or ``uv:mlp``; ``uv:mlp:random`` starts at random
+                                   weights instead of at the cosine
 ``cross-encoder``                  a transformer that reads both texts, fine-tuned on the set
 a folder                           a saved reranker
 a file                             a TREC run
 =================================  ===============================================================
 
 ``@ENCODER`` after a system that has an encoder names another one for it:
-``cosine@all-MiniLM-L6-v2::lc:0,6``.
+``cosine@all-MiniLM-L6-v2::lc:0,6``. ``all`` stands for `ALL`, ``heads`` for `HEADS`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ ALL = (
     "uv:mlp",
     "cross-encoder",
 )
+# Each head from either start; concat cannot start as the cosine.
+HEADS = (
+    "cosine",
+    *(
+        f"{name}:{head}{start}"
+        for name in INTERACTIONS
+        for head in ("linear", "mlp")
+        for start in (("",) if name == "concat" else ("", ":random"))
+    ),
+)
+_LISTS = {"all": ALL, "heads": HEADS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,7 @@ class System:
         text: its name.
         kind: of system.
         variant: the text after the colon, or empty.
+        random_start: whether a head starts at random weights whatever the evaluation says.
         encoder: its own encoder; empty for that of the evaluation.
         path: of a saved reranker or a run.
     """
@@ -75,6 +88,7 @@ class System:
     text: str
     kind: Kind
     variant: str = ""
+    random_start: bool = False
     encoder: str = ""
     path: Path | None = None
 
@@ -85,7 +99,7 @@ class System:
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
-    """The systems that texts name, each once, in order; ``all`` names those of `ALL`.
+    """The systems that texts name, each once, in order; ``all`` and ``heads`` name lists.
 
     A text without ``@`` may hold several names separated by commas.
 
@@ -95,7 +109,7 @@ def parse_systems(texts: Sequence[str]) -> list[System]:
     names: list[str] = []
     for text in texts:
         for name in [text] if "@" in text or Path(text).exists() else text.split(","):
-            names += ALL if name.strip() == "all" else [name.strip()]
+            names += _LISTS.get(name.strip(), (name.strip(),))
     return [parse_system(name) for name in dict.fromkeys(names)]
 
 
@@ -112,22 +126,30 @@ def parse_system(text: str) -> System:
         if path.exists():
             return System(text, "saved reranker" if path.is_dir() else "run", path=path)
         raise ConfigError(
-            f"system {text!r}: expected {', '.join(_NAMES)}, all, the folder of a saved reranker "
-            "or a TREC run, found none of them"
+            f"system {text!r}: expected {', '.join(_NAMES)}, all, heads, the folder of a saved "
+            "reranker or a TREC run, found none of them"
         )
     if at:
         if name in _LEXICAL:
             raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)
+    random_start = name in INTERACTIONS and variant.endswith(":random")
+    if random_start:
+        variant = variant.removesuffix(":random")
+        if name == "concat":
+            raise ConfigError(f"system {text!r}: concat always starts at random; leave it out")
     if colon:
         _check_variant(text, name, variant)
-    return System(text, name, variant, encoder)  # type: ignore[arg-type]
+    return System(text, name, variant, random_start, encoder)  # type: ignore[arg-type]
 
 
 def _check_variant(text: str, name: str, variant: str) -> None:
     if name in INTERACTIONS:
         if variant not in ("linear", "mlp"):
-            raise ConfigError(f"system {text!r}: expected linear or mlp after the colon")
+            raise ConfigError(
+                f"system {text!r}: expected linear or mlp after the colon, optionally followed "
+                "by :random"
+            )
     elif name == "hybrid":
         if variant not in ("tuned", "rrf") and not _is_weight(variant):
             raise ConfigError(

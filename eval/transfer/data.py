@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts
+from eval.layers.fused import LayerFusion
 from eval.sentences.supervised import pair_features
 from eval.vectors.embedding import TextVectors
 from retriever.errors import BadInputError
@@ -78,11 +79,13 @@ class LayerData:
         data: the task, without features.
         left: (examples, hidden states, width) float32, of each text or a pair's first text.
         right: like `left`, of a pair's second text; None for single texts.
+        fusion: what a set of layers becomes.
     """
 
     data: ClassificationData
     left: NDArray[np.float32]
     right: NDArray[np.float32] | None
+    fusion: LayerFusion = field(default_factory=LayerFusion)
 
     @property
     def hidden_states(self) -> int:
@@ -90,24 +93,27 @@ class LayerData:
         return int(self.left.shape[1])
 
     def features(self, layers: Sequence[int]) -> NDArray[np.float32]:
-        """Features of the mean over some layers (Hosseini et al. 2023), which is not normalized."""
+        """Features of some layers, fused (Hosseini et al. 2023); they are not normalized."""
         chosen = list(layers)
-        left: NDArray[np.float32] = self.left[:, chosen].mean(axis=1)
+        left = self.fusion(self.left[:, chosen])
         if self.right is None:
             return left
-        return pair_features(left, self.right[:, chosen].mean(axis=1))
+        return pair_features(left, self.fusion(self.right[:, chosen]))
 
     def of(self, layers: Sequence[int]) -> ClassificationData:
         """The task with the features of these layers."""
         return self.data.with_features(self.features(layers))
 
 
-def layer_data(task: ClassificationTask, vectors: TextVectors) -> LayerData:
+def layer_data(
+    task: ClassificationTask, vectors: TextVectors, fusion: LayerFusion | None = None
+) -> LayerData:
     """The vectors of every layer of a task.
 
     Args:
         task: texts and labels.
         vectors: (hidden states, width) for each of at least `task_texts(task)`.
+        fusion: what a set of layers becomes; None is the mean.
 
     Raises:
         BadInputError: as `classification_data`.
@@ -116,10 +122,11 @@ def layer_data(task: ClassificationTask, vectors: TextVectors) -> LayerData:
     none = np.zeros((len(labels), 0), np.float32)
     data = ClassificationData(task.name, classes, none, labels, splits, _is_pairs(task))
     left = vectors.of([text for part in _parts(task) for text in part.left])
+    fusion = fusion or LayerFusion()
     if not data.pairs:
-        return LayerData(data, left, None)
+        return LayerData(data, left, None, fusion)
     second = [text for part in _parts(task) for text in part.right or ()]
-    return LayerData(data, left, vectors.of(second))
+    return LayerData(data, left, vectors.of(second), fusion)
 
 
 def _parts(task: ClassificationTask) -> list[LabeledTexts]:

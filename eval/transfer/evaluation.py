@@ -5,7 +5,7 @@ of layers for a task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from eval.datasets.probing.files import read_probing
 from eval.datasets.sentences.classification import read_classification
 from eval.datasets.sentences.tasks import ClassificationTask
 from eval.extras import require_classifiers
+from eval.layers.fused import layer_fusion
 from eval.layers.subsets import count_subsets
 from eval.metrics.significance import Resampling
 from eval.progress import Progress, silent
@@ -30,6 +31,7 @@ from eval.transfer.data import (
     without_features,
 )
 from eval.transfer.layer_search import (
+    LayerAccuracy,
     LayerTransferScore,
     LayerTransferSettings,
     search_transfer,
@@ -45,7 +47,7 @@ from eval.vectors.encoders import (
     fitted_remark,
     named_encoders,
 )
-from retriever.encoders.settings import Pooling
+from retriever.encoders.settings import Pooling, parse_encoder
 from retriever.errors import ConfigError
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
@@ -195,10 +197,10 @@ def _score_tasks(
     grids: list[LayerGrid] = []
     baseline: str | None = None
     if settings.layer_search is not None:
-        layers = LayerEncoders(names, ("mean",), settings.loading)
-        baseline = searched_names(names[0])[0]
+        searched = _Searched(names, settings.loading)
+        baseline = searched.baseline
         search = settings.layer_search
-        sets = [_search(task, layers, search, settings.resampling, progress) for task in tasks]
+        sets = [_search(task, searched, search, settings.resampling, progress) for task in tasks]
     elif settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
         grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
@@ -225,9 +227,34 @@ def _score_tasks(
     )
 
 
-def searched_names(model: str) -> tuple[str, str]:
-    """The names of a model's last layer and of its chosen layers."""
-    return f"{model}::last", f"{model}, layers chosen"
+class _Searched:
+    """Models whose layers are searched, each with what a set of layers becomes.
+
+    Args:
+        names: text forms as `LayerEncoders` takes them, also with ``fusion=max`` and ``head=yes``.
+        loading: where they come from.
+    """
+
+    def __init__(self, names: Sequence[str], loading: Loading) -> None:
+        asked = [parse_encoder(name) for name in names]
+        kept = [
+            str(replace(one, fusion=None, head=None)) if one.head or one.fusion == "max" else name
+            for name, one in zip(names, asked, strict=True)
+        ]
+        self.names = tuple(names)
+        self.encoders = LayerEncoders(kept, ("mean",), loading)
+        self.fusions = [layer_fusion(one, loading) for one in asked]
+        self.baseline = self.labels(names[0])["last"]
+
+    @staticmethod
+    def labels(name: str) -> dict[str, str]:
+        """What a report calls the baselines and the chosen layers of a model."""
+        return {
+            "last": f"{name}::last",
+            "last4": f"{name}::last4",
+            "random": f"{name}, random layers",
+            "chosen": f"{name}, layers chosen",
+        }
 
 
 def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -242,11 +269,16 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
         return {
             "protocol": f"bert-lc: {search.outer} divisions into 85% to learn from and 15% to test "
             "on",
+            **(
+                {"training": f"{search.train_share:g} of the 85%"} if search.train_share < 1 else {}
+            ),
             "choice": f"sets of up to {search.max_layers or 'all'} layers, on {search.inner} "
             f"divisions of the 85%, by a ridge classifier{finalists}",
         }, (
-            "accuracies of BERT-LC's logistic regression on the mean of layers that were chosen "
-            "without the tested examples, and on the last layer",
+            "accuracies of BERT-LC's logistic regression on layers that were chosen without the "
+            "tested examples, on the last layer, on the last four, and on as many random layers as "
+            "were chosen",
+            "error reduction: (A - B) / (1 - B) for accuracies A, and B of the model's last layer",
         )
     classifier, protocol = CLASSIFIERS[settings.classifier], settings.protocol
     said = f"senteval: the splits of each set, or {protocol.folds} nested folds"
@@ -336,47 +368,55 @@ def _grids(
 
 def _search(
     task: ClassificationTask,
-    layers: LayerEncoders,
+    searched: _Searched,
     settings: LayerTransferSettings,
     resampling: Resampling,
     progress: Progress,
 ) -> SetScores:
-    """The layers that BERT-LC chooses from every model beside its last layer, on one task.
+    """The layers that BERT-LC chooses from every model beside baselines, on one task.
 
     All are compared with the last layer of the first model.
     """
     texts = task_texts(task)
-    done = progress(f"{task.name}: vectors", len(texts) * len(layers.names))
-    found: dict[str, LayerTransferScore] = {}
+    done = progress(f"{task.name}: vectors", len(texts) * len(searched.names))
+    found: dict[str, tuple[str, LayerTransferScore, LayerAccuracy]] = {}
     cut: dict[str, int] = {}
-    for _, one in layers.vectors(texts, done):
-        data = layer_data(task, one.vectors)
+    vectors = searched.encoders.vectors(texts, done)
+    for name, fusion, (_, one) in zip(searched.names, searched.fusions, vectors, strict=True):
+        data = layer_data(task, one.vectors, fusion)
         most = min(settings.max_layers or data.hidden_states, data.hidden_states)
         sets = count_subsets(data.hidden_states, most)
         tried = progress(f"{task.name}: sets of layers", sets * settings.outer * settings.inner)
-        found[one.name] = search_transfer(data, settings, done=tried)
-        cut[one.name] = one.cut
-    accuracies: dict[str, Value] = {}
-    correct = {}
-    for model, score in found.items():
-        last, chosen = searched_names(model)
-        accuracies[last] = (score.baseline, score.baseline_spread)
-        accuracies[chosen] = (score.accuracy, score.spread)
-        correct[last], correct[chosen] = score.baseline_correct, score.correct
-    values = compare_accuracies(accuracies, correct, next(iter(accuracies)), resampling)
+        score = search_transfer(data, settings, done=tried)
+        for tested in (*score.baselines, score.chosen):
+            found[searched.labels(name)[tested.name]] = name, score, tested
+        cut[name] = one.cut
+    values = compare_accuracies(
+        {label: (one.accuracy, one.spread) for label, (_, _, one) in found.items()},
+        {label: one.correct for label, (_, _, one) in found.items()},
+        searched.baseline,
+        resampling,
+    )
     scores = []
-    for model, score in found.items():
-        for name, note, details in zip(
-            searched_names(model), ("", _wins(score)), ({}, _divisions(score)), strict=True
-        ):
-            value = {ACCURACY: values[name]}
-            scores.append(EncoderScore(name, cut[model], value, {}, note, details, correct[name]))
-    tested = next(iter(found.values())).tested
+    for label, (name, score, tested) in found.items():
+        chosen = tested is score.chosen
+        scores.append(
+            EncoderScore(
+                encoder=label,
+                cut=cut[name],
+                values={ACCURACY: values[label]},
+                extra={"error reduction": tested.error_reduction(score.baselines[0])},
+                note=_wins(score) if chosen else "",
+                details=_divisions(score) if chosen else {"accuracies": list(tested.accuracies)},
+                examples=tested.correct,
+            )
+        )
+    rows = score.tested
     return SetScores(
         name=task.name,
-        facts=task_facts(task, tested),
+        facts=task_facts(task, rows),
         texts=len(texts),
-        examples=tested_columns(task, tested),
+        examples=tested_columns(task, rows),
         scores=tuple(scores),
     )
 
@@ -404,6 +444,15 @@ def _wins(score: LayerTransferScore) -> str:
 
 def _divisions(score: LayerTransferScore) -> dict[str, object]:
     return {
-        "divisions": [asdict(one) for one in score.divisions],
+        "divisions": [
+            {"layers": list(layers), "inner": inner, "accuracy": accuracy, "baseline": last}
+            for layers, inner, accuracy, last in zip(
+                score.chosen.layers,
+                score.choice,
+                score.chosen.accuracies,
+                score.baselines[0].accuracies,
+                strict=True,
+            )
+        ],
         "wins": [{"layers": list(layers), "divisions": times} for layers, times in score.wins],
     }

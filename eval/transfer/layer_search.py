@@ -45,7 +45,9 @@ class LayerTransferSettings:
         strength: of the ridge classifier's penalty, as a share of the mean variance of features.
         finalists: number of sets that the logistic regression chooses from; 1 leaves the choice to
             the ridge classifier.
-        seed: of the divisions.
+        train_share: share of the 85% of each division that is kept to choose and learn on, in
+            (0, 1]; the tested examples stay the same (Fig. 1 of the paper).
+        seed: of the divisions and of the random layers.
 
     Raises:
         ConfigError: a value is impossible.
@@ -56,6 +58,7 @@ class LayerTransferSettings:
     inner: int = 10
     strength: float = 0.01
     finalists: int = 1
+    train_share: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,23 +67,35 @@ class LayerTransferSettings:
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
         if not 0 < self.strength < np.inf:
             raise ConfigError(f"strength: expected a number above 0, found {self.strength}")
+        if not 0 < self.train_share <= 1:
+            raise ConfigError(f"train-share: expected above 0, up to 1, found {self.train_share}")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerDivision:
-    """One outer division.
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerAccuracy:
+    """One way to choose layers, tested on every outer division.
 
     Attributes:
-        layers: the chosen ones, ascending.
-        inner: the mean accuracy by which they were chosen.
-        accuracy: of the logistic regression over them, on the tested examples.
-        baseline: the same over the last layer.
+        name: "chosen"; or of a baseline "last", "last4", or "random": a seeded draw of as many
+            layers as were chosen for the division.
+        layers: of each division, ascending.
+        accuracies: of the logistic regression over them on the tested examples of each division.
+        accuracy: their mean.
+        spread: their standard deviation (n - 1); None for one.
+        correct: (tested examples,) float64, the share of correct tests of each.
     """
 
-    layers: tuple[int, ...]
-    inner: float
+    name: str
+    layers: tuple[tuple[int, ...], ...]
+    accuracies: tuple[float, ...]
     accuracy: float
-    baseline: float
+    spread: float | None
+    correct: NDArray[np.float64]
+
+    def error_reduction(self, baseline: LayerAccuracy) -> float:
+        """(A - B) / (1 - B) for accuracies A and B of the baseline; 0 if B is 1."""
+        error = 1 - baseline.accuracy
+        return (self.accuracy - baseline.accuracy) / error if error > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,31 +104,23 @@ class LayerTransferScore:
 
     Attributes:
         task: its name.
-        divisions: of each outer division.
-        accuracy: their mean.
-        spread: their standard deviation (n - 1); None for one.
-        baseline: the mean accuracy of the last layer.
-        baseline_spread: as `spread`.
+        chosen: the chosen layers.
+        choice: of each outer division, the mean inner accuracy by which they were chosen.
+        baselines: "last", "last4" and "random".
         wins: the sets that were chosen and their numbers of divisions, most frequent first.
         subsets: the sets that were tried.
         inner: (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
         tested: (examples,) int64 rows that were tested, ascending.
-        correct: (examples,) float64, the share of correct tests of each with the chosen layers.
-        baseline_correct: the same with the last layer.
     """
 
     task: str
-    divisions: tuple[LayerDivision, ...]
-    accuracy: float
-    spread: float | None
-    baseline: float
-    baseline_spread: float | None
+    chosen: LayerAccuracy
+    choice: tuple[float, ...]
+    baselines: tuple[LayerAccuracy, ...]
     wins: tuple[tuple[tuple[int, ...], int], ...]
     subsets: LayerSubsets
     inner: NDArray[np.float64]
     tested: Rows
-    correct: NDArray[np.float64]
-    baseline_correct: NDArray[np.float64]
 
 
 def search_transfer(
@@ -147,9 +154,14 @@ def search_transfer(
             f"{classifier.name}: the layers are chosen for one strength of regularization, found "
             f"{len(values)}; use the logistic regression of bert-lc"
         )
-    outer = outer_divisions(data.data, settings.outer, settings.seed)
+    outer = [
+        (train[: max(2, round(settings.train_share * len(train)))], test)
+        for train, test in outer_divisions(data.data, settings.outer, settings.seed)
+    ]
     inner = np.zeros((len(outer), len(subsets)))
-    divisions, chosen, last = [], [], []
+    layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
+    choice = []
     for number, (train, test) in enumerate(outer):
         job = Job(train, test, values)
         checked_jobs(data.data, [job])
@@ -167,33 +179,33 @@ def search_transfer(
             )
         # Of equal ones the one that the ridge classifier prefers.
         first = int(np.argmax(np.round(scores, 12)))
-        layers = subsets.layers(best[first])
-        chosen.append(_test(data, layers, classifier, [job], settings))
-        last.append(_test(data, subsets.layers(subsets.last), classifier, [job], settings))
-        divisions.append(
-            LayerDivision(
-                layers,
-                float(scores[first]),
-                _accuracy(data, chosen[-1]),
-                _accuracy(data, last[-1]),
-            )
-        )
-    accuracy, spread = mean_and_spread([one.accuracy for one in divisions])
-    baseline, baseline_spread = mean_and_spread([one.baseline for one in divisions])
-    tested, correct = correctness(data.data.labels, chosen)
+        choice.append(float(scores[first]))
+        states, chosen = data.hidden_states, subsets.layers(best[first])
+        random = np.random.default_rng([settings.seed, 5, number])
+        drawn = random.choice(states, len(chosen), replace=False).tolist()
+        for name, one in (
+            ("last", (states - 1,)),
+            ("last4", tuple(range(max(states - 4, 0), states))),
+            ("random", tuple(sorted(drawn))),
+            ("chosen", chosen),
+        ):
+            layers[name].append(one)
+            outcomes[name].append(_test(data, one, classifier, [job], settings))
+    found = []
+    for name, tests in outcomes.items():
+        accuracies = tuple(_accuracy(data, one) for one in tests)
+        correct = correctness(data.data.labels, tests)[1]
+        means = mean_and_spread(accuracies)
+        found.append(LayerAccuracy(name, tuple(layers[name]), accuracies, *means, correct))
     return LayerTransferScore(
         task=data.data.name,
-        divisions=tuple(divisions),
-        accuracy=accuracy,
-        spread=spread,
-        baseline=baseline,
-        baseline_spread=baseline_spread,
-        wins=tuple(Counter(one.layers for one in divisions).most_common()),
+        chosen=found[-1],
+        choice=tuple(choice),
+        baselines=tuple(found[:-1]),
+        wins=tuple(Counter(layers["chosen"]).most_common()),
         subsets=subsets,
         inner=inner,
-        tested=tested,
-        correct=correct,
-        baseline_correct=correctness(data.data.labels, last)[1],
+        tested=correctness(data.data.labels, outcomes["chosen"])[0],
     )
 
 

@@ -8,8 +8,8 @@ The features of a single text under a set of layers are the mean of the layers' 
 linear in them. So their scatter matrix is the mean of blocks of one matrix, that of all layers side
 by side, and each set follows from a smaller one by adding a few blocks; no set's features are
 multiplied with each other. What remains per set and division is one Cholesky decomposition.
-|u - v| and u * v of pairs are not linear in the layers: each set's scatter is computed from its
-features.
+|u - v| and u * v of pairs, maxima over layers and the outputs of a head are not linear in the
+layers: each set's scatter is computed from its features.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def inner_accuracies(
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
-    search = _by_blocks if data.right is None else _by_features
+    search = _by_blocks if data.right is None and data.fusion.is_linear else _by_features
     for division, mask, accuracy in search(data, divisions, subsets, strength):
         values[division, place[mask]] = accuracy
         done(1)

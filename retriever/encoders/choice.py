@@ -81,10 +81,10 @@ class ModelChoice:
             )
 
     def _fuses_one_layer(self, spec: EncoderSpec) -> bool:
-        """Whether mean and concatenation are the same, there being one layer."""
+        """Whether mean, maximum and concatenation are the same, there being one layer."""
         fusions = {self.settings.fusion, spec.meaning("fusion")}
         layers = spec.meaning("layers")
-        return fusions == {"mean", "concat"} and (layers == "last" or layers.isdecimal())
+        return fusions <= {"mean", "max", "concat"} and (layers == "last" or layers.isdecimal())
 
     def _same_layers(self, spec: EncoderSpec) -> bool:
         if spec.settings.static is not None:

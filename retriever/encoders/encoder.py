@@ -198,6 +198,21 @@ class Encoder:
                 vectors[rows] = _halving(model.layer_vectors, batch)
         return vectors
 
+    def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Apply the model's head, which the settings have on, to vectors of fused layers.
+
+        Args:
+            vectors: (texts, width) float32.
+
+        Returns:
+            (texts, dimensions) float32, not normalized.
+
+        Raises:
+            ConfigError: a static encoder has no head.
+        """
+        with self._busy:
+            return self._transformer().project(vectors)
+
     def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
         """All hidden states of each text, in order; one batch is in memory at a time.
 

@@ -24,7 +24,7 @@ class Fusion:
 
     Attributes:
         layers: the hidden states that are read, in order; for SBERT-WK from the lowest to the last.
-        sbert_wk: SBERT-WK's settings, or None for mean and concatenation.
+        sbert_wk: SBERT-WK's settings, or None for other fusions.
     """
 
     layers: tuple[int, ...]
@@ -63,13 +63,17 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
     )
     if fusion.sbert_wk is None:
         return resolved
+    weighted = fusion.sbert_wk.layers == "weighted"
+    by_variance = fusion.sbert_wk.words == "variance"
     return replace(
         resolved,
         wk_preset=fusion.sbert_wk.preset,
-        window=fusion.sbert_wk.window,
+        window=fusion.sbert_wk.window if weighted else None,
         start_layer=fusion.sbert_wk.start_layer,
-        omega=fusion.sbert_wk.omega,
-        wk_variance=fusion.sbert_wk.variance,
+        omega=fusion.sbert_wk.omega if weighted else None,
+        wk_variance=fusion.sbert_wk.variance if by_variance else None,
+        wk_words=None if by_variance else fusion.sbert_wk.words,
+        wk_layers=None if weighted else fusion.sbert_wk.layers,
     )
 
 
@@ -106,6 +110,8 @@ def sbert_wk_settings(settings: EncoderSettings, depth: int) -> SBERTWKSettings:
         window=2 if settings.window is None else settings.window,
         omega=0.5 if settings.omega is None else settings.omega,
         variance=settings.wk_variance,
+        words=settings.wk_words or "variance",
+        layers=settings.wk_layers or "weighted",
     ).resolved(depth)
 
 

@@ -22,16 +22,18 @@ from urllib.parse import quote, unquote
 from retriever.encoders.fusion.layers import check_layers
 from retriever.errors import ConfigError
 
-Fusion = Literal["mean", "concat", "sbert-wk"]
+Fusion = Literal["mean", "max", "concat", "sbert-wk"]
 Pooling = Literal["mean", "max", "cls", "sep"]
 SpecialTokens = Literal["keep", "drop"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 WKPreset = Literal["paper", "released"]
 WKVariance = Literal["all", "fused"]
+WKWords = Literal["variance", "uniform"]
+WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
 
 _SEPARATOR = "::"
-_WK = ("wk_preset", "window", "start_layer", "omega", "wk_variance")
+_WK = ("wk_preset", "window", "start_layer", "omega", "wk_variance", "wk_words", "wk_layers")
 _TRANSFORMER = ("layers", "fusion", "pooling", "special_tokens", "head", "dtype", *_WK)
 SHORTEST_WINDOW = 8
 
@@ -49,8 +51,9 @@ class EncoderSettings:
             the model does not run then, its input embeddings are the word vectors.
         layers: the hidden states that are read: ``last``, ``last4``, ``all``, ``0,6``, ``1..4``;
             default ``last``.
-        fusion: over the layers: their ``mean`` (default), their ``concat``enation in the order of
-            `layers`, or ``sbert-wk``, which weights layers and words itself.
+        fusion: over the layers: their ``mean`` (default), the ``max``imum of each component, their
+            ``concat``enation in the order of `layers`, or ``sbert-wk``, which weights layers and
+            words itself.
         pooling: over the word pieces of a layer; default: the model's own, else ``mean``.
         special_tokens: whether pooling counts [CLS] and [SEP]; default ``keep``.
         head: whether the model's own pooler or projection follows; default: where the model's
@@ -68,6 +71,9 @@ class EncoderSettings:
         omega: SBERT-WK's weight of alignment against novelty, in [0, 1]; default 0.5.
         wk_variance: hidden states that a word's variance is taken over, ``all`` or those that are
             ``fused``; default: the preset's.
+        wk_words: SBERT-WK's weights of words, from their ``variance`` (default) or ``uniform``.
+        wk_layers: SBERT-WK's weights of layers: ``weighted`` by alignment and novelty (default),
+            ``uniform``, or the ``last`` layer alone.
 
     Raises:
         ConfigError: a value, or a combination of values, is impossible for any model.
@@ -90,6 +96,8 @@ class EncoderSettings:
     start_layer: int | None = None
     omega: float | None = None
     wk_variance: WKVariance | None = None
+    wk_words: WKWords | None = None
+    wk_layers: WKLayers | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -129,6 +137,11 @@ class EncoderSettings:
         else:
             self._refuse(("layers",), "SBERT-WK fuses from start-layer up to the last layer")
             self._refuse(("pooling",), "SBERT-WK weights the words itself: leave pooling out")
+        if self.wk_words == "uniform":
+            self._refuse(("wk_variance",), "wk-words=uniform takes no variance: leave it out")
+        if self.wk_layers in ("uniform", "last"):
+            unused = f"wk-layers={self.wk_layers} does not weight layers: leave it out"
+            self._refuse(("window", "omega"), unused)
         if self.wk_preset == "released":
             self._refuse(
                 ("special_tokens",), "wk-preset=released keeps [CLS] and drops the last piece"
@@ -169,6 +182,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": get_args(Dtype),
     "wk_preset": get_args(WKPreset),
     "wk_variance": get_args(WKVariance),
+    "wk_words": get_args(WKWords),
+    "wk_layers": get_args(WKLayers),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     "max_length": (SHORTEST_WINDOW, _ANY),
@@ -276,6 +291,8 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "start-layer": _integer,
     "omega": _number,
     "wk-variance": _text,
+    "wk-words": _text,
+    "wk-layers": _text,
 }
 _KEYS = tuple(_PARSERS)
 

@@ -22,7 +22,11 @@ _MEANING = {
     "query_prompt": "",
     "passage_prompt": "",
     "dtype": "float32",
+    "wk_words": "variance",
+    "wk_layers": "weighted",
 }
+# Settings that older releases did not have: their plain meaning does not enter a fingerprint.
+_LATER = ("wk_words", "wk_layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,8 @@ class EncoderSpec:
     def _without_meaning(self) -> tuple[str, ...]:
         """The settings that this kind of encoder does not have."""
         if self.settings.static is not None:
-            return ("layers", "fusion", "pooling", "special_tokens", "head", "dtype")
-        return ("layers", "pooling") if self.settings.fusion == "sbert-wk" else ()
+            return ("layers", "fusion", "pooling", "special_tokens", "head", "dtype", *_LATER)
+        return ("layers", "pooling") if self.settings.fusion == "sbert-wk" else _LATER
 
     @property
     def fingerprint(self) -> str:
@@ -106,8 +110,12 @@ class EncoderSpec:
         The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
         """
         names = [field.name for field in fields(EncoderSettings) if field.name != "model"]
+        meanings = {name: self.meaning(name) for name in names}
+        for name in _LATER:
+            if meanings[name] in (None, _MEANING[name]):
+                del meanings[name]
         identity = {
-            "settings": {name: self.meaning(name) for name in names},
+            "settings": meanings,
             "weights": self.weights,
             "dimensions": self.dimensions,
         }

@@ -54,7 +54,9 @@ class SamplingSettings:
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: expected 1 or more, found {value}")
         if self.negatives == "random" and self.count is None:
-            raise ConfigError("count: random negatives need a number of them for each question")
+            raise ConfigError(
+                "count: random negatives need a number of them for each question; set --count"
+            )
 
     def require_triples(self) -> None:
         """Refuse what gives a pairwise loss nothing to compare.
@@ -190,7 +192,8 @@ def epoch_batches(
     if len(order) == 0:
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
-            "check the judgments, or draw random negatives"
+            "check the judgments, or draw negatives from all passages (--negatives random "
+            "--count 50) or by BM25 (--negatives hard)"
         )
     for start in range(0, len(order), settings.questions):
         yield _batch(pools, order[start : start + settings.questions], settings, chance)

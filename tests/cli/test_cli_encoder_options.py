@@ -25,6 +25,17 @@ ASKED = [
         "::layers=2,1::fusion=concat::max-length=40",
     ),
     (["--pooling", "max"], "::pooling=max", "::pooling=max::max-length=40"),
+    (
+        ["--fusion", "max", "--layers", "all"],
+        "::layers=all::fusion=max",
+        "::layers=all::fusion=max::max-length=40",
+    ),
+    (
+        ["--preset", "sbert-wk", "--wk-words", "uniform", "--wk-layers", "uniform"],
+        "::sbert-wk::wk-words=uniform::wk-layers=uniform",
+        "::fusion=sbert-wk::max-length=40::wk-preset=paper::start-layer=1::wk-words=uniform"
+        "::wk-layers=uniform",
+    ),
     (["--pooling", "cls", "--head"], None, "::pooling=cls::head=yes::max-length=40"),
     (["--special-tokens", "drop"], None, "::special-tokens=drop::max-length=40"),
     (["--no-normalize"], "::normalize=no", "::normalize=no::max-length=40"),

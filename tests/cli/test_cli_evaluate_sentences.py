@@ -15,10 +15,10 @@ from eval.metrics.significance import randomization_test
 from eval.sentences.aggregation import sts_correlations, sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness
 from eval.transfer.batched_mlp import MLPs
-from eval.transfer.classifiers import LogisticRegressions
+from eval.transfer.classifiers import Job, LogisticRegressions
 from eval.transfer.data import LayerData, classification_data, task_texts
 from eval.transfer.layer_search import LayerTransferSettings, search_transfer
-from eval.transfer.protocols import TransferProtocol
+from eval.transfer.protocols import TransferProtocol, outer_divisions
 from eval.transfer.scores import score_classification
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import LISTS
@@ -137,6 +137,17 @@ def test_accuracies_and_their_test_are_those_of_the_engine(evaluate, task, model
     assert difference["p"] == pytest.approx(p, abs=1e-9)
 
 
+def score_transfer_halves(data):
+    """BERT-LC's logistic regression learned on the first half of each training part."""
+    accuracies = []
+    for train, test in outer_divisions(data, 2, 0):
+        job = Job(train[: round(len(train) / 2)], test, (10.0,))
+        classifier = LogisticRegressions("bert-lc")
+        (found,) = classifier.predict(data.features, data.labels, [job], 0)
+        accuracies.append((found[0] == data.labels[test]).mean())
+    return np.mean(accuracies)
+
+
 def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model):
     chosen = evaluate(
         "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
@@ -154,10 +165,24 @@ def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model)
         LayerData(data, np.stack(states, axis=1)[rows], None), LayerTransferSettings(2, 2, 2)
     )
     values = first(chosen, "accuracy")
-    assert values[f"{model}::last"] == pytest.approx(expected.baseline, abs=1e-9)
-    assert values[f"{model}, layers chosen"] == pytest.approx(expected.accuracy, abs=1e-9)
-    wins = chosen["sets"][0]["scores"][1]["details"]["wins"]
+    for name, one in zip(
+        ("::last", "::last4", ", random layers", ", layers chosen"),
+        (*expected.baselines, expected.chosen),
+        strict=True,
+    ):
+        assert values[f"{model}{name}"] == pytest.approx(one.accuracy, abs=1e-9)
+    wins = chosen["sets"][0]["scores"][3]["details"]["wins"]
     assert [(tuple(one["layers"]), one["divisions"]) for one in wins] == list(expected.wins)
+    assert chosen["sets"][0]["scores"][3]["extra"]["error reduction"] == pytest.approx(
+        expected.chosen.error_reduction(expected.baselines[0])
+    )
+    head = evaluate(
+        "transfer", task, "-e", f"{model}::head=yes", "--layers-search", "--outer", "2",
+        "--inner", "2", "--max-layers", "2", "--train-share", "0.5",
+    )  # fmt: skip
+    last = vectors_of(f"{model}::head=yes::normalize=no", texts)
+    half = score_transfer_halves(classification_data(read, last))
+    assert first(head, "accuracy")[f"{model}::head=yes::last"] == pytest.approx(half, abs=1e-9)
     plain = evaluate(
         "transfer", task, "-e", f"{model}::normalize=no", "--protocol", "bert-lc", "--outer", "2",
         "--seeds", "1",
@@ -274,6 +299,32 @@ def test_a_heat_map_is_drawn_of_layers(retriever, probe, model, tmp_path):
     assert "hidden state (0: embeddings)" in done.out
     names = {path.name for path in (report / "figures").iterdir()}
     assert names == {"layers-accuracy.png", "layers-accuracy.svg"}
+
+
+def test_reports_are_summarized_by_category(retriever, sts, probe, model, tmp_path):
+    for kind, data in (("sts", sts), ("probe", probe)):
+        done = retriever(
+            "eval", kind, data, "-e", model, "--by-layer", "--poolings", "mean,sep",
+            "--output", tmp_path / kind, *(("--seeds", "1") if kind == "probe" else ()),
+        )  # fmt: skip
+        assert done.code == 0, done.err
+    done = retriever(
+        "eval", "categories", tmp_path / "sts", tmp_path / "probe", "--json",
+        "--output", tmp_path / "all",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    (grid,) = (
+        one
+        for one in json.loads((tmp_path / "sts" / "report.json").read_text())["by_layer"]
+        if one["measure"] == "spearman"
+    )
+    values = np.array(grid["values"])
+    assert found["poolings"][f"{model}, mean"]["semantic similarity"] == pytest.approx(
+        values[:, 0].mean() / values.max()
+    )
+    names = {path.name for path in (tmp_path / "all" / "figures").iterdir()}
+    assert names == {f"layers-{one}.{end}" for one in ("mean", "sep") for end in ("png", "svg")}
 
 
 def test_the_table_names_aggregation_encoders_and_cut_texts(retriever, sts, tiny_models):

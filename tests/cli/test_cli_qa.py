@@ -9,6 +9,7 @@ import pytest
 
 from eval.metrics.ranking import evaluate
 from eval.metrics.trec import read_qrels, read_run
+from tests.eval.datasets.qa.samples import QUASAR, write
 from tests.eval.qa.samples import made_set, write_set
 
 WINDOW = ("--max-length", "32")
@@ -106,6 +107,84 @@ def test_a_trained_head_ranks_the_set_and_the_hits_of_an_index(retriever, datase
         assert hit["first_rank"] == first.get(hit["id"], hit["first_rank"])
     shown = retriever("query", "w1 w2 w3", "-i", index, "--explain", "--rerank", head)
     assert "the reranker's" in shown.out
+
+
+@pytest.fixture
+def insurance(tmp_path):
+    """InsuranceQA v1's files: training questions have no pools."""
+    made = {split: made_set(split) for split in ("train", "dev", "test1")}
+    labels: dict[str, int] = {}
+    for split, one in made.items():
+        labels |= {f"{split}-{id_}": len(labels) + 1 + at for at, id_ in enumerate(one.passages)}
+
+    def tokens(text):
+        return " ".join(f"idx_{word.removeprefix('w')}" for word in text.split())
+
+    files = {
+        "vocabulary": [f"idx_{number}\tw{number}" for number in range(200)],
+        "answers.label.token_idx": [
+            f"{labels[f'{split}-{id_}']}\t{tokens(text)}"
+            for split, one in made.items()
+            for id_, text in one.passages.items()
+        ],
+    }
+    for split, one in made.items():
+        rows = []
+        for question in one.questions:
+            right = " ".join(
+                str(labels[f"{split}-{id_}"]) for id_, grade in question.grades.items() if grade
+            )
+            pool = " ".join(str(labels[f"{split}-{id_}"]) for id_ in question.candidates)
+            asked = tokens(question.text)
+            rows.append(f"{asked}\t{right}" if split == "train" else f"{right}\t{asked}\t{pool}")
+        name = "train.token_idx.label" if split == "train" else f"{split}.label.token_idx.pool"
+        files[f"question.{name}"] = rows
+    folder = tmp_path / "insurance"
+    folder.mkdir()
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@pytest.mark.parametrize("negatives", [("random", "--count", "5"), ("hard",)])
+def test_a_set_whose_training_questions_have_no_pools_is_trained_on_other_negatives(
+    retriever, insurance, model, negatives
+):
+    asked = (
+        "eval", "qa", insurance, "--split", "test1", "-s", "cosine,uv:linear,uv:linear:random",
+        "--seeds", "1", *model,
+    )  # fmt: skip
+    refused = retriever(*asked)
+    assert refused.code == 2
+    assert "(--negatives random --count 50) or by BM25 (--negatives hard)" in refused.err
+    done = retriever(
+        *asked, "--negatives", *negatives, "--epochs", "2", "--margin", "0.5", "--json"
+    )
+    assert done.code == 0, done.err
+    found = {one["name"]: one for one in json.loads(done.out)["systems"]}
+    # The untrained head and two epochs; the one that starts as the cosine has its dev score.
+    ours, random = (found[name]["curves"][0] for name in ("uv:linear", "uv:linear:random"))
+    assert len(ours) == len(random) == 3
+    assert ours[0] != random[0]
+
+
+def test_random_negatives_need_a_number(retriever, dataset, model):
+    done = retriever("eval", "qa", dataset, "-s", "uv", "--negatives", "random", *model)
+    assert done.code == 2
+    assert "set --count" in done.err
+
+
+def test_sets_whose_passages_hold_the_answer_are_measured_by_success(retriever, model, tmp_path):
+    (tmp_path / "quasart").mkdir()
+    folder = write(tmp_path / "quasart", QUASAR)
+    done = retriever("eval", "qa", folder, "-s", "bm25", "--json")
+    assert done.code == 0, done.err
+    measures = ["Success@1", "Success@5", "Success@10", "AP", "RR", "P@1"]
+    found = json.loads(done.out)
+    assert found["measures"] == measures
+    assert found["systems"][0]["scores"]["Success@5"]["value"] == 1
+    done = retriever("eval", "qa", folder, "-s", "bm25", "-m", "R@1", "--json")
+    assert json.loads(done.out)["measures"] == ["R@1"]
 
 
 def test_a_head_of_another_encoder_is_refused(retriever, dataset, model, tmp_path):

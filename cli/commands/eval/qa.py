@@ -20,8 +20,8 @@ from cli.options.evaluation import (
 )
 from cli.options.output import json_option, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
+from cli.options.qa_training import TrainingOptions, training_options
 
-_MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
 _SYSTEMS = ("bm25", "cosine", "hybrid")
 
 
@@ -44,8 +44,9 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     shown_default=",".join(_SYSTEMS),
     metavar="NAME[,NAME...]",
     help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], bilinear, concat or "
-    "uv[:linear|mlp], cross-encoder, each with an encoder optionally @ENCODER; the folder of a "
-    "saved reranker; a TREC run; or all. May be repeated.",
+    "uv[:linear|mlp[:random]], cross-encoder, each with an encoder optionally @ENCODER; the folder "
+    "of a saved reranker; a TREC run; all; or heads, which starts heads at random too. May be "
+    "repeated.",
     section="Ranking",
 )
 @option(
@@ -55,7 +56,11 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     shown_default="the first",
     section="Ranking",
 )
-@measure_option(_MEASURES)
+@measure_option(
+    (),
+    "AP, RR, P@1, P@5, P@10, R@1, R@5, R@10, R@100, nDCG@10; on Quasar-T and SearchQA "
+    "Success@1, Success@5, Success@10, AP, RR, P@1",
+)
 @without_positive_option
 @option(
     "--seeds",
@@ -73,6 +78,7 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     help="Number of times that each cross-encoder is fine-tuned.",
     section="Training",
 )
+@training_options
 @report_option("the report, TREC runs, figures and cross-encoders")
 @option(
     "--top",
@@ -97,6 +103,7 @@ def command(
     without_positive: Literal["exclude", "count"],
     seeds: int,
     cross_seeds: int,
+    training: TrainingOptions,
     output: Path | None,
     top: int,
     encoder: EncoderOptions,
@@ -126,12 +133,14 @@ def command(
                 loading=Loading(choice.device, choice.download, cache_folder(cache)),
                 data=data.settings(),
                 split=split,
-                measures=measures,
+                measures=measures or None,
                 baseline=baseline,
                 without_positive=without_positive,
                 resampling=resampling.settings(),
                 seeds=seeds,
                 cross_seeds=cross_seeds,
+                head=training.head(),
+                cross=training.cross(),
                 models=None if output is None else output / "rerankers",
                 top=top,
             ),

@@ -51,7 +51,7 @@ from cli.options.sentences import (
     "--layers-search",
     is_flag=True,
     help="Choose the layers to average as in BERT-LC, on divisions of the training examples, and "
-    "compare them with the last layer.",
+    "compare them with the last layer, the last four and random ones.",
     section="Scoring",
 )
 @option(
@@ -79,6 +79,15 @@ from cli.options.sentences import (
     "--layers-search.",
     section="Training",
 )
+@option(
+    "--train-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    metavar="SHARE",
+    help="Share of the training examples of each division that --layers-search chooses and learns "
+    "on.",
+    section="Training",
+)
 @report_option("the report, values by example and figures")
 @resampling_options
 @json_option
@@ -94,6 +103,7 @@ def command(
     inner: int,
     max_layers: int,
     finalists: int,
+    train_share: float,
     output: Path | None,
     resampling: ResamplingOptions,
     as_json: bool,
@@ -123,7 +133,9 @@ def command(
         classifier=classifier.classifier,
         protocol=TransferProtocol(protocol or "senteval", folds, outer),
         seeds=classifier.seeds or 5,
-        layer_search=LayerTransferSettings(max_layers, outer, inner, finalists=finalists)
+        layer_search=LayerTransferSettings(
+            max_layers, outer, inner, finalists=finalists, train_share=train_share
+        )
         if layers_search
         else None,
         poolings=encoders.scored_poolings(),

@@ -90,7 +90,7 @@ from cli.options.output import json_option, quiet_option
 )
 @plot_option
 @report_option("the report, best sets and figure")
-@encoder_options(MINILM, only=(*STATES, "pooling", "query_prompt"))
+@encoder_options(MINILM, only=(*STATES, "pooling", "query_prompt", "fusion", "head"))
 @cache_option
 @option(
     "--bootstrap",
@@ -125,9 +125,11 @@ def command(
 ) -> None:
     """Average every set of hidden states as in BERT-LC, and report the best.
 
-    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), several
-    with --protocol paper, or a folder of questions with candidates, in any form that `eval qa`
-    reads.
+    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), or a
+    folder of questions with candidates, in any form that `eval qa` reads; with --protocol paper
+    the folder of a similarity test, of which all splits are merged, or several files of pairs.
+    --fusion max and --head search the maximum over layers and the model's head after fusion, more
+    slowly.
     """
     from cli.output.progress import Stages
     from cli.output.results import command_line, draw, report

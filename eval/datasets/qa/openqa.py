@@ -68,7 +68,8 @@ def read(folder: Path, split: str, variant: str | None) -> QuestionSet:
         if grades:
             questions.append(Question(str(number), text, pool_of(grades), grades))
     plain = re.sub("[^a-z]", "", folder.resolve().name.lower())
-    return QuestionSet(_TITLES.get(plain, folder.resolve().name), split, tuple(questions), passages)
+    name = _TITLES.get(plain, folder.resolve().name)
+    return QuestionSet(name, split, tuple(questions), passages, answers_in_text=True)
 
 
 def contains(passage: str, answers: list[str]) -> bool:

@@ -42,6 +42,8 @@ class QuestionSet:
             statistics; empty where there are no pools.
         corpus: where there are no pools, the files of the corpus, as
             `retriever.corpus.CorpusReader` reads them.
+        answers_in_text: whether a passage is relevant because it contains an answer, unjudged;
+            papers report the share of such questions with one in the first k.
     """
 
     name: str
@@ -49,6 +51,7 @@ class QuestionSet:
     questions: tuple[Question, ...]
     passages: Mapping[str, str]
     corpus: tuple[Path, ...] = ()
+    answers_in_text: bool = False
 
     def __len__(self) -> int:
         return len(self.questions)

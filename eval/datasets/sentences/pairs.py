@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +49,9 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
     """The pairs of one or more files, one after the other, in the order of their lines.
 
     Raises:
-        SourceError: a file cannot be read, is of another format, or has a line without a finite
-            score and two sentences; names file and line.
+        SourceError: a file cannot be read, is of another format, has a line without a finite
+            score and two sentences, or has only pairs that another file has too; names file and, if
+            known, line.
     """
     parts = [
         scored_pairs(
@@ -61,7 +63,19 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
         )
         for path in paths
     ]
+    _check_distinct(paths, parts)
     return joined_pairs(parts)
+
+
+def _check_distinct(paths: Sequence[Path], parts: Sequence[ScoredPairs]) -> None:
+    """Refuse a file whose pairs are all in another one, so that none counts twice."""
+    texts = [set(zip(part.left, part.right, strict=True)) for part in parts]
+    for one, other in permutations(range(len(paths)), 2):
+        if texts[one] <= texts[other]:
+            raise SourceError(
+                f"{paths[one]}: all of its pairs are in {paths[other]} too; name each pair once, "
+                "or the folder of the test"
+            )
 
 
 def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]]) -> ScoredPairs:

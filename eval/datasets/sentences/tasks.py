@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.datasets.records import SHOWN
-from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.sentences.pairs import ScoredPairs, joined_pairs
 from retriever.errors import SourceError
 
 Row = tuple[str, str, str, str | None]
@@ -43,6 +43,11 @@ class STSTask:
     subsets: tuple[PairSubset, ...]
     train: ScoredPairs | None = None
     dev: ScoredPairs | None = None
+
+    def everything(self) -> ScoredPairs:
+        """The pairs of all splits: train, dev, then each part of the test."""
+        splits = [part for part in (self.train, self.dev) if part is not None]
+        return joined_pairs([*splits, *(subset.pairs for subset in self.subsets)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

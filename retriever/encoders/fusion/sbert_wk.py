@@ -18,6 +18,9 @@ projection on the window's span, and the alignment weight divided by the size of
 one; the variance is over the fused layers only. (That code also drops the last word piece of each
 text: a matter of `kept`.)
 
+Table VII's ablation replaces one part: `words` ``uniform`` gives the words of a text equal weights;
+`layers` ``uniform`` gives the fused layers equal weights, ``last`` reads the last layer alone.
+
 Edges, where the equations say nothing; no result is ever NaN or infinite for finite states:
 
 - a cosine with a zero vector is 0, and a zero vector's layer weight is 0;
@@ -57,6 +60,9 @@ class SBERTWKSettings:
         omega: the weight of alignment, in [0, 1]; novelty has the rest. The released code has 0.5.
         variance: the hidden states that a word's variance is taken over, ``all`` or those that
             are ``fused``; None stands for all in the paper and the fused ones in the released code.
+        words: a word's weight, from its ``variance`` or ``uniform`` over the text.
+        layers: a layer's weight, ``weighted`` by alignment and novelty, ``uniform`` over the fused
+            layers, or 1 for the ``last``. Unless weighted, window and omega do not matter.
 
     Raises:
         ConfigError: an impossible value, or ``released`` with a variance over all hidden states.
@@ -67,6 +73,8 @@ class SBERTWKSettings:
     window: int = 2
     omega: float = 0.5
     variance: Literal["all", "fused"] | None = None
+    words: Literal["variance", "uniform"] = "variance"
+    layers: Literal["weighted", "uniform", "last"] = "weighted"
 
     def __post_init__(self) -> None:
         if self.preset not in ("paper", "released"):
@@ -79,6 +87,12 @@ class SBERTWKSettings:
             raise ConfigError(f"omega: expected 0 to 1, found {self.omega}")
         if self.variance not in (None, "all", "fused"):
             raise ConfigError(f"wk-variance: expected all or fused, found {self.variance!r}")
+        if self.words not in ("variance", "uniform"):
+            raise ConfigError(f"wk-words: expected variance or uniform, found {self.words!r}")
+        if self.layers not in ("weighted", "uniform", "last"):
+            raise ConfigError(
+                f"wk-layers: expected weighted, uniform or last, found {self.layers!r}"
+            )
         if self.preset == "released" and self.variance == "all":
             raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
 
@@ -105,6 +119,8 @@ class SBERTWKSettings:
                 f"found {start}"
             )
         variance = self.variance or ("all" if self.preset == "paper" else "fused")
+        if self.words == "uniform":
+            variance = "fused"  # No variance is taken, so no lower state is read.
         return replace(self, start_layer=start, variance=variance)
 
 
@@ -163,8 +179,8 @@ def sbert_wk(
         return vectors
     flat = _rows(states)
     geometry = _measure(flat, kept, places, settings)
-    words = _word_weights(geometry.variance, owners, texts)
-    weights = (_layer_weights(geometry, settings.omega) * words).float()
+    words = _word_weights(geometry.variance, owners, texts, settings)
+    weights = (_layer_weights(geometry, settings) * words).float()
     counts = kept.sum(dim=1)
     starts = counts.cumsum(dim=0) - counts
     for state, weight in zip(flat[len(flat) - len(weights) :], weights, strict=True):
@@ -181,8 +197,8 @@ def sbert_wk_weights(
     places, owners = _places(kept)
     geometry = _measure(_rows(states), kept, places, settings)
     return PieceWeights(
-        _layer_weights(geometry, settings.omega).T,
-        _word_weights(geometry.variance, owners, len(kept)),
+        _layer_weights(geometry, settings).T,
+        _word_weights(geometry.variance, owners, len(kept), settings),
         geometry.beta.T,
         geometry.nu.T,
         geometry.variance,
@@ -217,15 +233,19 @@ def _measure(
     return measure(flat, None if len(places) == kept.numel() else places, neighbors)
 
 
-def _layer_weights(geometry: Geometry, omega: float) -> torch.Tensor:
+def _layer_weights(geometry: Geometry, settings: SBERTWKSettings) -> torch.Tensor:
     """(layers, pieces), each column summing to 1; Eq. 9."""
     import torch
 
+    if settings.layers != "weighted":
+        weights = torch.zeros_like(geometry.nu)
+        weights[-1 if settings.layers == "last" else slice(None)] = 1
+        return weights / weights.sum(dim=0)
     # If all vectors are zero, none is preferred.
     fallback = torch.where(geometry.present.any(dim=0), geometry.present, 1.0)
     alignment = _shares(geometry.beta.reciprocal(), fallback)
     novelty = _shares(geometry.nu, fallback)
-    return omega * alignment + (1 - omega) * novelty
+    return settings.omega * alignment + (1 - settings.omega) * novelty
 
 
 def _shares(amounts: torch.Tensor, fallback: torch.Tensor) -> torch.Tensor:
@@ -236,10 +256,14 @@ def _shares(amounts: torch.Tensor, fallback: torch.Tensor) -> torch.Tensor:
     return amounts / amounts.sum(dim=0)
 
 
-def _word_weights(variance: torch.Tensor, owners: torch.Tensor, texts: int) -> torch.Tensor:
+def _word_weights(
+    variance: torch.Tensor, owners: torch.Tensor, texts: int, settings: SBERTWKSettings
+) -> torch.Tensor:
     """(pieces,), summing to 1 over each text; Eq. 12."""
     import torch
 
+    if settings.words == "uniform":
+        variance = torch.zeros_like(variance)
     none = variance.new_zeros(texts)
     changing = none.index_add(0, owners, variance)[owners] > 0
     amounts = torch.where(changing, variance, 1.0)

@@ -110,6 +110,17 @@ class TransformerModel:
             result: NDArray[np.float32] = torch.stack(pooled, dim=1).cpu().numpy()
         return result
 
+    def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The head applied to (texts, width) vectors; the same vectors if there is no head."""
+        import torch
+
+        if self._head is None:
+            return vectors
+        with torch.inference_mode():
+            projected = self._head(torch.from_numpy(vectors).to(self.backbone.device))
+            result: NDArray[np.float32] = projected.cpu().numpy()
+        return result
+
     def hidden_states(
         self, pieces: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -137,7 +148,10 @@ class TransformerModel:
         pooled = self._pooled(batch, places, self._fusion.layers)
         if self._settings.fusion == "concat":
             return torch.cat(pooled, dim=1)
-        return pooled[0] if len(pooled) == 1 else torch.stack(pooled).mean(dim=0)
+        if len(pooled) == 1:
+            return pooled[0]
+        stacked = torch.stack(pooled)
+        return stacked.amax(dim=0) if self._settings.fusion == "max" else stacked.mean(dim=0)
 
     def _pooled(self, batch: Batch, places: Pieces, layers: Sequence[int]) -> list[torch.Tensor]:
         """The pooled vector of each layer, in the order of `layers`."""

@@ -1,4 +1,4 @@
-"""The two-layer MLP on [CLS] that makes a transformer a cross-encoder (Ma et al. 2019, Sec. 4)."""
+"""The two-layer MLP on [CLS] that makes a transformer a cross-encoder (Ma et al. 2019, Sec. 3)."""
 
 from __future__ import annotations
 

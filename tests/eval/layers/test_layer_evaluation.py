@@ -13,11 +13,12 @@ from eval import (
     QuestionSet,
     ScoredPairs,
     read_pairs,
+    read_sts,
     search_layers,
 )
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError
-from tests.eval.sentences.sentence_samples import sentence, write_pairs
+from tests.eval.sentences.sentence_samples import sentence, write_pairs, write_sts
 
 CPU = Loading(device="cpu")
 
@@ -68,6 +69,66 @@ def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pai
         scipy.stats.spearmanr(np.round(cosines, 6), pairs.gold)[0], abs=1e-6
     )
     assert found.found.best.held_out == found.found.best.search
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "form"),
+    [
+        ("::fusion=max", "::fusion=max::layers={}"),
+        ("::head=yes", "::head=yes::lc:{}"),
+        ("::fusion=max::pooling=max::head=yes", "::fusion=max::pooling=max::head=yes::layers={}"),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["given", "paper"])
+def test_a_maximum_over_layers_and_a_head_are_searched_with(
+    model, pairs, asked_for, form, protocol
+):
+    settings = asked(f"{model}{asked_for}", top=7, protocol=protocol, dev_size=15, shuffles=2)
+    result = search_layers(pairs, settings)
+    assert len(result.found.top) == 7
+    searched = [np.arange(len(pairs))]
+    if protocol == "paper":
+        searched = [np.random.default_rng([0, one]).permutation(len(pairs))[:15] for one in (0, 1)]
+    for one in result.found.top:
+        encoder = Encoder.load(f"{model}{form}".format(",".join(map(str, one.layers))))
+        left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
+        cosines = np.round((left * right).sum(axis=1), 6)
+        expected = np.mean(
+            [scipy.stats.spearmanr(cosines[rows], pairs.gold[rows])[0] for rows in searched]
+        )
+        assert one.search == pytest.approx(expected, abs=1e-6)
+    best = Encoder.load(result.encoder)
+    same = f"{model}{form}".format(",".join(map(str, result.found.best.layers)))
+    assert best.spec == Encoder.load(same).spec
+
+
+def test_the_head_is_searched_with_on_questions(model):
+    made = questions("dev")
+    found = search_layers(made, asked(f"{model}::head=yes", top=7), test=questions("test")).found
+    encoder = Encoder.load(f"{model}::head=yes::lc:{','.join(map(str, found.best.layers))}")
+    precisions = []
+    for question in made.answered().questions:
+        scores = (
+            encoder.encode([made.passages[id_] for id_ in question.candidates])
+            @ encoder.encode([question.text], query=True)[0]
+        )
+        order = np.lexsort((question.candidates, np.round(scores, 6)))[::-1]
+        ranked = [question.candidates[place] in question.grades for place in order]
+        precisions.append(1 / (1 + ranked.index(True)))
+    assert found.best.search == pytest.approx(np.mean(precisions))
+    assert found.best.held_out_rank >= 1
+
+
+def test_the_papers_protocol_merges_all_splits_of_a_similarity_test(model, tmp_path):
+    folder = write_sts(tmp_path / "pairs")
+    task = read_sts(folder)
+    everything = task.everything()
+    parts = [task.train, task.dev, *(subset.pairs for subset in task.subsets)]
+    assert len(everything) == sum(len(part) for part in parts if part is not None)
+    settings = asked(model, protocol="paper", dev_size=10, shuffles=2)
+    found = search_layers(folder, settings)
+    assert found.search_data.units == len(everything)
+    assert found.found == search_layers(everything, settings).found
 
 
 def test_loaded_questions_are_searched_and_tested(model):

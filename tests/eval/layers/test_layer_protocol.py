@@ -71,6 +71,35 @@ def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are
         assert one.held_out == pytest.approx(other.held_out, abs=1e-12)
 
 
+def test_the_best_set_is_also_compared_with_the_last_four_and_with_random_layers():
+    search, held_out = made_task(seed=0), made_task(seed=1)
+    report = search_given(search, held_out, SUBSETS, **QUICK)
+    tested = subset_values(held_out, SUBSETS)
+    last_four, random = report.others
+    assert (last_four.name, random.name) == ("last 4 layers", "random layers")
+    assert last_four.score.layers == (1, 2, 3, 4)
+    for one in report.others:
+        (place,) = (i for i in range(31) if SUBSETS.layers(i) == one.score.layers)
+        assert one.score.search == pytest.approx(subset_values(search, SUBSETS)[place], abs=1e-12)
+        assert one.score.held_out == pytest.approx(tested[place], abs=1e-12)
+        assert one.score.held_out_rank == 1 + (tested > tested[place] + 1e-12).sum()
+        assert one.gain.gain == pytest.approx(report.best.held_out - tested[place], abs=1e-12)
+        assert one.gain.low <= one.gain.gain <= one.gain.high
+    drawn = set()
+    for seed in range(30):
+        one = search_given(search, None, SUBSETS, top=1, resamples=100, seed=seed).others[1]
+        assert len(one.score.layers) == len(report.best.layers)
+        drawn.add(one.score.layers)
+    assert len(drawn) > 1
+
+
+def test_the_last_four_layers_need_not_be_among_the_sets_that_are_tried():
+    report = search_given(made_task(), None, layer_subsets(LAYERS, 2), **QUICK)
+    whole = search_given(made_task(), None, SUBSETS, **QUICK)
+    assert report.others[0].score == whole.others[0].score
+    assert report.others[0].score.held_out_rank is None
+
+
 def test_effects_are_the_best_and_the_mean_of_the_sets_concerned():
     search, held_out = made_task(seed=0), made_task(seed=1)
     report = search_given(search, held_out, SUBSETS, **QUICK)
@@ -128,6 +157,12 @@ def test_the_papers_protocol_reports_means_over_shuffles():
         np.mean([one.layers[2].held_out_without for one in report.shuffles])
     )
     assert report.best.held_out is None
+    for place, mean in enumerate(report.others):
+        gains = [one.best.held_out - one.others[place].score.held_out for one in report.shuffles]
+        assert mean.name == report.shuffles[0].others[place].name
+        assert mean.gain == pytest.approx(np.mean(gains))
+        assert mean.gain_spread == pytest.approx(np.std(gains, ddof=1))
+        assert mean.test == pytest.approx(report.test_best - mean.gain)
     assert search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=1).gain_spread == 0
 
 

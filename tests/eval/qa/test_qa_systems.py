@@ -13,6 +13,16 @@ def test_texts_name_systems_with_variants_and_encoders():
     assert (found.kind, found.encoder) == ("cosine", "all-MiniLM-L6-v2::lc:0,6")
 
 
+def test_a_head_can_start_at_random_weights():
+    found = parse_system("uv:mlp:random@m::lc:0,6")
+    assert (found.kind, found.variant, found.random_start) == ("uv", "mlp", True)
+    assert found.encoder == "m::lc:0,6"
+    assert not parse_system("uv:mlp").random_start
+    names = [one.text for one in parse_systems(["heads"])]
+    assert names[:3] == ["cosine", "bilinear:linear", "bilinear:linear:random"]
+    assert len(names) == 11
+
+
 def test_several_are_divided_at_commas_but_for_those_of_an_encoder():
     texts = ["bm25, cosine", "cosine@m::lc:0,6", "bm25"]
     assert [one.text for one in parse_systems(texts)] == ["bm25", "cosine", "cosine@m::lc:0,6"]
@@ -47,6 +57,10 @@ def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
         ("bm25:1", "nothing can follow bm25"),
         ("cosine:linear", "nothing can follow cosine"),
         ("uv:deep", "expected linear or mlp"),
+        ("uv:random", "expected linear or mlp"),
+        ("uv:mlp:cosine", "expected linear or mlp"),
+        ("concat:mlp:random", "always starts at random"),
+        ("cosine:random", "nothing can follow cosine"),
         ("hybrid:2", "a weight from 0 to 1"),
         ("hybrid:nan", "a weight from 0 to 1"),
         ("cosine@m::pooling=none", "pooling"),

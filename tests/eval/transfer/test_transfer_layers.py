@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from eval.layers.fused import LayerFusion
 from eval.layers.subsets import layer_subsets
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import LayerData
@@ -75,20 +76,65 @@ def test_large_means_and_dead_features_do_no_harm():
 def test_the_layer_that_tells_the_classes_apart_is_chosen_and_tested_by_logistic_regression():
     data = layered(clouds(examples=260, apart=1.5), good=1)
     score = search_transfer(data, QUICK)
-    assert all(1 in one.layers for one in score.divisions)
-    assert score.accuracy > score.baseline + 0.1
+    chosen, (last, last4, random) = score.chosen, score.baselines
+    assert all(1 in layers for layers in chosen.layers)
+    assert chosen.accuracy > last.accuracy + 0.1
+    assert (last.layers[0], last4.layers[0]) == ((3,), (0, 1, 2, 3))
+    assert list(map(len, random.layers)) == list(map(len, chosen.layers))
     assert sum(count for _, count in score.wins) == 3
-    for one, (train, test) in zip(score.divisions, outer_divisions(data.data, 3, 0), strict=True):
-        for layers, found in ((one.layers, one.accuracy), ((3,), one.baseline)):
-            x = data.left[:, list(layers)].mean(axis=1)
+    for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
+        for one in (chosen, *score.baselines):
+            found = one.accuracies[number]
+            x = data.left[:, list(one.layers[number])].mean(axis=1)
             model = LogisticRegression(
                 C=10, solver="saga", tol=0.01, max_iter=200, random_state=0
             ).fit(x[train], data.data.labels[train])
             assert found == pytest.approx(model.score(x[test], data.data.labels[test]), abs=0.03)
-    accuracies = [one.accuracy for one in score.divisions]
-    assert score.accuracy == pytest.approx(np.mean(accuracies))
-    assert score.spread == pytest.approx(np.std(accuracies, ddof=1))
-    assert len(score.correct) == len(score.baseline_correct) == len(score.tested)
+    for one in (chosen, *score.baselines):
+        assert one.accuracy == pytest.approx(np.mean(one.accuracies))
+        assert one.spread == pytest.approx(np.std(one.accuracies, ddof=1))
+        assert len(one.correct) == len(score.tested)
+    error = 1 - last.accuracy
+    assert chosen.error_reduction(last) == pytest.approx(1 - (1 - chosen.accuracy) / error)
+    assert last.error_reduction(last) == 0
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_maxima_and_heads_are_searched_by_their_features(pairs):
+    plain = layered(clouds(examples=120, width=5), pairs=pairs)
+    projection = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    data = replace(plain, fusion=LayerFusion("max", lambda vectors: np.tanh(vectors @ projection)))
+
+    def fused(states, layers):
+        return np.tanh(states[:, list(layers)].max(axis=1) @ projection)
+
+    left = fused(data.left, (0, 2))
+    expected = left
+    if pairs:
+        right = fused(data.right, (0, 2))
+        expected = np.hstack([np.abs(left - right), left * right])
+    np.testing.assert_allclose(data.features((0, 2)), expected, rtol=1e-5)
+    parts = divisions(np.arange(120), 3)
+    subsets = layer_subsets(4, 2)
+    found = inner_accuracies(data, parts, subsets, 0.05)
+    for place in range(len(subsets)):
+        expected = brute_force(data, parts, subsets.layers(place), 0.05)
+        np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
+
+
+def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
+    data = layered(clouds(examples=300, apart=0.6))
+    whole = search_transfer(data, QUICK)
+    part = search_transfer(data, replace(QUICK, train_share=0.1))
+    np.testing.assert_array_equal(whole.tested, part.tested)
+    for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
+        few = train[:26]  # A tenth of 255.
+        x = data.left[:, 3]
+        model = LogisticRegression(C=10, solver="saga", tol=0.01, max_iter=200, random_state=0)
+        score = model.fit(x[few], data.data.labels[few]).score(x[test], data.data.labels[test])
+        assert part.baselines[0].accuracies[number] == pytest.approx(score, abs=0.03)
+    with pytest.raises(ConfigError, match="train-share"):
+        replace(QUICK, train_share=0.0)
 
 
 def test_no_tested_example_has_a_part_in_the_choice():
@@ -102,9 +148,9 @@ def test_no_tested_example_has_a_part_in_the_choice():
     left[test] = np.random.default_rng(5).standard_normal(left[test].shape)
     other = LayerData(replace(data.data, labels=labels), left, None)
     after = search_transfer(other, settings)
-    assert after.divisions[0].layers == before.divisions[0].layers
+    assert after.chosen.layers == before.chosen.layers
     np.testing.assert_array_equal(after.inner, before.inner)
-    assert after.accuracy != before.accuracy
+    assert after.chosen.accuracy != before.chosen.accuracy
 
 
 def test_finalists_are_decided_by_the_logistic_regression():
@@ -114,8 +160,8 @@ def test_finalists_are_decided_by_the_logistic_regression():
     np.testing.assert_array_equal(plain.inner, many.inner)
     ranked = np.argsort(-plain.inner[0].round(12), kind="stable")[:4]
     finalists = [plain.subsets.layers(int(place)) for place in ranked]
-    assert plain.divisions[0].layers == finalists[0]
-    assert many.divisions[0].layers in finalists
+    assert plain.chosen.layers[0] == finalists[0]
+    assert many.chosen.layers[0] in finalists
 
 
 def test_progress_is_reported_and_impossible_settings_are_refused():

@@ -50,6 +50,8 @@ def expect(
         window=settings.window,
         omega=settings.omega,
         variance=settings.variance or "",
+        word_weights=settings.words,
+        layer_weights=settings.layers,
     )
 
 

@@ -35,6 +35,8 @@ def reference(
     window: int = 2,
     omega: float = 0.5,
     variance: str = "all",
+    word_weights: str = "variance",
+    layer_weights: str = "weighted",
 ) -> Reference:
     """One text; `hidden` is (hidden states, pieces, d), the embedding output first."""
     hidden = np.asarray(hidden, dtype=np.float64)
@@ -50,13 +52,18 @@ def reference(
         alignment = _shares([1 / value for value in beta], vectors)
         novelty = _shares(nu, vectors)
         weights = omega * alignment + (1 - omega) * novelty
+        if layer_weights == "uniform":
+            weights = np.full(len(vectors), 1 / len(vectors))
+        elif layer_weights == "last":
+            weights = np.eye(len(vectors))[-1]
         layers.append(weights)
         betas.append(beta)
         nus.append(nu)
         unified.append(sum(w * v for w, v in zip(weights, vectors, strict=True)))
         variances.append(_variance(hidden[:, piece] if variance == "all" else vectors))
     total = sum(variances)
-    words = [v / total if total > 0 else 1 / len(pieces) for v in variances]
+    by_variance = total > 0 and word_weights == "variance"
+    words = [v / total if by_variance else 1 / len(pieces) for v in variances]
     vector = np.zeros(hidden.shape[2])
     for word, one in zip(words, unified, strict=True):
         vector += word * one

@@ -81,6 +81,9 @@ def test_layer_means_and_concatenations_are_those_of_transformers(name, load, pl
         read = plain(name).pooled(kind)[:, layers]
         found = load(name, f"{asked}::normalize=no").encode(TEXTS)
         np.testing.assert_allclose(found, read.mean(axis=1), **CLOSE, err_msg=asked)
+    read = plain(name).pooled("pooling=max")[:, [0, -1]]
+    found = load(name, "layers=0,-1::fusion=max::pooling=max::normalize=no").encode(TEXTS)
+    np.testing.assert_allclose(found, read.max(axis=1), **CLOSE)
     for asked, layers in CONCATENATIONS.items():
         read = plain(name).pooled("pooling=mean")[:, layers]
         found = load(name, asked).encode(TEXTS)
@@ -97,6 +100,15 @@ def test_the_default_is_the_normalized_mean_of_the_last_layer(name, load, plain)
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
     assert encoder.spec.settings.layers is None
     assert encoder.spec.dimensions == WIDTH
+
+
+@architectures
+def test_sbert_wk_with_equal_weights_is_the_mean_of_the_layers_it_fuses(name, load):
+    uniform = "sbert-wk::start-layer=1::wk-words=uniform::wk-layers=uniform"
+    for special in ("", "::special-tokens=drop"):
+        found = load(name, uniform + special).encode(TEXTS)
+        expected = load(name, "layers=1..-1::pooling=mean" + special).encode(TEXTS)
+        np.testing.assert_allclose(found, expected, **CLOSE)
 
 
 @architectures

@@ -49,6 +49,9 @@ SAME = [
     ("::top-bottom", ["::layers=2,1::fusion=concat", "::layers=last,-2", "::fusion=concat"]),
     ("::last::fusion=concat", []),
     ("::sbert-wk", ["::fusion=sbert-wk", "::sbert-wk::omega=0.5", "::sbert-wk::start-layer=1"]),
+    ("::sbert-wk", ["::sbert-wk::wk-words=variance", "::sbert-wk::wk-layers=weighted"]),
+    ("::sbert-wk::wk-words=uniform", ["::sbert-wk", "::sbert-wk::wk-words=uniform"]),
+    ("::layers=0,2::fusion=max", ["::layers=2,0::fusion=max", "::fusion=max"]),
     (
         "::sbert-wk::wk-preset=released::window=1",
         ["::sbert-wk", "::sbert-wk::wk-preset=released::wk-variance=fused", "::sbert-wk::window=1"],
@@ -74,8 +77,9 @@ def test_what_it_was_made_with_and_its_full_text_are_accepted(made, bert):
         check(asked, spec)
 
 
-def test_one_layer_alone_is_the_same_whether_averaged_or_concatenated(bert):
-    asked = f"{bert}::layers=last::fusion=concat"
+@pytest.mark.parametrize("fusion", ["concat", "max"])
+def test_one_layer_alone_is_the_same_in_every_fusion(fusion, bert):
+    asked = f"{bert}::layers=last::fusion={fusion}"
     spec = made_with(asked)
     assert spec == made_with(bert)
     check(asked, spec)
@@ -86,6 +90,8 @@ OTHERS = [
     ("", "::lc:0,2", "layers=0,2"),
     ("", "::layers=0..2", "layers=0..2"),
     ("", "::sbert-wk", "fusion=sbert-wk"),
+    ("::sbert-wk", "::sbert-wk::wk-words=uniform", "wk-words=uniform"),
+    ("::layers=0,2::fusion=max", "::layers=0,2::fusion=mean", "fusion=mean"),
     ("", "::pooling=max", "pooling=max"),
     ("", "::special-tokens=drop", "special-tokens=drop"),
     ("", "::head=yes", "head="),

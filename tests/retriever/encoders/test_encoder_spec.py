@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
@@ -89,6 +89,35 @@ def test_the_fingerprint_ignores_the_label_and_nothing_else():
         asking(dtype="bfloat16"),
     ]
     assert len({SPEC.fingerprint, *(other.fingerprint for other in others)}) == 10
+
+
+@pytest.mark.parametrize(
+    ("form", "fingerprint"),
+    [
+        ("m::max-length=128", "9c80794d48c292ba"),
+        (
+            "m::fusion=sbert-wk::max-length=128::wk-preset=paper::window=2::start-layer=4"
+            "::omega=0.5::wk-variance=all",
+            "afabd8136a8d11d9",
+        ),
+    ],
+)
+def test_new_settings_leave_the_fingerprints_of_older_indexes(form, fingerprint):
+    settings = parse_encoder(form)
+    assert EncoderSpec(settings, "0" * 64, 768).fingerprint == fingerprint
+
+
+def test_uniform_weights_are_another_encoder_and_named_plain_ones_the_same():
+    form = "m::sbert-wk::max-length=128"
+    found = [
+        EncoderSpec(parse_encoder(form + more), "0" * 64, 768).fingerprint
+        for more in (
+            *("", "::wk-words=variance", "::wk-layers=weighted"),
+            *("::wk-words=uniform", "::wk-layers=uniform", "::wk-layers=last"),
+        )
+    ]
+    assert found[0] == found[1] == found[2]
+    assert len(set(found)) == 4
 
 
 def test_a_setting_that_is_named_though_it_is_the_default_is_the_same_encoder():

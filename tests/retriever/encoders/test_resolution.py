@@ -86,6 +86,22 @@ def test_a_setting_that_is_the_default_is_not_named(folders):
                 "wk-variance=all",
             ],
         ),
+        (
+            "sbert-wk::wk-words=uniform",
+            [
+                *("fusion=sbert-wk", "wk-preset=paper", "window=2", "start-layer=1"),
+                *("omega=0.5", "wk-words=uniform"),
+            ],
+        ),
+        (
+            "sbert-wk::wk-layers=last",
+            [
+                *("fusion=sbert-wk", "wk-preset=paper", "start-layer=1"),
+                *("wk-variance=all", "wk-layers=last"),
+            ],
+        ),
+        ("layers=2,0::fusion=max", ["layers=0,2", "fusion=max"]),
+        ("layers=3::fusion=max", []),
         ("dtype=bfloat16::normalize=no", ["normalize=no", "dtype=bfloat16"]),
     ],
 )
@@ -120,7 +136,7 @@ def asked_settings():
             EncoderSettings,
             **common,
             layers=layers,
-            fusion=maybe("mean"),
+            fusion=maybe("mean", "max"),
             pooling=maybe("mean", "max", "cls", "sep"),
         ),
         st.builds(
@@ -139,6 +155,15 @@ def asked_settings():
             start_layer=maybe(0, 1, 2),
             omega=maybe(0.0, 0.25, 1.0),
             wk_variance=maybe("all", "fused"),
+            wk_words=maybe("variance"),
+        ),
+        st.builds(
+            EncoderSettings,
+            **common,
+            fusion=st.just("sbert-wk"),
+            start_layer=maybe(0, 2),
+            wk_words=maybe("variance", "uniform"),
+            wk_layers=st.sampled_from(["uniform", "last"]),
         ),
     )
 

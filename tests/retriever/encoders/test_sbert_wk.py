@@ -66,6 +66,31 @@ def test_every_weight_equals_that_of_the_reference(preset: Any, variance: Any, w
         np.testing.assert_allclose(value.numpy(), getattr(expected, name), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(("preset", "variance"), VARIANTS)
+@pytest.mark.parametrize(
+    ("words", "layers"),
+    [("uniform", "weighted"), ("variance", "uniform"), ("variance", "last"), ("uniform", "last")],
+)
+def test_the_weights_of_words_and_of_layers_can_each_be_left_out(
+    preset: Any, variance: Any, words: Any, layers: Any
+) -> None:
+    hidden = layers_of(11, pieces=6, depth=8)
+    settings = settings_of(8, preset=preset, variance=variance, words=words, layers=layers)
+    expected = expect(hidden, settings)
+    assert_same_vector(embed(hidden, settings), expected.vector)
+    states = list(torch.tensor(hidden[first_state(settings) :]).unsqueeze(1))
+    found = sbert_wk_weights(states, torch.ones(1, 6, dtype=torch.bool), settings)
+    np.testing.assert_allclose(found.layers.numpy(), expected.layers, rtol=1e-9)
+    np.testing.assert_allclose(found.words.numpy(), expected.words, rtol=1e-9)
+
+
+def test_equal_weights_of_both_are_the_plain_mean_of_the_fused_layers() -> None:
+    hidden = layers_of(12)
+    settings = settings_of(6, start_layer=2, words="uniform", layers="uniform")
+    assert first_state(settings) == 2
+    np.testing.assert_allclose(embed(hidden, settings), hidden[2:].mean(axis=(0, 1)), rtol=1e-5)
+
+
 def test_a_case_worked_out_by_hand() -> None:
     # Cosines of 1, 2 and 3 are all sqrt(1/2) with their neighbors; the second is in their span.
     hidden = np.array([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 1.0]]])
@@ -282,6 +307,8 @@ def test_only_the_layers_that_are_read_are_needed() -> None:
         ({"omega": 1.5}, "omega: expected 0 to 1, found 1.5"),
         ({"omega": float("nan")}, "omega: expected 0 to 1, found nan"),
         ({"variance": "none"}, "expected all or fused, found 'none'"),
+        ({"words": "equal"}, "wk-words: expected variance or uniform, found 'equal'"),
+        ({"layers": "top"}, "wk-layers: expected weighted, uniform or last, found 'top'"),
         ({"preset": "released", "variance": "all"}, "released has variance over fused layers"),
     ],
 )

@@ -47,6 +47,19 @@ def test_several_files_follow_one_another_and_may_be_gzipped(tmp_path):
     assert rows(read_pairs([second, first])) == [(2.0, "c", "d"), (1.0, "a", "b")]
 
 
+def test_a_file_whose_pairs_are_all_in_another_is_refused(tmp_path):
+    everything = written(tmp_path, HEADER + "1\ta\tb\n2\tc\td\n2\tc\td\n", "all.tsv")
+    part = written(tmp_path, HEADER + "2\tc\td\n", "part.tsv")
+    other = written(tmp_path, HEADER + "2\tc\td\n3\te\tf\n", "other.tsv")
+    for paths in ([everything, part], [part, everything]):
+        with pytest.raises(SourceError, match=r"part\.tsv: all of its pairs are in .*all\.tsv too"):
+            read_pairs(paths)
+    with pytest.raises(SourceError, match="name each pair once"):
+        read_pairs([other, other])
+    # A pair that two files share is no reason to refuse either.
+    assert len(read_pairs([everything, other])) == 5
+
+
 @pytest.mark.parametrize(
     ("name", "text", "line", "message"),
     [

@@ -1,0 +1,113 @@
+"""How `eval qa` trains its heads and cross-encoders; what is not given is the training's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cli.options.declaring import option, settings
+
+if TYPE_CHECKING:
+    from eval import CrossPlan, HeadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """Settings of `train reranker` and `train cross-encoder`; None if not given."""
+
+    negatives: Literal["pool", "random", "hard"] | None
+    count: int | None
+    margin: float | None
+    initial: Literal["cosine", "random"] | None
+    epochs: int | None
+    cross_epochs: int | None
+
+    def head(self) -> HeadPlan:
+        """How heads are trained.
+
+        Raises:
+            ConfigError: random negatives without a number of them.
+        """
+        from eval import HeadPlan
+
+        plan = HeadPlan()
+        return replace(
+            plan,
+            head=replace(plan.head, **_given(initial=self.initial)),
+            training=self._changed(plan.training, self.epochs),
+        )
+
+    def cross(self) -> CrossPlan:
+        """How cross-encoders are fine-tuned."""
+        from eval import CrossPlan
+
+        plan = CrossPlan()
+        return replace(plan, training=self._changed(plan.training, self.cross_epochs))
+
+    def _changed(self, training: Any, epochs: int | None) -> Any:
+        sampling = replace(training.sampling, **_given(negatives=self.negatives, count=self.count))
+        return replace(training, sampling=sampling, **_given(margin=self.margin, epochs=epochs))
+
+
+def _given(**asked: Any) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+# The command takes `training: TrainingOptions`.
+training_options: Callable[[Any], Callable[..., Any]] = settings(
+    "training",
+    TrainingOptions,
+    [
+        option(
+            "--negatives",
+            type=click.Choice(["pool", "random", "hard"]),
+            help="Source of negatives: the question's pool, all passages (with --count), or those "
+            "that BM25 ranks highest.",
+            shown_default="pool",
+            section="Training",
+        ),
+        option(
+            "--count",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Number of negatives per question and epoch.",
+            shown_default="all; 12 for cross-encoders",
+            section="Training",
+        ),
+        option(
+            "--margin",
+            type=click.FloatRange(min=0),
+            metavar="M",
+            help="Margin of the hinge loss.",
+            shown_default="1",
+            section="Training",
+        ),
+        option(
+            "--initial",
+            type=click.Choice(["cosine", "random"]),
+            help="Initial weights of heads that name none: those that score as the cosine, where "
+            "the head can, or random ones.",
+            shown_default="cosine",
+            section="Training",
+        ),
+        option(
+            "--epochs",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Maximum number of epochs of each head.",
+            shown_default="50",
+            section="Training",
+        ),
+        option(
+            "--cross-epochs",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Maximum number of epochs of each cross-encoder.",
+            shown_default="3",
+            section="Training",
+        ),
+    ],
+)

@@ -1,0 +1,205 @@
+"""The tables and figures of the papers as commands of this program.
+
+`{data}` stands for the folder of data sets, `{model}` for the encoder and `{output}` for the folder
+of the experiment's reports. A step whose report is there is not run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from retriever.errors import ConfigError
+
+_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick")
+_TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "sst5", "trec", "mrpc")
+_ENTAILED = (*_TRANSFER, "sick")
+_MADE = ("sentence_length", "word_content", "bigram_shift")
+_WK = "-e ::sbert-wk"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A table or figure.
+
+    Attributes:
+        paper: "sbert-wk", "bert-lc" or "ma".
+        name: such as "table-3".
+        title: what it shows.
+        steps: name of each report to the command without `retriever`, its report's folder and
+            `--model` being added where the command has them.
+    """
+
+    paper: str
+    name: str
+    title: str
+    steps: tuple[tuple[str, str], ...]
+
+    def commands(self, data: Path, model: str, output: Path) -> Iterator[tuple[Path, list[str]]]:
+        """The folder that each step writes, and its arguments."""
+        for name, command in self.steps:
+            folder = output / self.paper / self.name / name
+            values = {"data": data, "model": model, "output": folder.parent}
+            arguments = [part.format(**values) for part in command.split()]
+            if arguments[:2] not in (["eval", "categories"], ["make", "probing"]):
+                arguments += ["--model", model]
+            yield folder, [*arguments, "--output", str(folder)]
+
+
+def experiments(paper: str | None = None, name: str | None = None) -> tuple[Experiment, ...]:
+    """The experiments of a paper, or one of them; all if no paper is named.
+
+    Raises:
+        ConfigError: there is none of that name; lists those that there are.
+    """
+    found = tuple(one for one in _ALL if paper in (None, one.paper) and name in (None, one.name))
+    if not found:
+        known = "; ".join(
+            f"{of}: {', '.join(one.name for one in _ALL if one.paper == of)}"
+            for of in dict.fromkeys(one.paper for one in _ALL)
+        )
+        raise ConfigError(
+            f"experiment: expected one of {known}; found {paper} {name or ''}".strip()
+        )
+    return found
+
+
+def _each(command: str, sets: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The same command on one set after the other."""
+    return tuple((name, command.replace("{set}", f"{{data}}/{name}")) for name in sets)
+
+
+def _probing(command: str) -> tuple[tuple[str, str], ...]:
+    """SentEval's three tasks that need no parser, made from a corpus, and a command on them."""
+    files = " ".join(f"{{output}}/probing/{name}.txt" for name in _MADE)
+    made = "make probing {data}/oewn_sentences/corpus.jsonl"
+    return (("probing", made), ("probe", f"{command} {files}"))
+
+
+_BY_LAYER = (
+    ("sts", "eval sts " + " ".join(f"{{data}}/{one}" for one in _STS) + " --by-layer"),
+    # One division each: the nested folds of the default protocol would take days.
+    *(
+        (f"transfer-{name}", command)
+        for name, command in _each(
+            "eval transfer {set} --by-layer --protocol bert-lc --outer 1 --seeds 1", _ENTAILED
+        )
+    ),
+    *_probing("eval probe --by-layer --seeds 1"),
+)
+_MODELS = "-e ::last -e ::top-bottom -e ::layers=all -e ::static=average"
+_ALL = (
+    Experiment(
+        "sbert-wk",
+        "table-3",
+        "Similarity by cosine; STS-B and SICK-R also trained, as in the paper",
+        (
+            *_each("eval sts {set} --encoders paper", _STS),
+            *(
+                (f"{name}-trained", command)
+                for name, command in _each(
+                    "eval sts {set} --encoders paper --supervised", ("stsb", "sick")
+                )
+            ),
+        ),
+    ),
+    Experiment(
+        "sbert-wk",
+        "table-5",
+        "Transfer by an MLP",
+        _each("eval transfer {set} --encoders paper --classifier mlp --seeds 3", _ENTAILED),
+    ),
+    Experiment(
+        "sbert-wk",
+        "table-6",
+        "Probing: SentLen, WC and BShift, made from a corpus",
+        _probing(
+            "eval probe --classifier mlp --seeds 3 -e ::last -e ::last::pooling=cls "
+            f"-e ::static=average {_WK} {_WK}::wk-preset=released"
+        ),
+    ),
+    Experiment(
+        "sbert-wk",
+        "table-7",
+        "Ablation",
+        _each(
+            f"eval sts {{set}} -e ::last {_WK}::wk-words=uniform::omega=1 "
+            f"{_WK}::wk-words=uniform::omega=0 {_WK}::wk-words=uniform {_WK}::wk-layers=last "
+            f"{_WK}::wk-layers=uniform {_WK}",
+            _STS[:-1],
+        ),
+    ),
+    Experiment(
+        "bert-lc",
+        "table-1",
+        "Transfer, also Table 4: chosen layers, the last, the last four and random ones",
+        _each("eval transfer {set} --layers-search", _TRANSFER),
+    ),
+    Experiment(
+        "bert-lc",
+        "table-2",
+        "Similarity, also Table 3 and Figs. 2 to 4: chosen layers beside the same baselines",
+        _each("tune layers {set} --protocol paper", _STS),
+    ),
+    Experiment(
+        "bert-lc",
+        "figure-1",
+        "Training size",
+        tuple(
+            (f"{name}-{part}", f"{command} --train-share {1 / part}")
+            for part in (1, 4, 16, 64, 256)
+            for name, command in _each(
+                "eval transfer {set} --layers-search", ("mr", "subj", "trec")
+            )
+        ),
+    ),
+    Experiment(
+        "ma",
+        "table-1",
+        "Poolings by category, also Fig. 1: layers by task",
+        (
+            *_BY_LAYER,
+            (
+                "categories",
+                "eval categories "
+                + " ".join(f"{{output}}/{name}" for name, _ in _BY_LAYER if name != "probing"),
+            ),
+        ),
+    ),
+    Experiment(
+        "ma",
+        "table-2",
+        "Encoders by category",
+        (
+            ("sts", "eval sts " + " ".join(f"{{data}}/{one}" for one in _STS) + f" {_MODELS}"),
+            *(
+                (f"transfer-{name}", command)
+                for name, command in _each(f"eval transfer {{set}} --seeds 1 {_MODELS}", _ENTAILED)
+            ),
+            *_probing(f"eval probe --seeds 1 {_MODELS}"),
+            (
+                "categories",
+                "eval categories {output}/sts {output}/probe "
+                + " ".join(f"{{output}}/transfer-{name}" for name in _ENTAILED),
+            ),
+        ),
+    ),
+    Experiment(
+        "ma",
+        "table-3",
+        "Question answering, on other sets than the paper's",
+        (
+            ("wikiqa", "eval qa {data}/wikiqa -s all --cross-seeds 2 --baseline cosine"),
+            (
+                "trecqa",
+                "eval qa {data}/trecqa --variant clean --train-split train-all -s all "
+                "--baseline cosine",
+            ),
+            (
+                "selqa",
+                "eval qa {data}/selqa --train-split dev --dev-share 0.2 -s all --baseline cosine",
+            ),
+        ),
+    ),
+)
