@@ -1,0 +1,1 @@
+"""Meta-embeddings: several encoders as one."""
