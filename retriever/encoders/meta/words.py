@@ -47,22 +47,6 @@ class WordBatch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairBatch:
-    """Pairs of sentences with people's scores of their similarity.
-
-    Attributes:
-        words: of the sentences of all pairs.
-        left, right: (pairs,) int64, the two sentences of each.
-        gold: (pairs,) float64, scaled so that the scores of the whole set span [0, 1].
-    """
-
-    words: WordBatch
-    left: Integers
-    right: Integers
-    gold: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
     """Which pieces make which words of one text; a piece or a word may occur several times.
 
