@@ -49,6 +49,7 @@ COMMANDS: Tree = {
     "train": {
         "reranker": "cli.commands.train.reranker",
         "cross-encoder": "cli.commands.train.cross_encoder",
+        "meta": "cli.commands.train.meta",
     },
     "fit": {"static": "cli.commands.train.static"},
     "tune": {"layers": "cli.commands.tune.layers"},
@@ -62,7 +63,7 @@ COMMANDS: Tree = {
 }
 _GROUP_HELP = {
     "eval": "Score rankings by relevance judgments, and encoders.",
-    "train": "Train rerankers on questions with judged passages.",
+    "train": "Train rerankers, and combine encoders.",
     "fit": "Fit encoders that need no forward pass to a corpus.",
     "tune": "Choose settings by their score on your data.",
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.loading import load_model
-from retriever.encoders.protocol import PieceEncoder
+from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
@@ -47,6 +47,7 @@ class Encoder:
         *,
         device: str | None = None,
         download: bool = False,
+        given: Sequence[TextEncoder] = (),
     ) -> Encoder:
         """Load an encoder.
 
@@ -55,14 +56,17 @@ class Encoder:
                 `retriever.encoders.settings`); the bundled model where no model is named.
             device: torch device; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
+            given: the objects among the sources of a meta-embedding; they are found by name.
 
         Raises:
             ModelError: the model is missing, altered or not supported.
+            EncoderMismatchError: a source of a meta-embedding is another one than it was made with.
             MissingExtraError: a bundled model's package is not installed.
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        return cls(*load_model(asked, device=device, download=download))
+        objects = [AdoptedEncoder(one) for one in given]
+        return cls(*load_model(asked, device=device, download=download, given=objects))
 
     @classmethod
     def from_spec(

@@ -143,7 +143,7 @@ def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str | 
     if found is None:
         raise EncoderMismatchError(
             f"{folder}: its source {spec.model!r} is an object that a program passes; load the "
-            "folder in Python with load_meta(folder, given=[...])"
+            "folder in Python with Encoder.load(folder, given=[...])"
         )
     if found.spec.fingerprint != spec.fingerprint:
         raise EncoderMismatchError(
