@@ -281,7 +281,7 @@ def _training_settings(training: TrainingOptions) -> UnsupSettings:
         "learning_rate": training.learning_rate,
         "weight_decay": training.weight_decay,
     }
-    named = {name: value for name, value in given.items() if value is not None}
+    named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return replace(UnsupSettings(), **named)
 
 

@@ -55,8 +55,11 @@ UNFITTED = ("conc", "avg")
 DEFAULT_REGULARIZATION = 10.0
 # Texts of a corpus that a method reads; words that are trained on are on disk.
 _SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
-# Sentences of a training step (Sec. 4.4), and the most that are held out.
+# Sentences of a training step (Sec. 4.4), fewer where an epoch would have fewer steps than this;
+# and the most that are held out.
 _BATCH = 512
+_STEPS = 16
+_SMALLEST_BATCH = 32
 _HELD_OUT = 1024
 
 
@@ -294,7 +297,7 @@ class _Fit:
         training = self._training()
         assert isinstance(training, UnsupSettings)
         projection, history = fit_unsup(
-            lambda epoch: words.batches(self._shuffled(train, epoch), _BATCH),
+            lambda epoch: words.batches(self._shuffled(train, epoch), _batch_size(len(train))),
             self.sources.widths,
             training,
             held_out=list(words.batches(held_out, _BATCH)),
@@ -380,8 +383,9 @@ class _PairWords:
 
     def batches(self, pairs: NDArray[np.int64]) -> Iterator[ScoredPairs]:
         """Half as many pairs as a batch of sentences has sentences."""
-        for start in range(0, len(pairs), _BATCH // 2):
-            rows = pairs[start : start + _BATCH // 2]
+        size = _batch_size(2 * len(pairs)) // 2
+        for start in range(0, len(pairs), size):
+            rows = pairs[start : start + size]
             sentences = np.stack([rows, rows + len(self.gold)], axis=1).reshape(-1)
             yield ScoredPairs(self.words.batch(sentences), self.gold[rows])
 
@@ -469,6 +473,10 @@ def _score(
 def _runs(count: int) -> Iterator[NDArray[np.int64]]:
     for start in range(0, count, _BATCH):
         yield np.arange(start, min(start + _BATCH, count))
+
+
+def _batch_size(sentences: int) -> int:
+    return min(_BATCH, max(_SMALLEST_BATCH, sentences // _STEPS))
 
 
 def _scaled(gold: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import ConfigError
+from retriever.extras import require_extra
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -271,7 +272,9 @@ def gcca(
     Raises:
         ConfigError: there are fewer eigenvalues above 0; a source does not vary; or, with tau = 0,
             a source has linearly dependent components.
+        MissingExtraError: scipy is not installed.
     """
+    require_extra("sentences", "gcca", "scipy")
     from scipy.linalg import block_diag, eigh
 
     means = moments.means()
