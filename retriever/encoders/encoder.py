@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.loading import load_model
+from retriever.encoders.meta.folder import MetaParts
+from retriever.encoders.meta.model import Contributions, MetaModel
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
@@ -220,6 +222,24 @@ class Encoder:
         prompt = len(self.spec.settings.passage_prompt or "")
         return text_states(model, self._cut(texts), self._prompted(texts, False), prompt)
 
+    def contributions(self, text: str) -> Contributions:
+        """How long each source's part of each word's vector is, of one text as a passage.
+
+        Raises:
+            ConfigError: it is no meta-embedding.
+        """
+        model = self._meta()
+        with self._busy:
+            return model.contributions(text, self.spec.max_length)
+
+    def meta_parts(self) -> MetaParts:
+        """What a meta-embedding consists of.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        return self._meta().parts
+
     def _batches(
         self, pieces: Sequence[Any], done: Done
     ) -> Iterator[tuple[NDArray[np.int64], list[Any]]]:
@@ -236,6 +256,13 @@ class Encoder:
             done(len(rows), int(lengths[rows].sum()))
         if len(filled) < len(pieces):
             done(len(pieces) - len(filled), 0)
+
+    def _meta(self) -> MetaModel:
+        if not isinstance(self._model, MetaModel):
+            raise ConfigError(
+                f"{self.spec}: expected a meta-embedding, which `retriever train meta` makes"
+            )
+        return self._model
 
     def _transformer(self) -> TransformerModel:
         if not isinstance(self._model, TransformerModel):

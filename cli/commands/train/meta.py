@@ -301,25 +301,15 @@ def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | N
 
 
 def _report(encoder: Encoder, output: Path, *, quiet: bool, as_json: bool) -> None:
-    from cli.output.tables import table
-    from retriever.encoders.meta.folder import read_folder
+    from cli.output.meta import meta_lines, meta_summary
     from retriever.encoders.settings import EncoderSettings
 
     named = str(EncoderSettings(model=str(output)))
-    parts = read_folder(output)
-    facts = {"encoder": named, "fingerprint": encoder.spec.fingerprint, **parts.describe()}
+    facts = encoder.meta_parts().describe()
     if as_json:
-        click.echo(json.dumps(facts))
+        found = {"encoder": named, "fingerprint": encoder.spec.fingerprint, **facts}
+        click.echo(json.dumps(found, ensure_ascii=False))
     elif not quiet:
-        pooling = f", {facts['pooling']} pooling" if facts["pooling"] else ""
-        click.echo(
-            f"{output}: {facts['method']} of {len(parts.sources)} encoders, level of "
-            f"{facts['level']}s{pooling}, {facts['dimensions']} dimensions, window "
-            f"{encoder.spec.max_length}"
-        )
-        rows = [
-            [one["encoder"], str(one["dimensions"]), f"{one['weight']:.3f}"]
-            for one in facts["sources"]
-        ]
-        click.echo("\n".join(table(["source", "dimensions", "weight"], rows)))
+        click.echo(f"{output}: {meta_summary(facts)}, window {encoder.spec.max_length}")
+        click.echo("\n".join(meta_lines(facts)))
         click.echo(f"--model {shlex.quote(named)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from retriever.encoders.meta.sources import (
     Sources,
     make_source,
 )
+from retriever.encoders.meta.words import Span
 from retriever.encoders.protocol import AdoptedEncoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
@@ -27,6 +28,22 @@ from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 
 # Settings of an encoder that a meta-embedding has too; the others are its sources'.
 _OWN = ("model", "normalize", "max_length")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contributions:
+    """What each source gives to the words of one text.
+
+    Attributes:
+        spans: (start, stop) of each word; at the level of sentences of the text.
+        lengths: (words, sources) float32, the length of each source's part of the meta-vector; 0 if
+            the source lacks the word.
+        cut: whether the text was longer than the window and lost its end.
+    """
+
+    spans: tuple[Span, ...]
+    lengths: NDArray[np.float32]
+    cut: bool
 
 
 class MetaModel:
@@ -129,13 +146,15 @@ class MetaModel:
         vectors, sentences = self.sources.vectors(pieces)
         return pooled(vectors, sentences, len(pieces), self.parts.projection, self.parts.pooling)
 
-    def contributions(self, piece: MetaPieces) -> NDArray[np.float32]:
-        """The length of each source's part of each word's meta-vector, (words, sources) float32.
-
-        At the level of sentences there is one row, that of the text.
-        """
-        vectors, _ = self.sources.vectors([piece])
-        return contributions(vectors, self.parts.projection)
+    def contributions(self, text: str, max_length: int) -> Contributions:
+        """How long each source's part of each word's meta-vector is; see `Contributions`."""
+        (whole,) = self.tokenize([text])
+        (kept,) = self.tokenize([text], max_length)
+        vectors, _ = self.sources.vectors([kept])
+        spans = kept.spans if self.parts.level == "word" else ((0, len(kept.text)),)
+        return Contributions(
+            spans, contributions(vectors, self.parts.projection), len(whole) > max_length
+        )
 
 
 def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str | Path) -> Source:
