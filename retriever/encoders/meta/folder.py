@@ -143,7 +143,7 @@ def write_folder(folder: Path, parts: MetaParts) -> None:
         "method": parts.method,
         "level": parts.level,
         "pooling": parts.pooling,
-        "sources": [{**spec.to_json(), "fingerprint": spec.fingerprint} for spec in parts.sources],
+        "sources": [_source(spec, folder) for spec in parts.sources],
         "parameters": dict(parts.parameters),
         "provenance": dict(parts.provenance),
         "weights": parts.identity(),
