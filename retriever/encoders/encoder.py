@@ -267,8 +267,8 @@ class Encoder:
     def _transformer(self) -> TransformerModel:
         if not isinstance(self._model, TransformerModel):
             raise ConfigError(
-                f"{self.spec}: expected a transformer, found an encoder without layers of its own "
-                "(static, or a meta-embedding); name a transformer"
+                f"{self.spec}: a static encoder or a meta-embedding has no layers of its own; "
+                "name a transformer"
             )
         self._model.backbone.require_layers()
         return self._model
