@@ -165,7 +165,7 @@ def fit_sup(
             finite, no pairs, or dev similarities that are all equal.
         ConfigError: the training diverged, or the checkpoint is of other settings or data.
     """
-    gold = np.concatenate([np.zeros(0, np.float32), *(_checked(batch.gold) for batch in dev)])
+    gold = np.concatenate([np.zeros(0, np.float32), *(_checked(batch) for batch in dev)])
     if len(np.unique(gold)) < 2:
         raise BadInputError(
             f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
@@ -179,7 +179,8 @@ def fit_sup(
     def loss(batch: ScoredPairs) -> torch.Tensor:
         import torch
 
-        return cosine_error(pooled(batch), torch.from_numpy(_checked(batch.gold)))
+        gold = torch.from_numpy(_checked(batch))
+        return cosine_error(pooled(batch), gold)
 
     def evaluate() -> tuple[float | None, float | None]:
         cosines = np.concatenate([pair_cosines(pooled(batch)).numpy() for batch in dev])
@@ -250,9 +251,16 @@ def _pooled(
     return pool(vectors, words.sentences[known], sentences, settings.pooling)
 
 
-def _checked(gold: NDArray[np.float32]) -> NDArray[np.float32]:
+def _checked(pairs: ScoredPairs) -> NDArray[np.float32]:
+    """The gold similarities."""
+    gold, sentences = pairs.gold, pairs.words.sentences
     if len(gold) == 0 or not (gold.min() >= 0 and gold.max() <= 1):
         raise BadInputError("gold: expected similarities from 0 to 1 in each batch, found others")
+    if len(sentences) and sentences[-1] >= 2 * len(gold):
+        raise BadInputError(
+            f"gold: expected one similarity for each two sentences, found {len(gold)} for "
+            f"{sentences[-1] + 1} sentences"
+        )
     return gold
 
 
