@@ -92,8 +92,8 @@ def fit_unsup(
     was interrupted and resumes. Zero rows, words that a source lacks, are in no pair of it.
 
     Args:
-        epochs: the batches of epoch n, from 1, the same in each call. Pairs are made within a
-            batch, of words at most 1,023 apart.
+        epochs: the batches of epoch n, from 1, the same in each call. Pairs are made within each
+            1,024 consecutive words of a batch.
         widths: d_j of each source, two or more.
         settings: how.
         held_out: batches for the loss that says which epoch is best; may be empty with `score`.
@@ -108,7 +108,7 @@ def fit_unsup(
 
     Raises:
         BadInputError: fewer than two sources, batches that do not fit them, values that are not
-            finite, or no words.
+            finite, or no batches.
         ConfigError: the training diverged, or the checkpoint is of other settings or data.
     """
     if score is None and not held_out:
@@ -125,11 +125,9 @@ def fit_unsup(
 
     training = Training(model, settings, loss, evaluate)
     if checkpoint is not None:
-        data = [array for batch in held_out for array in _arrays(batch)]
+        digest = _digest(array for batch in held_out for array in _arrays(batch))
         by = "loss" if score is None else "score"
-        training.resume(
-            checkpoint, {"method": "unsup", "stopped by": by, "held out": _digest(data)}
-        )
+        training.resume(checkpoint, {"method": "unsup", "stopped by": by, "held out": digest})
     return training.run(epochs, done)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +30,7 @@ from tests.retriever.encoders.meta.shared_signal import (
     unit,
 )
 
+ROOT = Path(__file__).resolve().parents[4]
 TOY = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=30)
 SHORT = replace(TOY, epochs=4)
 
@@ -103,7 +107,10 @@ def test_without_weights_all_sources_count_alike(variant):
     assert {epoch.weights for epoch in history.curve} == {history.curve[0].weights}
 
 
-def _all_losses(variant: str, weights: bool, dtype: torch.dtype) -> tuple[AttentionModel, float]:
+def _model_and_loss(
+    variant: str, weights: bool, dtype: torch.dtype
+) -> tuple[AttentionModel, Callable[[], torch.Tensor]]:
+    """A model with arbitrary values, and its loss on a batch."""
     settings = UnsupSettings(variant=variant, weights=weights, dimensions=6, margin=2.0)
     model = AttentionModel(WIDTHS, settings)
     batch = _words().held_out[0]
@@ -119,7 +126,7 @@ def _all_losses(variant: str, weights: bool, dtype: torch.dtype) -> tuple[Attent
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("variant", ["stable", "printed", "released"])
 def test_the_gradient_of_the_whole_loss_equals_finite_differences(variant, weights):
-    model, loss = _all_losses(variant, weights, torch.float64)
+    model, loss = _model_and_loss(variant, weights, torch.float64)
     loss().backward()
     chance = np.random.default_rng(0)
     for tensor in model.tensors.values():
@@ -149,7 +156,7 @@ def _plain_terms(batch: WordBatch, matrices, factors):
 
 
 def test_the_stable_loss_is_its_definition():
-    model, loss = _all_losses("stable", True, torch.float64)
+    model, loss = _model_and_loss("stable", True, torch.float64)
     a, b = (one.detach().numpy() for one in model.matrices)
     weights = np.exp(model.tensors["weights"].detach().numpy())
     gaps, masks, _ = _plain_terms(_words().held_out[0], (a, b), 2 * weights / weights.sum())
@@ -160,7 +167,7 @@ def test_the_stable_loss_is_its_definition():
 
 
 def test_the_printed_loss_is_equation_10():
-    model, loss = _all_losses("printed", True, torch.float64)
+    model, loss = _model_and_loss("printed", True, torch.float64)
     a, b = (one.detach().numpy() for one in model.matrices)
     weights = np.exp(model.tensors["weights"].detach().numpy())
     gaps, masks, _ = _plain_terms(_words().held_out[0], (a, b), weights / weights.sum())
@@ -172,7 +179,7 @@ def test_the_printed_loss_is_equation_10():
 
 
 def test_the_released_loss_pulls_all_pairs_and_sentences():
-    model, loss = _all_losses("released", True, torch.float64)
+    model, loss = _model_and_loss("released", True, torch.float64)
     a, b = (one.detach().numpy() for one in model.matrices)
     factors = model.tensors["weights"].detach().numpy()
     gaps, masks, projected = _plain_terms(_words().held_out[0], (a, b), factors)
@@ -271,6 +278,37 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path, varian
     assert tuple(seen) == history.curve
     assert history == _fitted(settings)[1]
     assert _same(projection, _fitted(settings)[0])
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.retriever.encoders.meta import test_unsup as toy
+
+def kill(epoch):
+    if epoch.epoch == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+words = toy._words()
+toy.fit_unsup(words.epochs, toy.WIDTHS, toy.SHORT, held_out=words.held_out, done=kill,
+              checkpoint=Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_training_resumes_to_the_same_bits(tmp_path: Path):
+    folder, words = tmp_path / "checkpoint", _words()
+    killed = subprocess.run([sys.executable, "-c", _KILLED, folder], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    begun: list[int] = []
+
+    def rest(number: int) -> Iterator[WordBatch]:
+        begun.append(number)
+        return words.epochs(number)
+
+    projection, history = fit_unsup(rest, WIDTHS, SHORT, held_out=words.held_out, checkpoint=folder)
+    assert begun == [3, 4]
+    assert history == _fitted(SHORT)[1]
+    assert _same(projection, _fitted(SHORT)[0])
 
 
 def test_a_finished_training_gives_its_result_again(tmp_path: Path):
