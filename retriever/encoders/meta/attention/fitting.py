@@ -92,8 +92,8 @@ def fit_unsup(
     was interrupted and resumes. Zero rows, words that a source lacks, are in no pair of it.
 
     Args:
-        epochs: the batches of epoch n, from 1, the same in each call. Pairs are made within a
-            batch, of words at most 1,023 apart.
+        epochs: the batches of epoch n, from 1, the same in each call. Pairs are made within each
+            1,024 consecutive words of a batch.
         widths: d_j of each source, two or more.
         settings: how.
         held_out: batches for the loss that says which epoch is best; may be empty with `score`.
@@ -108,7 +108,7 @@ def fit_unsup(
 
     Raises:
         BadInputError: fewer than two sources, batches that do not fit them, values that are not
-            finite, or no words.
+            finite, or no batches.
         ConfigError: the training diverged, or the checkpoint is of other settings or data.
     """
     if score is None and not held_out:
@@ -125,11 +125,9 @@ def fit_unsup(
 
     training = Training(model, settings, loss, evaluate)
     if checkpoint is not None:
-        data = [array for batch in held_out for array in _arrays(batch)]
+        digest = _digest(array for batch in held_out for array in _arrays(batch))
         by = "loss" if score is None else "score"
-        training.resume(
-            checkpoint, {"method": "unsup", "stopped by": by, "held out": _digest(data)}
-        )
+        training.resume(checkpoint, {"method": "unsup", "stopped by": by, "held out": digest})
     return training.run(epochs, done)
 
 
@@ -165,7 +163,7 @@ def fit_sup(
             finite, no pairs, or dev similarities that are all equal.
         ConfigError: the training diverged, or the checkpoint is of other settings or data.
     """
-    gold = np.concatenate([np.zeros(0, np.float32), *(_checked(batch.gold) for batch in dev)])
+    gold = np.concatenate([np.zeros(0, np.float32), *(_checked(batch) for batch in dev)])
     if len(np.unique(gold)) < 2:
         raise BadInputError(
             f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
@@ -179,7 +177,8 @@ def fit_sup(
     def loss(batch: ScoredPairs) -> torch.Tensor:
         import torch
 
-        return cosine_error(pooled(batch), torch.from_numpy(_checked(batch.gold)))
+        gold = torch.from_numpy(_checked(batch))
+        return cosine_error(pooled(batch), gold)
 
     def evaluate() -> tuple[float | None, float | None]:
         cosines = np.concatenate([pair_cosines(pooled(batch)).numpy() for batch in dev])
@@ -250,9 +249,16 @@ def _pooled(
     return pool(vectors, words.sentences[known], sentences, settings.pooling)
 
 
-def _checked(gold: NDArray[np.float32]) -> NDArray[np.float32]:
+def _checked(pairs: ScoredPairs) -> NDArray[np.float32]:
+    """The gold similarities."""
+    gold, sentences = pairs.gold, pairs.words.sentences
     if len(gold) == 0 or not (gold.min() >= 0 and gold.max() <= 1):
         raise BadInputError("gold: expected similarities from 0 to 1 in each batch, found others")
+    if len(sentences) and sentences[-1] >= 2 * len(gold):
+        raise BadInputError(
+            f"gold: expected one similarity for each two sentences, found {len(gold)} for "
+            f"{sentences[-1] + 1} sentences"
+        )
     return gold
 
 

@@ -76,7 +76,7 @@ class UnsupSettings(AttentionSettings):
     mu: float = 1.0
     nu: float = 1.0
     xi: float = 1.0
-    margin: float = 1.0
+    margin: float = 1.5
 
     def __post_init__(self) -> None:
         # Zero-argument super() does not know a class with slots.
