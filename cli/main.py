@@ -51,6 +51,7 @@ COMMANDS: Tree = {
         "reranker": "cli.commands.train.reranker",
         "cross-encoder": "cli.commands.train.cross_encoder",
         "encoder": "cli.commands.train.encoder",
+        "meta": "cli.commands.train.meta",
     },
     "fit": {"static": "cli.commands.train.static"},
     "tune": {"layers": "cli.commands.tune.layers"},
@@ -65,7 +66,7 @@ COMMANDS: Tree = {
 }
 _GROUP_HELP = {
     "eval": "Score rankings by relevance judgments, and encoders.",
-    "train": "Train rerankers and encoders on questions or pairs.",
+    "train": "Train rerankers and encoders, and combine encoders.",
     "fit": "Fit encoders that need no forward pass to a corpus.",
     "tune": "Choose settings by their score on your data.",
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",

@@ -25,6 +25,9 @@ from eval.datasets.sentences.tasks import ClassificationTask as ClassificationTa
 from eval.datasets.sentences.tasks import STSTask as STSTask
 from eval.inspect.layers import LayerInspection as LayerInspection
 from eval.inspect.layers import inspect_layers as inspect_layers
+from eval.inspect.meta import MetaInspection as MetaInspection
+from eval.inspect.meta import inspect_meta as inspect_meta
+from eval.inspect.meta import is_meta as is_meta
 from eval.inspect.sensitivity import SensitivityInspection as SensitivityInspection
 from eval.inspect.sensitivity import inspect_sensitivity as inspect_sensitivity
 from eval.inspect.weights import WeightInspection as WeightInspection

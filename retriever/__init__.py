@@ -21,6 +21,9 @@ from retriever.corpus import CorpusReader as CorpusReader
 from retriever.corpus import Document as Document
 from retriever.corpus import Fields as Fields
 from retriever.encoders.encoder import Encoder as Encoder
+from retriever.encoders.meta.attention import UnsupSettings as UnsupSettings
+from retriever.encoders.meta.fitting import MetaSettings as MetaSettings
+from retriever.encoders.meta.fitting import fit_meta as fit_meta
 from retriever.encoders.protocol import TextEncoder as TextEncoder
 from retriever.encoders.settings import EncoderSettings as EncoderSettings
 from retriever.encoders.settings import parse_encoder as parse_encoder

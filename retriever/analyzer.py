@@ -169,7 +169,7 @@ class Analyzer:
                 yield term, match.start(), match.end()
 
     def _pattern(self, text: str) -> re.Pattern[str]:
-        return _word_pattern(text.isascii(), self._splits_apostrophe)
+        return word_pattern(text.isascii(), self._splits_apostrophe)
 
     def _folded_words(self, word: str) -> list[str]:
         folded = _fold(word, turkish=self.settings.language == "turkish")
@@ -227,7 +227,7 @@ def _fold(word: str, *, turkish: bool) -> str:
 
 
 @cache
-def _word_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
+def word_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
     """What a word is; the ASCII pattern finds the same words in ASCII text, sooner."""
     if ascii_only:
         run, cjk = "[A-Za-z0-9]+", ""

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from indexes import LiveSegment, StructureSettings, View, remains
+from retriever.encoders.meta.folder import is_meta_folder, read_folder
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ModelError
 from retriever.indexing.creation import IndexState
 
 
@@ -39,6 +42,7 @@ def describe(
             "model": encoder.model,
             "max_length": encoder.max_length,
             "fingerprint": encoder.fingerprint,
+            "meta": _describe_meta(encoder),
         },
         "analyzer": state.analyzer.settings.to_json(),
         "long_texts": asdict(state.passages),
@@ -47,6 +51,17 @@ def describe(
         "bytes": size_on_disk(folder),
         "remains": {str(path): what for path, what in remains(folder).items()},
     }
+
+
+def _describe_meta(encoder: EncoderSpec) -> dict[str, Any] | None:
+    """The sources of a meta-embedding, if its folder is still there."""
+    if not is_meta_folder(encoder.model):
+        return None
+    with suppress(ModelError):
+        parts = read_folder(Path(encoder.model))
+        if parts.identity() == encoder.weights:
+            return parts.describe()
+    return None
 
 
 def size_on_disk(folder: Path) -> int:

@@ -12,6 +12,7 @@ import click
 from cli.options.declaring import Command
 from cli.options.index import index_option
 from cli.options.output import json_option
+from cli.output.meta import meta_lines, meta_summary
 from cli.output.progress import counted, human_bytes
 from cli.output.tables import table
 
@@ -25,10 +26,16 @@ def command(folder: Path, as_json: bool) -> None:
     """Show what an index holds and how it was made.
 
     For each segment: its passages, size and search structure, why that structure was chosen, and
-    the recall@10 measured at each search effort.
+    the recall@10 measured at each search effort. For the folder of a meta-embedding: its sources
+    and their weights.
     """
+    from retriever.encoders.meta.folder import is_meta_folder, read_folder
     from retriever.index import Index
 
+    if is_meta_folder(folder):
+        facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
+        click.echo(json.dumps(facts, ensure_ascii=False) if as_json else "\n".join(_meta(facts)))
+        return
     with Index.open(folder) as index:
         info = index.info()
     if as_json:
@@ -59,6 +66,8 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
     }
     for name, value in facts.items():
         yield f"{name:<12} {value}"
+    if encoder["meta"]:
+        yield from ("", *meta_lines(encoder["meta"]))
     for path, what in info["remains"].items():
         yield f"{'beside it':<12} {path}: {what}"
     if not segments:
@@ -80,6 +89,11 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         yield line
         if segment["recall"]:
             yield f"{_INDENT}recall@10 (effort): {_recall(segment['recall'])}"
+
+
+def _meta(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"{facts['folder']}: meta-embedding, {meta_summary(facts)}"
+    yield from meta_lines(facts)
 
 
 def _recall(measured: list[dict[str, Any]]) -> str:

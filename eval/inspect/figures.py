@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from eval.inspect.layers import LayerSimilarity
+    from eval.inspect.meta import MetaWord
     from eval.inspect.sensitivity import Sensitivity
     from eval.inspect.weights import WeightedWord
     from eval.inspect.words import VarianceGroups
@@ -94,6 +95,20 @@ def weights_figure(words: Sequence[WeightedWord], first_layer: int) -> Figure:
     bottom.set_yticks(range(len(layers)), [str(first_layer + row) for row in range(len(layers))])
     bottom.set_xticks(places, [_label(word.text) for word in words], rotation=90, fontsize=8)
     plain_text(*bottom.get_xticklabels())
+    return figure
+
+
+def contributions_figure(words: Sequence[MetaWord]) -> Figure:
+    """The length of each source's part of each word, at least one word, as a heat map."""
+    figure = new_figure(min(max(6, 2 + _INCHES_A_WORD * len(words)), _WIDEST), 3.2)
+    axes = figure.subplots()
+    lengths = np.array([word.lengths for word in words]).T
+    image = heat_map(axes, lengths, 2, numbers=False)
+    figure.colorbar(image, ax=axes, label="length of its part")
+    axes.set_ylabel("source")
+    axes.set_yticks(range(len(lengths)), [str(row + 1) for row in range(len(lengths))])
+    axes.set_xticks(range(len(words)), [_label(word.text) for word in words], rotation=90)
+    plain_text(*axes.get_xticklabels())
     return figure
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.extras import require_classifiers
 from eval.sentences.batched_training import no_scaling, scaling_of
 from retriever.errors import ConfigError
+from retriever.extras import require_classifiers
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -12,7 +12,6 @@ from typing import Literal
 from eval.datasets.probing.files import read_probing
 from eval.datasets.sentences.classification import read_classification
 from eval.datasets.sentences.tasks import ClassificationTask
-from eval.extras import require_classifiers
 from eval.layers.fused import layer_fusion
 from eval.layers.subsets import count_subsets
 from eval.metrics.significance import Resampling
@@ -49,6 +48,7 @@ from eval.vectors.encoders import (
 )
 from retriever.encoders.settings import Pooling, parse_encoder
 from retriever.errors import ConfigError
+from retriever.extras import require_classifiers
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ACCURACY = "accuracy"

@@ -24,10 +24,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.extras import require_classifiers
 from eval.transfer.classifiers import Classifier, Job, Rows
 from eval.transfer.data import ClassificationData
 from retriever.errors import BadInputError, ConfigError
+from retriever.extras import require_classifiers
 
 ProtocolName = Literal["senteval", "bert-lc"]
 Done = Callable[[int], object]

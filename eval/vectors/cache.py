@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,7 +189,7 @@ def _through(
 
 def cut_pieces(
     encoder: Encoder, texts: Sequence[str], *, query: bool = False
-) -> tuple[list[list[int]], NDArray[np.bool_]]:
+) -> tuple[list[Any], NDArray[np.bool_]]:
     """The word pieces of texts within the window, and (texts,) which texts lost their ends."""
     pieces = encoder.tokenize(texts, query=query)
     cut = np.array([len(ids) > encoder.spec.max_length for ids in pieces], np.bool_)

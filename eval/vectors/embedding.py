@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,8 @@ from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 # Texts that are encoded before their vectors are stored.
 _BLOCK = 2048
 
-_Pieces = tuple[int, ...]
+# Ids of a text as a tuple, or what a meta-embedding has in their place; hashable.
+_Pieces = Any
 
 
 class TextVectors:
@@ -147,7 +149,8 @@ def _part(
     rows = [row for row in block if row in lacking]
     pieces, cut = cut_pieces(encoder, [texts[row] for row in rows])
     vectors = np.zeros((len(rows), encoder.spec.dimensions), np.float32)
-    return _Part(place, rows, [tuple(ids) for ids in pieces], cut, vectors)
+    keys = [tuple(ids) if isinstance(ids, list) else ids for ids in pieces]
+    return _Part(place, rows, keys, cut, vectors)
 
 
 def _encode(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.loading import load_model
-from retriever.encoders.protocol import PieceEncoder
+from retriever.encoders.meta.folder import MetaParts
+from retriever.encoders.meta.model import Contributions, MetaModel
+from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
@@ -46,6 +49,7 @@ class Encoder:
         *,
         device: str | None = None,
         download: bool = False,
+        given: Sequence[TextEncoder] = (),
     ) -> Encoder:
         """Load an encoder.
 
@@ -54,14 +58,17 @@ class Encoder:
                 `retriever.encoders.settings`); the bundled model where no model is named.
             device: torch device; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
+            given: the objects among the sources of a meta-embedding; they are found by name.
 
         Raises:
             ModelError: the model is missing, altered or not supported.
+            EncoderMismatchError: a source of a meta-embedding is another one than it was made with.
             MissingExtraError: a bundled model's package is not installed.
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        return cls(*load_model(asked, device=device, download=download))
+        objects = [AdoptedEncoder(one) for one in given]
+        return cls(*load_model(asked, device=device, download=download, given=objects))
 
     @classmethod
     def from_spec(
@@ -87,15 +94,21 @@ class Encoder:
             )
         return encoder
 
-    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
-        """Word-piece ids of each text with its prompt and special tokens, however long."""
-        with self._busy:
-            return self._model.tokenize(self._prompted(texts, query))
+    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
+        """The pieces of each text, however long.
 
-    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
+        Of a transformer they are word-piece ids with prompt and special tokens, of a static encoder
+        ids of words; of a meta-embedding an object whose length is the number of pieces.
+        """
+        with self._busy:
+            return self._model.tokenize(self._prompted(texts, query), query=query)
+
+    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
         """As `tokenize`, cut to the window."""
         with self._busy:
-            return self._model.tokenize(self._prompted(texts, query), self.spec.max_length)
+            return self._model.tokenize(
+                self._prompted(texts, query), self.spec.max_length, query=query
+            )
 
     def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
         require_several("texts", texts)
@@ -126,7 +139,7 @@ class Encoder:
         """
         return self.encode_pieces(self._cut(texts, query))
 
-    def _cut(self, texts: Sequence[str], query: bool = False) -> list[list[int]]:
+    def _cut(self, texts: Sequence[str], query: bool = False) -> list[Any]:
         pieces = self.tokenize(texts, query=query)
         long = [i for i, ids in enumerate(pieces) if len(ids) > self.spec.max_length]
         if long:
@@ -140,13 +153,11 @@ class Encoder:
                 pieces[i] = ids
         return pieces
 
-    def encode_pieces(
-        self, pieces: Sequence[Sequence[int]], done: Done = _silent
-    ) -> NDArray[np.float32]:
-        """One vector for each list of word-piece ids (with special tokens, within the window).
+    def encode_pieces(self, pieces: Sequence[Any], done: Done = _silent) -> NDArray[np.float32]:
+        """One vector for each of what `tokenize` or `truncate` gave, within the window.
 
         Args:
-            pieces: for each text its ids.
+            pieces: of each text.
             done: called after each batch with the texts and word pieces it held.
 
         Returns:
@@ -169,7 +180,7 @@ class Encoder:
         """Transformer layers L of the model; its hidden states are 0 (embeddings) to L.
 
         Raises:
-            ConfigError: a static encoder has none.
+            ConfigError: it is no transformer.
         """
         return self._transformer().backbone.depth
 
@@ -187,7 +198,7 @@ class Encoder:
             (texts, depth + 1, width) float32, rows in the order of `texts`.
 
         Raises:
-            ConfigError: a static encoder has no layers.
+            ConfigError: it is no transformer.
             RetrieverError: memory is too small even for a single text.
         """
         model = self._transformer()
@@ -220,16 +231,34 @@ class Encoder:
             texts: what to run on, as passages; cut at the window, with a warning.
 
         Raises:
-            ConfigError: a static encoder has no layers.
+            ConfigError: it is no transformer.
         """
         model = self._transformer()
         prompt = len(self.spec.settings.passage_prompt or "")
         return text_states(model, self._cut(texts), self._prompted(texts, False), prompt)
 
+    def contributions(self, text: str) -> Contributions:
+        """How long each source's part of each word's vector is, of one text as a passage.
+
+        Raises:
+            ConfigError: it is no meta-embedding.
+        """
+        model = self._meta()
+        with self._busy:
+            return model.contributions(text, self.spec.max_length)
+
+    def meta_parts(self) -> MetaParts:
+        """What a meta-embedding consists of.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        return self._meta().parts
+
     def _batches(
-        self, pieces: Sequence[Sequence[int]], done: Done
-    ) -> Iterator[tuple[NDArray[np.int64], list[Sequence[int]]]]:
-        """Rows and ids of each batch; `done` is called when the caller asks for the next.
+        self, pieces: Sequence[Any], done: Done
+    ) -> Iterator[tuple[NDArray[np.int64], list[Any]]]:
+        """Rows and pieces of each batch; `done` is called when the caller asks for the next.
 
         A text without a piece is in none of them: its vector is zero.
         """
@@ -243,15 +272,25 @@ class Encoder:
         if len(filled) < len(pieces):
             done(len(pieces) - len(filled), 0)
 
+    def _meta(self) -> MetaModel:
+        if not isinstance(self._model, MetaModel):
+            raise ConfigError(
+                f"{self.spec}: expected a meta-embedding, which `retriever train meta` makes"
+            )
+        return self._model
+
     def _transformer(self) -> TransformerModel:
         if not isinstance(self._model, TransformerModel):
-            raise ConfigError(f"{self.spec}: a static encoder has no layers; name a transformer")
+            raise ConfigError(
+                f"{self.spec}: a static encoder or a meta-embedding has no layers of its own; "
+                "name a transformer"
+            )
         self._model.backbone.require_layers()
         return self._model
 
 
 def _halving(
-    embed: Callable[[Sequence[Sequence[int]]], NDArray[np.float32]], pieces: Sequence[Sequence[int]]
+    embed: Callable[[Sequence[Any]], NDArray[np.float32]], pieces: Sequence[Any]
 ) -> NDArray[np.float32]:
     """Embed a batch, in halves if memory is too small for it."""
     try:

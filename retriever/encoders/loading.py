@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from retriever.encoders.meta.folder import is_meta_folder, read_folder
+from retriever.encoders.meta.model import MetaModel
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
-from retriever.encoders.protocol import PieceEncoder
+from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel, is_static_folder
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.encoders.transformer.model import TransformerModel
+from retriever.encoders.transformer.shared import sharing
 from retriever.errors import ConfigError
 
 # For a model without a limit of positions.
@@ -28,6 +32,7 @@ def load_model(
     device: str | None,
     download: bool,
     backbone_of: MakeBackbone = Backbone,
+    given: Sequence[AdoptedEncoder] = (),
 ) -> tuple[EncoderSpec, PieceEncoder]:
     """Load a model, and return the specification of its vectors with it.
 
@@ -37,11 +42,15 @@ def load_model(
         download: whether the network may be used.
         backbone_of: makes a backbone, or gives one of the same folder, device and dtype that
             another encoder has.
+        given: sources of a meta-embedding that a program passes.
 
     Raises:
         ModelError, MissingExtraError, ConfigError: see `Encoder.load`.
         SourceError: a file of word vectors is malformed.
     """
+    if is_meta_folder(asked.model or ""):
+        meta = _meta(asked, device, download, backbone_of, given)
+        return meta.spec(asked), meta
     static = _static(asked, download)
     if static is not None:
         return _static_spec(asked, static), static
@@ -62,11 +71,32 @@ def load_model(
 
 
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:
-    """The identity of the files that `load_model` would load; raises what it raises."""
+    """The identity of the files that `load_model` would load; raises what it raises.
+
+    Of a meta-embedding it is that of its folder, which names its sources; they are not looked for.
+    """
+    if is_meta_folder(asked.model or ""):
+        return read_folder(Path(asked.model or "")).identity()
     static = _static(asked, download)
     if static is not None:
         return static.weights
     return find_model(asked.model or DEFAULT_MODEL, download=download).weights
+
+
+def _meta(
+    asked: EncoderSettings,
+    device: str | None,
+    download: bool,
+    backbone_of: MakeBackbone,
+    given: Sequence[AdoptedEncoder],
+) -> MetaModel:
+    # Sources over one model share its forward pass, whoever else does.
+    shared = sharing(()) if backbone_of is Backbone else backbone_of
+
+    def load_source(source: EncoderSettings) -> tuple[EncoderSpec, PieceEncoder]:
+        return load_model(source, device=device, download=download, backbone_of=shared)
+
+    return MetaModel.load(asked.model or "", load_source, given)
 
 
 def _static(asked: EncoderSettings, download: bool) -> StaticModel | None:

@@ -62,14 +62,22 @@ class PieceEncoder(Protocol):
 
     dimensions: int
 
-    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """Ids of each text with special tokens; cut at `max_length` ids if given."""
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[Any]:
+        """The pieces of each text: ids with special tokens, or else what `embed` reads.
+
+        Args:
+            texts: with the prompt of the encoder's own settings.
+            max_length: the number of pieces at which they are cut; None leaves them whole.
+            query: whether they are queries, for a model whose parts have prompts of their own.
+        """
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each piece, special tokens left out."""
 
-    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """(texts, dimensions) for one batch of ids; not normalized."""
+    def embed(self, pieces: Sequence[Any]) -> NDArray[np.float32]:
+        """(texts, dimensions) for one batch of what `tokenize` gave; not normalized."""
 
 
 class TextEncoder(Protocol):

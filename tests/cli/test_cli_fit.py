@@ -124,3 +124,34 @@ def test_a_malformed_file_of_vectors_is_one_line_on_stderr(retriever, vectors, c
     assert done.code == 2
     assert done.err.startswith(f"retriever: {vectors}:2: expected a word and 3 numbers, found 2")
     assert done.err.count("\n") == 1
+
+
+def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
+    records = [{"id": str(row), "text": f"word{row % 7} word{row % 4} all"} for row in range(20)]
+    corpus = write_jsonl(*records)
+    arguments = ["--method", "lsa", "--dimensions", "3", "-o", tmp_path / "lsa"]
+    done = retriever("fit", "static", corpus, *arguments, "--json")
+    assert done.code == 0, done.err
+    facts = json.loads(done.out)
+    assert facts["dimensions"] == 3
+    # What is in more than half of the texts is left out.
+    assert facts["words"] == 7
+    assert facts["provenance"]["texts"] == 20
+    whole = retriever("fit", "static", corpus, *arguments, "--max-df", "1", "--json")
+    assert json.loads(whole.out)["words"] == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--method", "lsa"], "lsa is fitted on texts: name a SOURCE"),
+        (["--method", "lsa", "--vectors", "x"], "--vectors: lsa has no use for it"),
+        (["--method", "lsa", "--components", "2"], "--components: lsa has no use for it"),
+        (["--method", "sif", "--vectors", "x", "--min-df", "2"], "--min-df: sif has no use for it"),
+        (["--method", "sif"], "sif combines word vectors: name them with --vectors"),
+    ],
+)
+def test_options_of_lsa_and_of_the_others_are_kept_apart(retriever, tmp_path, options, said):
+    done = retriever("fit", "static", "-o", tmp_path / "x", *options)
+    assert done.code == 2
+    assert said in done.err

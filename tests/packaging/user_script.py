@@ -23,6 +23,7 @@ from eval import (
     compare,
     evaluate,
     rank_systems,
+    read_pairs,
     read_qrels,
     read_run,
     score_sts,
@@ -48,14 +49,17 @@ from retriever import (
     Index,
     IndexingReport,
     IndexLockedError,
+    MetaSettings,
     PassageSettings,
     ReadyDocument,
     RetrieverError,
     SearchSettings,
     StructureSettings,
     TextEncoder,
+    UnsupSettings,
     export_jsonl,
     export_npy,
+    fit_meta,
     import_documents,
     load_reranker,
     parse_encoder,
@@ -76,6 +80,14 @@ class Remote:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return np.ones((len(texts), self.dimensions), np.float32)
+
+
+def combine(texts: Sequence[str]) -> Encoder:
+    settings = MetaSettings("unsup", pooling="mean", training=UnsupSettings(variant="stable"))
+    sources: list[str | TextEncoder] = ["all-MiniLM-L6-v2", Remote()]
+    encoder = fit_meta(texts, sources, "both", settings, dev=read_pairs([Path("dev.tsv")]))
+    assert_type(encoder.contributions("a text").cut, bool)
+    return Encoder.load("both", given=[Remote()])
 
 
 def make(folder: str) -> None:

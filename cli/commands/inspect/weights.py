@@ -58,13 +58,23 @@ def command(
 
     On a terminal a word with a greater weight has a darker background; elsewhere its weight follows
     it. --json adds the weights of the layers in each word.
+
+    If --model is a meta-embedding, show the weights of its sources, and the length of each source's
+    part of each word's vector.
     """
     from cli.output.results import draw, say, show
-    from eval import Loading, inspect_weights, sbert_wk_form
+    from eval import Loading, inspect_meta, inspect_weights, is_meta, sbert_wk_form
 
     if (text is None) == (text_file is None):
         raise click.UsageError("give either TEXT or --text-file FILE")
     read = text_of_file(text_file) if text_file else checked_text(text or "", "TEXT")
+    if is_meta(encoder.model or ""):
+        asked = encoder.choice()
+        loading = Loading(asked.device, asked.download)
+        parts = inspect_meta(read, asked.encoder, loading=loading, notify=say)
+        draw(parts, plot)
+        show(parts, as_json=as_json)
+        return
     choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
     result = inspect_weights(
         read,

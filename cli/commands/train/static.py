@@ -4,19 +4,73 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, option
+from cli.options.declaring import RARE, Command, option, settings
 from cli.options.encoder import download_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
 
 if TYPE_CHECKING:
+    from retriever.corpus import CorpusReader
     from retriever.encoders.settings import Static
     from retriever.encoders.static.model import StaticModel
+
+
+@dataclass(frozen=True, slots=True)
+class LSAOptions:
+    """How lsa is fitted; None takes the default."""
+
+    dimensions: int | None
+    min_df: int | None
+    max_df: float | None
+    max_words: int | None
+
+    def named(self) -> dict[str, Any]:
+        """Those that are given."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+_LSA = [
+    option(
+        "--dimensions",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="lsa: number of dimensions.",
+        shown_default="300",
+        section="Encoder",
+    ),
+    option(
+        "--min-df",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="lsa: minimum number of texts that have a word.",
+        shown_default="2",
+        section=RARE,
+    ),
+    option(
+        "--max-df",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
+        help="lsa: maximum share of the texts that have a word.",
+        shown_default="0.5",
+        section=RARE,
+    ),
+    option(
+        "--max-words",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="lsa: maximum number of words, those of the most texts.",
+        shown_default="100000",
+        section=RARE,
+    ),
+]
 
 
 @click.command("static", cls=Command)
@@ -24,20 +78,22 @@ if TYPE_CHECKING:
 @source_options
 @option(
     "--vectors",
-    required=True,
     metavar="FILE|MODEL",
-    help="GloVe, word2vec or fastText (.vec) file, or a model for its input embeddings.",
+    help="GloVe, word2vec or fastText (.vec) file, or a model for its input embeddings; "
+    "not for lsa.",
     section="Encoder",
 )
 @option(
     "--method",
-    type=click.Choice(["average", "sif", "usif", "p-mean"]),
+    type=click.Choice(["average", "sif", "usif", "p-mean", "lsa"]),
     required=True,
-    help="How word vectors become one vector; sif and usif are fitted on the texts of SOURCE.",
+    help="How word vectors become one vector; sif and usif are fitted on the texts of SOURCE. lsa "
+    "makes word vectors of these texts: truncated SVD of TF-IDF.",
     section="Encoder",
 )
 @download_option
 @output_folder("Folder to write: new, or of another static encoder.")
+@settings("lsa", LSAOptions, _LSA)
 @option(
     "--word-counts",
     type=click.Path(path_type=Path),
@@ -50,7 +106,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=100_000,
     metavar="N",
-    help="Maximum number of texts, drawn at random, to compute components from.",
+    help="Maximum number of texts, drawn at random, to compute components or lsa from.",
     section=RARE,
 )
 @option(
@@ -74,10 +130,11 @@ if TYPE_CHECKING:
 def command(
     sources: tuple[str, ...],
     source: SourceOptions,
-    vectors: str,
-    method: Static,
+    vectors: str | None,
+    method: Static | Literal["lsa"],
     download: bool,
     output: Path,
+    lsa: LSAOptions,
     word_counts: Path | None,
     sample: int,
     components: int | None,
@@ -89,42 +146,66 @@ def command(
 
     average and p-mean have nothing to fit and need no SOURCE. sif and usif count words in the
     texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
-    texts share.
+    texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
-    from cli.output.progress import EncodingProgress, warn_reader
     from cli.output.results import say
     from retriever.encoders.static.fitting import FitSettings
     from retriever.encoders.static.folder import FITTED
+    from retriever.encoders.static.lsa import LSASettings, fit_lsa
     from retriever.encoders.static.model import check_target, fit_static
 
-    settings = FitSettings(a, components, sample, word_counts=word_counts)
-    settings.check(method)
+    fitting = FitSettings(a, components, sample, word_counts=word_counts)
+    if method == "lsa":
+        _refuse("lsa has", {"--vectors": vectors, "--word-counts": word_counts, "--a": a})
+        _refuse("lsa has", {"--components": components})
+    else:
+        fitting.check(method)
+        _refuse(f"{method} has", {f"--{one.replace('_', '-')}": 1 for one in lsa.named()})
+        if vectors is None:
+            raise click.UsageError(f"{method} combines word vectors: name them with --vectors")
     check_target(output)
-    if method not in FITTED:
+    if method != "lsa" and method not in FITTED:
         if sources:
             say(f"note: {method} has nothing to fit; SOURCE is not read")
-        model = fit_static(vectors, method, (), settings=settings, download=download)
+        assert vectors is not None
+        model = fit_static(vectors, method, (), settings=fitting, download=download)
     elif not sources:
         raise click.UsageError(f"{method} is fitted on texts: name a SOURCE")
     else:
-        reader = source.reader(sources)
-        with EncodingProgress(reader, quiet=quiet) as progress:
-
-            def done(texts: int, words: int) -> None:
-                progress.window(texts)
-                progress.encoded(texts, words)
-
-            model = fit_static(
-                vectors,
-                method,
-                corpus_texts(reader),
-                settings=settings,
-                download=download,
-                done=done,
-            )
-        warn_reader(reader, say)
+        with _reading(source.reader(sources), quiet) as (texts, done):
+            if method == "lsa":
+                model = fit_lsa(texts, LSASettings(**lsa.named(), sample=sample), done=done)
+            else:
+                assert vectors is not None
+                model = fit_static(
+                    vectors, method, texts, settings=fitting, download=download, done=done
+                )
     model.save(output)
     _report(model, output, quiet=quiet, as_json=as_json)
+
+
+def _refuse(whose: str, options: dict[str, Any]) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            raise click.UsageError(f"{flag}: {whose} no use for it; leave it out")
+
+
+@contextmanager
+def _reading(
+    reader: CorpusReader, quiet: bool
+) -> Iterator[tuple[Iterator[str], Callable[[int, int], None]]]:
+    """The texts of a corpus, and what to call with the texts and words that were read."""
+    from cli.output.progress import EncodingProgress, warn_reader
+    from cli.output.results import say
+
+    with EncodingProgress(reader, quiet=quiet) as progress:
+
+        def done(texts: int, words: int) -> None:
+            progress.window(texts)
+            progress.encoded(texts, words)
+
+        yield corpus_texts(reader), done
+    warn_reader(reader, say)
 
 
 def _report(model: StaticModel, output: Path, *, quiet: bool, as_json: bool) -> None:

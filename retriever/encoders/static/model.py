@@ -116,7 +116,9 @@ class StaticModel:
         """The source of the words and vectors."""
         return self.parts.provenance
 
-    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[list[int]]:
         """Ids of each text's words; cut at `max_length` if given; empty for a text without words.
 
         A word that is not known has the number of known words as its id.

@@ -73,6 +73,16 @@ class FileTokenizer:
         """(start, stop) character offsets of what `ids` returns."""
         return [(start, stop) for start, stop, _ in self._found(text)]
 
+    def ids_with_spans(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        """What `ids` and `spans` return, of each text."""
+        found = [list(self._found(text)) for text in texts]
+        return (
+            [[number for _, _, number in one] for one in found],
+            [[(start, stop) for start, stop, _ in one] for one in found],
+        )
+
     def _found(self, text: str) -> Iterator[tuple[int, int, int]]:
         unknown = len(self._ids)
         for match in _COMPOUND.finditer(text):
@@ -131,6 +141,15 @@ class PieceTokenizer:
         return [
             (int(start), int(stop))
             for start, stop in self._tokenizer.encode(text, add_special_tokens=False).offsets
+        ]
+
+    def ids_with_spans(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        """What `ids` and `spans` return, of each text."""
+        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [[self._known(number) for number in one.ids] for one in found], [
+            one.offsets for one in found
         ]
 
     def _known(self, number: int) -> int:

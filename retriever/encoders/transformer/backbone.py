@@ -162,6 +162,24 @@ class Backbone:
         )
         return [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
 
+    def tokenize_with_offsets(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        """Word-piece ids of each text with special tokens, and the character offsets of each.
+
+        The offsets of special tokens are (0, 0).
+        """
+        if not texts:
+            return [], []
+        encoded = self._tokenizer(
+            list(texts),
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        return encoded["input_ids"], encoded["offset_mapping"]
+
     def piece_names(self, ids: Sequence[int]) -> list[str]:
         """Word pieces as the tokenizer writes them."""
         names: list[str] = self._tokenizer.convert_ids_to_tokens(list(ids))

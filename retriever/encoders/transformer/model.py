@@ -67,7 +67,9 @@ class TransformerModel:
         """Whether a text that is cut loses the special tokens at its end."""
         return self._settings.wk_preset == "released"
 
-    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[list[int]]:
         """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
         if self.cuts_off_ends:
             # The published code cuts the ids themselves: a text that is cut has no [SEP].
@@ -99,6 +101,39 @@ class TransformerModel:
         else:
             vectors = self._fused(batch, places)
         return vectors if self._head is None else self._head(vectors)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The hidden states that are read, ascending and without repetition."""
+        return tuple(sorted(set(self._fusion.layers)))
+
+    @property
+    def fuses_pieces(self) -> bool:
+        """Whether a piece has a vector of its own, of which the text's is the mean or maximum.
+
+        It has none with SBERT-WK, which weights the pieces, with the vector of one special token,
+        and with a head or the maximum over layers, which follow pooling.
+        """
+        pooled = self._settings.pooling in (None, "mean", "max")
+        plain = self._settings.fusion != "max" and self._fusion.sbert_wk is None
+        return pooled and plain and self._head is None
+
+    def piece_vectors(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
+        """The vector of every piece, its layers averaged or concatenated; see `fuses_pieces`.
+
+        Returns:
+            (texts, longest text, dimensions) float32 on the model's device; undefined at padding.
+        """
+        import torch
+
+        states: dict[int, torch.Tensor] = {}
+        with torch.inference_mode():
+            batch = self.backbone.batch(pieces)
+            self.backbone.run(batch, self.layers, states.__setitem__)
+            found = [states[layer].float() for layer in self._fusion.layers]
+            if self._settings.fusion == "concat":
+                return torch.cat(found, dim=2)
+            return found[0] if len(found) == 1 else torch.stack(found).mean(dim=0)
 
     def layer_vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The pooled vector of every hidden state, 0 to the last: (texts, layers, width)."""

@@ -1,0 +1,1 @@
+"""Several encoders as one: a linear map of each source's words, then pooling."""

@@ -1,0 +1,490 @@
+"""A meta-embedding made from a corpus, or from pairs that people have scored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import storage_errors
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading import load_model
+from retriever.encoders.meta.attention import (
+    AttentionSettings,
+    MetaEpoch,
+    ScoredPairs,
+    UnsupSettings,
+    fit_sup,
+    fit_unsup,
+)
+from retriever.encoders.meta.folder import MetaParts, Method, check_target
+from retriever.encoders.meta.linear import (
+    Moments,
+    Projection,
+    WordPooling,
+    average,
+    concatenation,
+    gcca,
+    pooled,
+    svd,
+)
+from retriever.encoders.meta.model import MetaModel
+from retriever.encoders.meta.sources import GivenSource, Level, Source, Sources, make_source
+from retriever.encoders.meta.streaming import (
+    Done,
+    StoredWords,
+    corpus_key,
+    draw_texts,
+    read_moments,
+    store_words,
+)
+from retriever.encoders.protocol import AdoptedEncoder, TextEncoder, adopt
+from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders.transformer.shared import sharing
+from retriever.errors import ConfigError, SourceError, require_several
+
+UNFITTED = ("conc", "avg")
+"""Methods that need no corpus."""
+DEFAULT_REGULARIZATION = 10.0
+# Texts of a corpus that a method reads; words that are trained on are on disk.
+_SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
+# Sentences of a training step (Sec. 4.4), fewer where an epoch would have fewer steps than this;
+# and the most that are held out.
+_BATCH = 512
+_STEPS = 16
+_SMALLEST_BATCH = 32
+_HELD_OUT = 1024
+
+
+class GoldPairs(Protocol):
+    """Pairs of sentences that people have scored, such as `eval.read_pairs` returns.
+
+    Attributes:
+        gold: (pairs,) float64, higher is more similar.
+        left, right: the sentences of each pair.
+    """
+
+    @property
+    def gold(self) -> NDArray[np.float64]:
+        """(pairs,) higher is more similar."""
+
+    @property
+    def left(self) -> list[str]:
+        """Each pair's first sentence."""
+
+    @property
+    def right(self) -> list[str]:
+        """Its second."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaSettings:
+    """How several encoders become one; None takes the default.
+
+    Attributes:
+        method: ``conc`` or ``avg``, which need no corpus; ``svd``, ``gcca`` or ``unsup``, fitted on
+            a corpus; ``sup``, trained on scored pairs.
+        dimensions: of the meta-vector; default: the widest source's, or as many as the corpus
+            supports where these are fewer. Not for `conc` and `avg`.
+        pooling: of words, ``mean`` or ``max``; default: ``max`` for `sup` and `unsup`, as in the
+            paper, else ``mean``.
+        level: ``word``: words are aligned, mapped and pooled; ``sentence``: the vectors of texts
+            are mapped. Default: ``word`` if every source has vectors of words.
+        regularization: tau of `gcca`, at least 0; default 10.
+        sample: maximum number of texts, drawn at random; default 100,000, for `unsup` 20,000.
+        training: of `sup` and `unsup`; their dimensions, pooling and seed are those above.
+        seed: of all random choices.
+
+    Raises:
+        ConfigError: a value that is impossible or that the method does not use.
+    """
+
+    method: Method = "svd"
+    dimensions: int | None = None
+    pooling: WordPooling | None = None
+    level: Level | None = None
+    regularization: float | None = None
+    sample: int | None = None
+    training: AttentionSettings = field(default_factory=UnsupSettings)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {
+            "method": (self.method, get_args(Method)),
+            "pooling": (self.pooling, (*get_args(WordPooling), None)),
+            "level": (self.level, (*get_args(Level), None)),
+        }
+        for name, (value, known) in choices.items():
+            if value not in known:
+                expected = ", ".join(one for one in known if one)
+                raise ConfigError(f"{name}: expected {expected}, found {value!r}")
+        for name, least in (("dimensions", 1), ("sample", 1), ("regularization", 0), ("seed", 0)):
+            number = getattr(self, name)
+            if number is not None and not least <= number < float("inf"):
+                raise ConfigError(f"{name}: expected at least {least}, found {number}")
+        if self.method in UNFITTED and self.dimensions is not None:
+            whose = "the sum of" if self.method == "conc" else "the greatest of"
+            raise ConfigError(f"dimensions: {self.method} has {whose} its sources'; leave it out")
+        if self.method != "gcca" and self.regularization is not None:
+            raise ConfigError("regularization: it belongs to gcca; leave it out")
+        if self.method not in _SAMPLE and self.sample is not None:
+            raise ConfigError(f"sample: {self.method} reads no corpus; leave it out")
+
+    @property
+    def word_pooling(self) -> WordPooling:
+        """The pooling, by default the method's."""
+        return self.pooling or ("max" if self.method in ("sup", "unsup") else "mean")
+
+
+DEFAULT_SETTINGS = MetaSettings()
+
+
+def _no_progress(texts: int, pieces: int) -> None:
+    """Do nothing."""
+
+
+def _ignore(line: str) -> None:
+    """Do nothing."""
+
+
+def fit_meta(
+    texts: Iterable[str],
+    sources: Sequence[str | TextEncoder],
+    output: str | Path,
+    settings: MetaSettings = DEFAULT_SETTINGS,
+    *,
+    train: GoldPairs | None = None,
+    dev: GoldPairs | None = None,
+    device: str | None = None,
+    download: bool = False,
+    begin: Callable[[int], object] = lambda texts: None,
+    done: Done = _no_progress,
+    epoch: Callable[[MetaEpoch], object] = lambda epoch: None,
+    notify: Callable[[str], object] = _ignore,
+) -> Encoder:
+    """Make one encoder of several, and write it to a folder.
+
+    A run that was killed resumes if it is started again with equal texts, sources and settings; the
+    result has the same bits. Until then its work is in the folder ``.OUTPUT.fitting`` beside the
+    output.
+
+    Args:
+        texts: the corpus, read once as a stream; `conc`, `avg` and `sup` do not read it.
+        sources: two or more text forms of encoders, or objects with `encode`, which have vectors of
+            texts only. An encoder that `Encoder.load` returned is named by its text form.
+        output: a new folder, or that of another meta-embedding, which is replaced.
+        settings: how.
+        train: pairs that `sup` is trained on.
+        dev: pairs whose Pearson correlation says when training stops: needed by `sup`; `unsup`
+            without them stops by its loss on a tenth of the corpus.
+        device: torch device of the sources; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
+        begin: called with the number of texts that will be encoded.
+        done: called with the texts and pieces of each batch.
+        epoch: called after each epoch of training.
+        notify: called with lines that a person should read.
+
+    Returns:
+        The encoder; ``Encoder.load(output)`` returns an equal one.
+
+    Raises:
+        ConfigError: settings or sources that do not fit, or a folder that holds something else;
+            more dimensions than the corpus supports; a source that does not vary.
+        SourceError: the corpus has no text.
+        StorageError: the disk is full or cannot be written.
+        What `Encoder.load` raises.
+    """
+    require_several("sources", sources)
+    folder = Path(output)
+    check_target(folder)
+    _check_pairs(settings.method, train, dev)
+    loaded = Sources(_load(sources, device, download), settings.level)
+    _remark(loaded, settings, notify)
+    work = folder.with_name(f".{folder.resolve().name}.fitting")
+    fit = _Fit(loaded, settings, work, begin, done, epoch)
+    if settings.method in UNFITTED:
+        found = fit.without_corpus()
+    elif settings.method == "sup":
+        assert train is not None
+        assert dev is not None
+        found = fit.supervised(train, dev)
+    else:
+        found = fit.on_corpus(texts, dev)
+    projection, parameters, provenance = found
+    if settings.method in ("svd", "gcca") and settings.dimensions is None:
+        usual = max(loaded.widths)
+        if projection.dimensions < usual:
+            notify(
+                f"note: {projection.dimensions} dimensions, not {usual}: the corpus supports no "
+                "more; read more texts for more"
+            )
+    parts = MetaParts(
+        settings.method,
+        loaded.level,
+        settings.word_pooling,
+        projection,
+        loaded.specs,
+        {"dimensions": projection.dimensions, **parameters},
+        provenance,
+    )
+    model = MetaModel(loaded, parts)
+    model.save(folder)
+    with storage_errors(folder.parent):
+        shutil.rmtree(work, ignore_errors=True)
+    return Encoder(model.spec(EncoderSettings(model=str(output))), model)
+
+
+_Found = tuple[Projection, dict[str, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """One run: a map, the settings it has for a person, and what it was fitted on."""
+
+    sources: Sources
+    settings: MetaSettings
+    work: Path
+    begin: Callable[[int], object]
+    done: Done
+    epoch: Callable[[MetaEpoch], object]
+
+    def without_corpus(self) -> _Found:
+        """CONC or AVG."""
+        make = concatenation if self.settings.method == "conc" else average
+        return make(self.sources.widths), {}, {}
+
+    def on_corpus(self, texts: Iterable[str], dev: GoldPairs | None) -> _Found:
+        """SVD, GCCA or UNSUP."""
+        settings = self.settings
+        most = settings.sample or _SAMPLE[settings.method]
+        drawn, seen = draw_texts(texts, most, settings.seed)
+        if not drawn:
+            raise SourceError("the corpus has no text; name one that has")
+        self._make_work()
+        provenance: dict[str, Any] = {"texts": seen, "sampled": len(drawn), "seed": settings.seed}
+        if settings.method == "unsup":
+            return self._unsupervised(drawn, dev, provenance)
+        self.begin(len(drawn))
+        moments = read_moments(self.sources, drawn, self.work, self.done)
+        provenance |= {"words": moments.words, "known": _known(moments)}
+        if settings.method == "svd":
+            return svd(moments, settings.dimensions), {}, provenance
+        tau = settings.regularization
+        tau = DEFAULT_REGULARIZATION if tau is None else tau
+        names = [str(spec) for spec in self.sources.specs]
+        found = gcca(moments, settings.dimensions, tau, names)
+        return found, {"regularization": tau}, provenance
+
+    def _unsupervised(
+        self, texts: list[str], dev: GoldPairs | None, provenance: dict[str, Any]
+    ) -> _Found:
+        pairs = [] if dev is None else [*dev.left, *dev.right]
+        self.begin(len(texts) + len(pairs))
+        words = self._stored("corpus", texts)
+        score = None
+        if dev is not None:
+            score = _score(self._stored("dev", pairs), dev.gold, self.settings.word_pooling)
+        order = np.random.default_rng(self.settings.seed).permutation(words.sentences)
+        held = min(max(words.sentences // 10, 1), _HELD_OUT)
+        held_out, train = np.sort(order[:held]), np.sort(order[held:])
+        training = self._training()
+        assert isinstance(training, UnsupSettings)
+        projection, history = fit_unsup(
+            lambda epoch: words.batches(self._shuffled(train, epoch), _batch_size(len(train))),
+            self.sources.widths,
+            training,
+            held_out=list(words.batches(held_out, _BATCH)),
+            score=score,
+            done=self.epoch,
+            checkpoint=self._checkpoint(training, texts, pairs),
+        )
+        provenance |= {
+            "words": len(words.types),
+            "stopped_by": "loss on held-out texts" if dev is None else "dev Pearson",
+            "epoch": history.best,
+            "epochs": len(history.curve) - 1,
+            "diverged": history.diverged,
+        }
+        return projection, _facts(training), provenance
+
+    def supervised(self, train: GoldPairs, dev: GoldPairs) -> _Found:
+        """SUP."""
+        self._make_work()
+        texts = [[*one.left, *one.right] for one in (train, dev)]
+        self.begin(sum(map(len, texts)))
+        words = self._stored("train", texts[0])
+        scored = _PairWords(words, _scaled(train.gold))
+        judged = _PairWords(self._stored("dev", texts[1]), _scaled(dev.gold))
+        training = self._training()
+        everything = np.arange(len(train.gold))
+        projection, history = fit_sup(
+            lambda epoch: scored.batches(self._shuffled(everything, epoch)),
+            self.sources.widths,
+            training,
+            dev=list(judged.batches(np.arange(len(dev.gold)))),
+            done=self.epoch,
+            checkpoint=self._checkpoint(training, *texts),
+        )
+        provenance = {
+            "pairs": len(train.gold),
+            "dev_pairs": len(dev.gold),
+            "words": len(words.types),
+            "epoch": history.best,
+            "epochs": len(history.curve) - 1,
+            "dev_pearson": history.curve[history.best].score,
+            "seed": self.settings.seed,
+        }
+        return projection, _facts(training), provenance
+
+    def _make_work(self) -> None:
+        with storage_errors(self.work.parent):
+            self.work.mkdir(exist_ok=True)
+
+    def _stored(self, name: str, texts: Sequence[str]) -> StoredWords:
+        folder = self.work / name
+        with storage_errors(folder):
+            folder.mkdir(exist_ok=True)
+        return store_words(self.sources, texts, folder, self.done)
+
+    def _training(self) -> AttentionSettings:
+        """The settings of training, with those that all methods share."""
+        kind = UnsupSettings if self.settings.method == "unsup" else AttentionSettings
+        own = {name: getattr(self.settings.training, name) for name in kind.__dataclass_fields__}
+        shared = {
+            "dimensions": self.settings.dimensions,
+            "pooling": self.settings.word_pooling,
+            "seed": self.settings.seed,
+        }
+        return kind(**{**own, **shared})
+
+    def _checkpoint(self, training: AttentionSettings, *texts: Sequence[str]) -> Path:
+        """A folder of this training alone, so that another one's is not in its way."""
+        keys = [corpus_key(self.sources, one) for one in texts]
+        content = json.dumps([type(training).__name__, asdict(training), keys], sort_keys=True)
+        return self.work / f"training-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+    def _shuffled(self, rows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        return np.random.default_rng([self.settings.seed, epoch]).permutation(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PairWords:
+    """Pairs whose words are on disk: all first sentences, then all second ones."""
+
+    words: StoredWords
+    gold: NDArray[np.float32]
+
+    def batches(self, pairs: NDArray[np.int64]) -> Iterator[ScoredPairs]:
+        """Half as many pairs as a batch of sentences has sentences."""
+        size = _batch_size(2 * len(pairs)) // 2
+        for start in range(0, len(pairs), size):
+            rows = pairs[start : start + size]
+            sentences = np.stack([rows, rows + len(self.gold)], axis=1).reshape(-1)
+            yield ScoredPairs(self.words.batch(sentences), self.gold[rows])
+
+
+def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bool) -> list[Source]:
+    backbone_of = sharing(())
+    found: list[Source] = []
+    seen: dict[str, str] = {}
+    for one in sources:
+        if isinstance(one, str):
+            source = make_source(
+                *load_model(
+                    parse_encoder(one), device=device, download=download, backbone_of=backbone_of
+                )
+            )
+        else:
+            adopted = adopt(one)
+            if not isinstance(adopted, AdoptedEncoder):
+                raise ConfigError(
+                    f"source: found a loaded encoder; name it by its text form: {adopted.spec}"
+                )
+            source = GivenSource(adopted)
+        name = str(source.spec)
+        if source.spec.fingerprint in seen:
+            raise ConfigError(
+                f"source: {name} is {seen[source.spec.fingerprint]} again; name each once"
+            )
+        seen[source.spec.fingerprint] = name
+        found.append(source)
+    return found
+
+
+def _check_pairs(method: Method, train: GoldPairs | None, dev: GoldPairs | None) -> None:
+    if method == "sup" and (train is None or dev is None):
+        lacking = "training pairs (--train)" if train is None else "dev pairs (--dev)"
+        raise ConfigError(f"method: sup needs {lacking}, whose scores it learns or stops by")
+    if method != "sup" and train is not None:
+        raise ConfigError(f"train: {method} learns from no scores; leave it out, or use sup")
+    if method not in ("sup", "unsup") and dev is not None:
+        raise ConfigError(f"dev: {method} has no training that is stopped; leave it out")
+
+
+def _remark(sources: Sources, settings: MetaSettings, notify: Callable[[str], object]) -> None:
+    if sources.level == "sentence" and settings.level is None:
+        notify("note: a source has no vectors of words; texts are mapped, not words")
+    if sources.level == "sentence" and settings.pooling is not None:
+        notify("note: vectors of texts are not pooled; --pooling has no effect")
+    if sources.level == "word":
+        for spec in sources.specs:
+            if spec.settings.static is not None:
+                notify(
+                    f"note: of {spec.model} the word vectors are used, each of length 1, without "
+                    "weights of words; --level sentence keeps those that SIF, uSIF and LSA have"
+                )
+
+
+def _known(moments: Moments) -> list[float]:
+    """The share of words that each source has."""
+    ends = np.cumsum(np.array(moments.widths) + 1) - 1
+    counts: list[float] = (moments.gram[ends, ends] / max(moments.words, 1)).tolist()
+    return counts
+
+
+def _score(
+    words: StoredWords, gold: NDArray[np.float64], pooling: WordPooling
+) -> Callable[[Projection], float]:
+    """Pearson's correlation of cosines and gold scores, of pairs stored as in `_PairWords`."""
+
+    def score(projection: Projection) -> float:
+        vectors = np.concatenate(
+            [
+                pooled(batch.vectors, batch.sentences, len(rows), projection, pooling)
+                for rows in _runs(words.sentences)
+                for batch in (words.batch(rows),)
+            ]
+        )
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+        cosines = (vectors[: len(gold)] * vectors[len(gold) :]).sum(axis=1)
+        return 0.0 if np.ptp(cosines) == 0 else float(np.corrcoef(cosines, gold)[0, 1])
+
+    return score
+
+
+def _runs(count: int) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, count, _BATCH):
+        yield np.arange(start, min(start + _BATCH, count))
+
+
+def _batch_size(sentences: int) -> int:
+    return min(_BATCH, max(_SMALLEST_BATCH, sentences // _STEPS))
+
+
+def _scaled(gold: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Gold scores brought to [0, 1]."""
+    low, span = gold.min(), np.ptp(gold)
+    return np.asarray((gold - low) / (span or 1.0), np.float32)
+
+
+def _facts(training: AttentionSettings) -> dict[str, Any]:
+    shared = ("dimensions", "pooling", "seed")
+    return {name: value for name, value in asdict(training).items() if name not in shared}

@@ -1,0 +1,334 @@
+"""Meta-embeddings as linear maps: how they are found from covariances, and how they are applied.
+
+Every method gives each source j a matrix P_j, a mean m_j and a weight, and the meta-vector of a
+word is ``sum_j weight_j P_j (x_j - m_j)`` over the sources that have the word. A word that a source
+lacks is at that source's mean: it contributes nothing, here and in covariances.
+
+Sources: CONC and AVG are Coates and Bollegala 2018, SVD is Yin and Schütze 2016, GCCA is Rastogi et
+al. 2015 with the eigenproblem of Bach and Jordan 2002, all of sentences in Poerner et al. 2020 and
+of words in Takahashi and Bollegala 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import ConfigError
+from retriever.extras import require_extra
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Integers = NDArray[np.int64]
+WordPooling = Literal["mean", "max"]
+
+# A component of relatively less variance, or a relatively smaller eigenvalue, is rounding.
+_RANK = 1e-10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection:
+    """What maps the vectors of a word by its sources to its meta-vector.
+
+    Attributes:
+        matrices: per source (d_meta, d_j) float32.
+        means: per source (d_j,) float32, taken from its vectors before the map.
+        weights: (sources,) float32.
+    """
+
+    matrices: tuple[Floats, ...]
+    means: tuple[Floats, ...]
+    weights: Floats
+
+    @property
+    def dimensions(self) -> int:
+        """Components of a meta-vector."""
+        return len(self.matrices[0])
+
+
+def project(vectors: Sequence[Floats], projection: Projection) -> Floats:
+    """The meta-vector of each word.
+
+    Args:
+        vectors: per source (words, d_j) float32; a row of zeros where the source lacks the word.
+        projection: the map.
+
+    Returns:
+        (words, d_meta) float32.
+    """
+    total = np.zeros((len(vectors[0]), projection.dimensions), np.float32)
+    for number, x in enumerate(vectors):
+        total += _contribution(x, has_words(x), number, projection)
+    return total
+
+
+def contributions(vectors: Sequence[Floats], projection: Projection) -> Floats:
+    """The length of each source's part of each word's meta-vector, (words, sources) float32."""
+    parts = [
+        np.linalg.norm(_contribution(x, has_words(x), number, projection), axis=1)
+        for number, x in enumerate(vectors)
+    ]
+    return np.stack(parts, axis=1).astype(np.float32)
+
+
+def pooled(
+    vectors: Sequence[Floats],
+    sentences: Integers,
+    count: int,
+    projection: Projection,
+    pooling: WordPooling,
+) -> Floats:
+    """The meta-vector of each sentence.
+
+    Args:
+        vectors: per source (words, d_j) float32; a row of zeros where the source lacks the word.
+        sentences: (words,) the sentence of each, ascending.
+        count: number of sentences.
+        projection: the map.
+        pooling: over the words that some source has. The mean commutes with the map, which is then
+            applied to one vector per source.
+
+    Returns:
+        (count, d_meta) float32; zeros for a sentence without such a word.
+    """
+    present = [has_words(x) for x in vectors]
+    known = np.logical_or.reduce(present)
+    words = np.bincount(sentences[known], minlength=count)
+    if pooling == "mean":
+        total = np.zeros((count, projection.dimensions), np.float32)
+        for number, (x, has) in enumerate(zip(vectors, present, strict=True)):
+            sums = _by_sentence(np.add, x, sentences, count)
+            total += _contribution(
+                sums, np.bincount(sentences[has], minlength=count), number, projection
+            )
+        total /= np.maximum(words, 1).astype(np.float32)[:, None]
+        return total
+    metas = project([x[known] for x in vectors], projection)
+    return _by_sentence(np.maximum, metas, sentences[known], count)
+
+
+def has_words(vectors: Floats) -> NDArray[np.bool_]:
+    """(words,) whether the source has each word: its vector is not zero."""
+    present: NDArray[np.bool_] = np.any(vectors != 0, axis=1)
+    return present
+
+
+def _contribution(
+    x: Floats, times: NDArray[np.integer] | NDArray[np.bool_], number: int, projection: Projection
+) -> Floats:
+    """One source's part, of sums of as many vectors as `times` says."""
+    centered = x - times[:, None].astype(np.float32) * projection.means[number]
+    found: Floats = projection.weights[number] * (centered @ projection.matrices[number].T)
+    return found
+
+
+def _by_sentence(ufunc: np.ufunc, rows: Floats, sentences: Integers, count: int) -> Floats:
+    """Reduce the rows of each sentence; zeros where there are none."""
+    result = np.zeros((count, rows.shape[1]), np.float32)
+    if len(rows):
+        starts = np.flatnonzero(np.diff(sentences, prepend=-1))
+        result[sentences[starts]] = ufunc.reduceat(rows, starts, axis=0)
+    return result
+
+
+@dataclass(slots=True, eq=False)
+class Moments:
+    """Sums over words, from which means and covariances follow; grows with the widths alone.
+
+    Attributes:
+        widths: d_j of each source.
+        gram: (sum of d_j + 1, likewise) float64: scalar products of the sources' components, each
+            source's followed by a column that is 1 where it has the word.
+        words: number of words that some source has.
+    """
+
+    widths: tuple[int, ...]
+    gram: Doubles
+    words: int = 0
+
+    @classmethod
+    def empty(cls, widths: Sequence[int]) -> Moments:
+        """Of no word."""
+        size = sum(widths) + len(widths)
+        return cls(tuple(widths), np.zeros((size, size)))
+
+    def add(self, vectors: Sequence[Floats]) -> None:
+        """Take in words, per source (words, d_j)."""
+        columns: list[NDArray[np.floating]] = []
+        known = np.zeros(len(vectors[0]), bool)
+        for x in vectors:
+            present = has_words(x)
+            known |= present
+            columns += [x, present[:, None].astype(np.float32)]
+        rows = np.concatenate(columns, axis=1).astype(np.float64)
+        self.gram += rows.T @ rows
+        self.words += int(known.sum())
+
+    def means(self) -> list[Doubles]:
+        """The mean of each source's vectors over the words that it has."""
+        found = []
+        for block, ones in self._blocks():
+            count = self.gram[ones, ones]
+            found.append(self.gram[block, ones] / max(count, 1.0))
+        return found
+
+    def covariance(self, means: Sequence[Doubles]) -> Doubles:
+        """(sum of d_j, likewise) float64, over all words; what a source lacks is at its mean."""
+        blocks = self._blocks()
+        parts = []
+        for (left, left_ones), m in zip(blocks, means, strict=True):
+            row = []
+            for (right, right_ones), n in zip(blocks, means, strict=True):
+                both = self.gram[left_ones, right_ones]
+                centered = self.gram[left, right] - np.outer(self.gram[left, right_ones], n)
+                centered -= np.outer(m, self.gram[left_ones, right])
+                row.append(centered + both * np.outer(m, n))
+            parts.append(row)
+        found = np.block(parts) / max(self.words, 1)
+        return (found + found.T) / 2
+
+    def _blocks(self) -> list[tuple[slice, int]]:
+        """Where each source's components are, and the column that counts its words."""
+        found, start = [], 0
+        for width in self.widths:
+            found.append((slice(start, start + width), start + width))
+            start += width + 1
+        return found
+
+
+def concatenation(widths: Sequence[int]) -> Projection:
+    """CONC: the sources' vectors one after the other (Eqs. 11, 12)."""
+    starts = np.cumsum([0, *widths])
+    matrices = []
+    for start, width in zip(starts[:-1].tolist(), widths, strict=True):
+        matrix = np.zeros((int(starts[-1]), width), np.float32)
+        matrix[start : start + width] = np.eye(width, dtype=np.float32)
+        matrices.append(matrix)
+    return _plain(matrices, widths)
+
+
+def average(widths: Sequence[int]) -> Projection:
+    """AVG: the sum of the sources' vectors, padded with zeros to the longest (Eqs. 13, 14)."""
+    return _plain([np.eye(max(widths), width, dtype=np.float32) for width in widths], widths)
+
+
+def _plain(matrices: Sequence[Floats], widths: Sequence[int]) -> Projection:
+    means = tuple(np.zeros(width, np.float32) for width in widths)
+    return Projection(tuple(matrices), means, np.ones(len(widths), np.float32))
+
+
+def svd(moments: Moments, dimensions: int | None = None) -> Projection:
+    """SVD: the first right singular vectors of the centered concatenation.
+
+    Args:
+        moments: of the corpus.
+        dimensions: number of vectors; None takes the width of the widest source, or the rank where
+            that is less.
+
+    Returns:
+        A map whose rows have the most variance first, orthonormal over the concatenation; the
+        component of each with the greatest amount is positive.
+
+    Raises:
+        ConfigError: more dimensions than the rank of the corpus's covariance.
+    """
+    means = moments.means()
+    values, columns = np.linalg.eigh(moments.covariance(means))
+    values, columns = values[::-1], columns[:, ::-1]
+    rank = int((values > _RANK * max(values.max(initial=0), np.finfo(np.float64).tiny)).sum())
+    kept = _dimensions(dimensions, max(moments.widths), rank, "the rank of the corpus's covariance")
+    return _split(columns[:, :kept], moments.widths, means)
+
+
+def gcca(
+    moments: Moments,
+    dimensions: int | None = None,
+    regularization: float = 10.0,
+    names: Sequence[str] = (),
+) -> Projection:
+    """GCCA: directions in which the sources agree.
+
+    Eigenvectors of ``C theta = rho D theta`` with the greatest rho above 0, C being the covariance
+    between different sources and D that within each, ``Sigma_jj + tau sigma_j I`` with sigma_j the
+    mean of the diagonal of Sigma_jj; ``theta' D theta = 1``. Of two sources with tau = 0, rho are
+    the canonical correlations.
+
+    Args:
+        moments: of the corpus.
+        dimensions: number of eigenvectors; None takes the width of the widest source, or all that
+            there are where they are fewer.
+        regularization: tau, at least 0.
+        names: of the sources, for errors.
+
+    Returns:
+        A map whose rows have the greatest rho first; the component of each with the greatest
+        amount is positive.
+
+    Raises:
+        ConfigError: there are fewer eigenvalues above 0; a source does not vary; or, with tau = 0,
+            a source has linearly dependent components.
+        MissingExtraError: scipy is not installed.
+    """
+    require_extra("sentences", "gcca", "scipy")
+    from scipy.linalg import block_diag, eigh
+
+    means = moments.means()
+    covariance = moments.covariance(means)
+    edges = np.cumsum([0, *moments.widths]).tolist()
+    within = []
+    for number, (start, stop) in enumerate(pairwise(edges)):
+        block = covariance[start:stop, start:stop]
+        name = names[number] if names else f"source {number + 1}"
+        spread = float(np.trace(block)) / len(block)
+        if spread <= _RANK:
+            raise ConfigError(
+                f"gcca: expected vectors that differ, found the same one for every word of the "
+                f"corpus in {name}; leave the source out or fit on more texts"
+            )
+        regular = block + regularization * spread * np.eye(len(block))
+        least = float(np.linalg.eigvalsh(regular)[0])
+        if least <= _RANK * spread:
+            raise ConfigError(
+                f"gcca: the covariance of {name} is singular (constant or repeated components, or "
+                f"fewer words than its {len(block)} dimensions); set --regularization above 0"
+            )
+        within.append(regular)
+    blocks = block_diag(*[covariance[s:e, s:e] for s, e in pairwise(edges)])
+    values, columns = eigh(covariance - blocks, block_diag(*within))
+    values, columns = values[::-1], columns[:, ::-1]
+    positive = int((values > _RANK).sum())
+    kept = _dimensions(
+        dimensions, max(moments.widths), positive, "the number of eigenvalues above 0"
+    )
+    return _split(columns[:, :kept], moments.widths, means)
+
+
+def _dimensions(asked: int | None, usual: int, most: int, what: str) -> int:
+    if most == 0:
+        raise ConfigError(
+            f"dimensions: {what} is 0, so there is nothing to project on; fit on more texts"
+        )
+    if asked is None:
+        return min(usual, most)
+    if asked > most:
+        raise ConfigError(
+            f"dimensions: expected at most {most}, {what}, found {asked}; ask for fewer or fit on "
+            "more texts"
+        )
+    return asked
+
+
+def _split(columns: Doubles, widths: Sequence[int], means: Sequence[Doubles]) -> Projection:
+    greatest = np.abs(columns).argmax(axis=0)
+    columns = columns * np.sign(columns[greatest, np.arange(columns.shape[1])])
+    matrices = np.split(columns.T, np.cumsum(widths)[:-1], axis=1)
+    return Projection(
+        tuple(np.ascontiguousarray(matrix, np.float32) for matrix in matrices),
+        tuple(mean.astype(np.float32) for mean in means),
+        np.ones(len(widths), np.float32),
+    )

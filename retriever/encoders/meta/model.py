@@ -1,0 +1,189 @@
+"""A meta-embedding that runs: several encoders, a map of their vectors, and pooling."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.meta.folder import MetaParts, read_folder, write_folder
+from retriever.encoders.meta.linear import contributions, pooled
+from retriever.encoders.meta.sources import (
+    GivenSource,
+    LoadSource,
+    MetaPieces,
+    Source,
+    Sources,
+    make_source,
+)
+from retriever.encoders.meta.words import Span
+from retriever.encoders.protocol import AdoptedEncoder
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError, EncoderMismatchError, ModelError
+
+# Settings of an encoder that a meta-embedding has too; the others are its sources'.
+_OWN = ("model", "normalize", "max_length")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contributions:
+    """What each source gives to the words of one text.
+
+    Attributes:
+        spans: (start, stop) of each word; at the level of sentences of the text.
+        lengths: (words, sources) float32, the length of each source's part of the meta-vector; 0 if
+            the source lacks the word.
+        cut: whether the text was longer than the window and lost its end.
+    """
+
+    spans: tuple[Span, ...]
+    lengths: NDArray[np.float32]
+    cut: bool
+
+
+class MetaModel:
+    """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`.
+
+    Args:
+        sources: the encoders, loaded.
+        parts: the map that fits them.
+
+    Attributes:
+        sources: the encoders.
+        parts: what it consists of.
+        dimensions: components of a vector.
+        weights: SHA-256 over everything that decides a vector.
+    """
+
+    def __init__(self, sources: Sources, parts: MetaParts) -> None:
+        self.sources = sources
+        self.parts = parts
+        self.dimensions = parts.projection.dimensions
+        self.weights = parts.identity()
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, load_source: LoadSource, given: Sequence[AdoptedEncoder] = ()
+    ) -> MetaModel:
+        """Load a folder and its sources.
+
+        Args:
+            folder: what `save` wrote.
+            load_source: loads the encoder of given settings.
+            given: sources that a program passes; found by their names.
+
+        Raises:
+            ModelError: a file is missing, altered, or written by a newer release; a source is
+                missing.
+            EncoderMismatchError: a source is another one than the folder was made with, or a
+                program has to pass it.
+            What `load_source` raises.
+        """
+        parts = read_folder(Path(folder))
+        objects = {one.name: one for one in given}
+        found: list[Source] = []
+        for spec, place in zip(parts.sources, parts.places, strict=True):
+            if spec.is_given:
+                found.append(_given(spec, objects, folder))
+            else:
+                found.append(_loaded(spec, place, Path(folder), load_source))
+        return cls(Sources(found, parts.level), parts)
+
+    def save(self, folder: str | Path) -> None:
+        """Write map and names of the sources into a folder, which appears complete or not at all.
+
+        Raises:
+            ConfigError: the folder holds something else, or is in one that does not exist.
+            StorageError: the disk is full or cannot be written.
+        """
+        write_folder(Path(folder), self.parts)
+
+    def spec(self, asked: EncoderSettings) -> EncoderSpec:
+        """The specification of the vectors, for settings that name this folder as the model.
+
+        Raises:
+            ConfigError: a setting belongs to the sources, or the window is larger than theirs.
+        """
+        for name in EncoderSettings.__dataclass_fields__:
+            if name not in _OWN and getattr(asked, name) is not None:
+                raise ConfigError(
+                    f"{name.replace('_', '-')}: {asked.model} is a meta-embedding, whose sources "
+                    "have their own settings; leave it out, or train another with the source named "
+                    "as you want it"
+                )
+        window = asked.max_length or self.sources.window
+        if window > self.sources.window:
+            raise ConfigError(
+                f"max-length: expected at most {self.sources.window}, the smallest window of the "
+                f"sources of {asked.model}, found {window}"
+            )
+        settings = replace(
+            asked, max_length=window, normalize=False if asked.normalize is False else None
+        )
+        return EncoderSpec(settings, self.weights, self.dimensions)
+
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[MetaPieces]:
+        """See `Sources.tokenize`."""
+        return self.sources.tokenize(texts, max_length, query=query)
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """See `Sources.piece_offsets`."""
+        return self.sources.piece_offsets(text)
+
+    def embed(self, pieces: Sequence[MetaPieces]) -> NDArray[np.float32]:
+        """One vector per text, not normalized.
+
+        Returns:
+            (texts, dimensions) float32; zeros for a text without a word that a source has.
+        """
+        vectors, sentences = self.sources.vectors(pieces)
+        return pooled(vectors, sentences, len(pieces), self.parts.projection, self.parts.pooling)
+
+    def contributions(self, text: str, max_length: int) -> Contributions:
+        """How long each source's part of each word's meta-vector is; see `Contributions`."""
+        (whole,) = self.tokenize([text])
+        (kept,) = self.tokenize([text], max_length)
+        vectors, _ = self.sources.vectors([kept])
+        spans = kept.spans if self.parts.level == "word" else ((0, len(kept.text)),)
+        return Contributions(
+            spans, contributions(vectors, self.parts.projection), len(whole) > max_length
+        )
+
+
+def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str | Path) -> Source:
+    found = objects.get(spec.model)
+    if found is None:
+        raise EncoderMismatchError(
+            f"{folder}: its source {spec.model!r} is an object that a program passes; load the "
+            "folder in Python with Encoder.load(folder, given=[...])"
+        )
+    if found.spec.fingerprint != spec.fingerprint:
+        raise EncoderMismatchError(
+            f"{folder}: expected the source {spec.model!r} with fingerprint {spec.fingerprint}, "
+            f"found {found.spec.fingerprint}; pass the object that the folder was made with"
+        )
+    return GivenSource(found)
+
+
+def _loaded(spec: EncoderSpec, place: str | None, folder: Path, load_source: LoadSource) -> Source:
+    beside = os.path.join(folder.resolve().parent, place) if place else ""
+    name = beside if os.path.exists(beside) else spec.model
+    try:
+        found, model = load_source(replace(spec.settings, model=name))
+    except ModelError as error:
+        raise ModelError(f"{folder}: its source {spec.model} cannot be loaded: {error}") from error
+    if found.fingerprint != spec.fingerprint:
+        raise EncoderMismatchError(
+            f"{folder}: its source {spec.model} has changed: expected encoder {spec.fingerprint}, "
+            f"found {found.fingerprint}; install the source that the folder was made with, or "
+            "train again"
+        )
+    # The name by which the folder knows it, wherever it is now.
+    return make_source(replace(found, settings=spec.settings), model)

@@ -1,0 +1,274 @@
+"""A corpus read word by word under several encoders, resumed where it was killed.
+
+Two things are kept of it: sums of products, from which covariances follow, in memory; or the words
+themselves, on disk, for training that reads them many times. Both are committed to a folder every
+few seconds under a key that names texts and sources. A run that finds the same key there resumes
+after the last commit and, since texts are read in the same groups, ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import fsync_path, storage_errors, whole_files
+from retriever.encoders.meta.linear import Floats, Integers, Moments
+from retriever.encoders.meta.sources import MetaPieces, Sources
+from retriever.encoders.meta.words import WordBatch, word_types
+from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+
+Done = Callable[[int, int], None]
+
+# Texts that are read together; a commit is between two groups.
+_GROUP = 512
+_SECONDS = 10.0
+
+
+def draw_texts(texts: Iterable[str], most: int, seed: int) -> tuple[list[str], int]:
+    """Texts of a stream, each with the same chance, in the order of the stream.
+
+    Args:
+        texts: read once; blank ones are left out.
+        most: number of texts to keep.
+        seed: of the choice.
+
+    Returns:
+        The texts, and the number of texts that were not blank.
+    """
+    chance, kept, seen = random.Random(seed), list[tuple[int, str]](), 0
+    for text in texts:
+        if not text.strip():
+            continue
+        # Vitter's algorithm R: the n-th text takes a random place with probability most / n.
+        if len(kept) < most:
+            kept.append((seen, text))
+        elif (place := chance.randrange(seen + 1)) < most:
+            kept[place] = (seen, text)
+        seen += 1
+    return [text for _, text in sorted(kept)], seen
+
+
+def corpus_key(sources: Sources, texts: Sequence[str]) -> str:
+    """A SHA-256 over what decides the words: sources, level and texts."""
+    digest = hashlib.sha256()
+    facts = [sources.level, *(spec.fingerprint for spec in sources.specs)]
+    for part in (*facts, *texts):
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    return digest.hexdigest()
+
+
+def read_moments(
+    sources: Sources,
+    texts: Sequence[str],
+    work: Path,
+    done: Done,
+    seconds: float = _SECONDS,
+) -> Moments:
+    """Sums over the words of all texts.
+
+    Args:
+        sources: which encoders.
+        texts: the corpus.
+        work: a folder for commits; it exists.
+        done: called with the texts and pieces of each batch, those read by a killed run included.
+        seconds: least time between two commits.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    file, key = work / "moments.safetensors", corpus_key(sources, texts)
+    moments, first = _read_moments(file, key) or (Moments.empty(sources.widths), 0)
+    done(first, 0)
+    committed = time.monotonic()
+    for start in range(first, len(texts), _GROUP):
+        for _, batch in _batches(sources, texts[start : start + _GROUP]):
+            vectors, _ = sources.vectors(batch)
+            moments.add(vectors)
+            done(len(batch), sum(map(len, batch)))
+        stop = min(start + _GROUP, len(texts))
+        if time.monotonic() - committed >= seconds:
+            _write_moments(file, key, moments, stop)
+            committed = time.monotonic()
+    return moments
+
+
+def _read_moments(file: Path, key: str) -> tuple[Moments, int] | None:
+    from safetensors import SafetensorError, safe_open
+
+    if not file.exists():
+        return None
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            facts = tensors.metadata() or {}
+            if facts.get("key") != key:
+                return None
+            widths = tuple(tensors.get_tensor("widths").tolist())
+            moments = Moments(widths, tensors.get_tensor("gram"), int(facts["words"]))
+            return moments, int(facts["texts"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        # Anything else in its place is not worth an error: the corpus is read from its start.
+        return None
+
+
+def _write_moments(file: Path, key: str, moments: Moments, texts: int) -> None:
+    from safetensors.numpy import save_file
+
+    tensors = {"gram": moments.gram, "widths": np.array(moments.widths, np.int64)}
+    facts = {"key": key, "texts": str(texts), "words": str(moments.words)}
+    with whole_files(file) as (new,):
+        save_file(tensors, new, metadata=facts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredWords:
+    """The words of many sentences, on disk.
+
+    Attributes:
+        vectors: per source (words, d_j) float32, mapped.
+        types: (words,) int64, mapped; see `WordBatch`.
+        starts: (sentences + 1,) where the words of each begin.
+    """
+
+    vectors: tuple[Floats, ...]
+    types: Integers
+    starts: Integers
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences."""
+        return len(self.starts) - 1
+
+    def batch(self, sentences: Integers) -> WordBatch:
+        """The words of some sentences, numbered 0, 1, ... in this order."""
+        counts = self.starts[sentences + 1] - self.starts[sentences]
+        before = np.cumsum(counts) - counts
+        rows = np.arange(int(counts.sum())) + np.repeat(self.starts[sentences] - before, counts)
+        return WordBatch(
+            tuple(np.ascontiguousarray(one[rows]) for one in self.vectors),
+            np.repeat(np.arange(len(sentences)), counts),
+            self.types[rows],
+        )
+
+    def batches(self, sentences: Integers, size: int) -> Iterator[WordBatch]:
+        """The words of some sentences, `size` of them at a time."""
+        for start in range(0, len(sentences), size):
+            yield self.batch(sentences[start : start + size])
+
+
+def store_words(
+    sources: Sources,
+    texts: Sequence[str],
+    work: Path,
+    done: Done,
+    seconds: float = _SECONDS,
+) -> StoredWords:
+    """Write the words of all texts to disk; arguments and errors as of `read_moments`.
+
+    A text of which no source has a word is a sentence without words.
+    """
+    key = corpus_key(sources, texts)
+    record = work / "words.json"
+    kinds = [*((f"vectors.{j}", "<f4", width) for j, width in enumerate(sources.widths))]
+    kinds += [("types", "<i8", 1), ("counts", "<i8", 1)]
+    first, words = _committed(record, key)
+    rows = {name: first if name == "counts" else words for name, _, _ in kinds}
+    done(first, 0)
+    with storage_errors(work):
+        files = [(work / name).open("r+b" if first else "w+b") for name, _, _ in kinds]
+        try:
+            for file, (name, dtype, width) in zip(files, kinds, strict=True):
+                file.truncate(rows[name] * width * np.dtype(dtype).itemsize)
+                file.seek(0, os.SEEK_END)
+            committed = time.monotonic()
+            for start in range(first, len(texts), _GROUP):
+                group = texts[start : start + _GROUP]
+                vectors, types, counts = _words_of(sources, group, done)
+                for file, part in zip(files, (*vectors, types, counts), strict=True):
+                    file.write(np.ascontiguousarray(part).tobytes())
+                words += len(types)
+                stop = start + len(group)
+                if time.monotonic() - committed >= seconds or stop == len(texts):
+                    for file in files:
+                        file.flush()
+                        os.fsync(file.fileno())
+                    _commit(record, key, stop, words)
+                    committed = time.monotonic()
+        finally:
+            for file in files:
+                file.close()
+    return _open_words(work, sources.widths, words)
+
+
+def _words_of(
+    sources: Sources, texts: Sequence[str], done: Done
+) -> tuple[list[Floats], Integers, Integers]:
+    """Vectors, types and numbers of words of a group of texts, in order."""
+    parts: list[list[Floats]] = [[np.zeros((0, width), np.float32)] for width in sources.widths]
+    owners: list[Integers] = [np.zeros(0, np.int64)]
+    types: list[list[int]] = [[] for _ in texts]
+    for rows, batch in _batches(sources, texts):
+        vectors, sentences = sources.vectors(batch)
+        for part, found in zip(parts, vectors, strict=True):
+            part.append(found)
+        owners.append(rows[sentences])
+        for row, one in zip(rows.tolist(), batch, strict=True):
+            spans = one.spans if sources.level == "word" else [(0, len(one.text))]
+            types[row] = word_types(one.text, spans)
+        done(len(batch), sum(map(len, batch)))
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
+    forms = np.array([form for one in types for form in one], np.int64)
+    return [np.concatenate(part)[order] for part in parts], forms, counts
+
+
+def _batches(
+    sources: Sources, texts: Sequence[str]
+) -> Iterator[tuple[NDArray[np.int64], list[MetaPieces]]]:
+    """Rows and pieces of the texts of a group, cut at the window; texts without pieces left out."""
+    pieces = sources.tokenize(texts, sources.window)
+    lengths = np.array([len(one) for one in pieces], np.int64)
+    filled = np.flatnonzero(lengths)
+    for batch in token_batches(lengths[filled], BATCH_PIECES["float32"]):
+        rows = filled[batch]
+        yield rows, [pieces[row] for row in rows]
+
+
+def _committed(record: Path, key: str) -> tuple[int, int]:
+    """The texts and words that are on disk under this key."""
+    try:
+        facts: Any = json.loads(record.read_text())
+        if facts["key"] == key:
+            return int(facts["texts"]), int(facts["words"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return 0, 0
+
+
+def _commit(record: Path, key: str, texts: int, words: int) -> None:
+    with whole_files(record) as (new,):
+        new.write_text(json.dumps({"key": key, "texts": texts, "words": words}))
+    fsync_path(record.parent)
+
+
+def _open_words(work: Path, widths: Sequence[int], words: int) -> StoredWords:
+    def mapped(name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        # An empty file cannot be mapped.
+        if not words:
+            return np.zeros(shape, dtype)
+        return np.memmap(work / name, dtype, "r", shape=shape)
+
+    vectors = tuple(mapped(f"vectors.{j}", "<f4", (words, d)) for j, d in enumerate(widths))
+    counts = np.fromfile(work / "counts", "<i8")
+    return StoredWords(vectors, mapped("types", "<i8", (words,)), np.cumsum([0, *counts]))

@@ -1,0 +1,154 @@
+"""`retriever train meta`, and what commands do with its folder."""
+
+import json
+
+import numpy as np
+import pytest
+
+from retriever.encoders.encoder import Encoder
+
+TEXTS = [f"w{number} w{number * 7 % 30} w{number % 5} w{number * 3 % 11}" for number in range(40)]
+
+
+@pytest.fixture
+def corpus(write_jsonl):
+    return write_jsonl(*({"id": str(row), "text": text} for row, text in enumerate(TEXTS)))
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    def write(name, count=12):
+        lines = [f"{row % 6}\t{TEXTS[row]}\t{TEXTS[row + row % 6]}" for row in range(count)]
+        (tmp_path / name).write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n")
+
+    for name in ("train.tsv", "dev.tsv", "test.tsv"):
+        write(name)
+    return tmp_path
+
+
+@pytest.fixture
+def train(retriever, tiny_models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sources = ["--source", tiny_models["bert"], "--source", f"{tiny_models['roberta']}::lc:0,2"]
+
+    def call(*arguments, output="both"):
+        return retriever("train", "meta", *arguments, *sources, "-o", output)
+
+    return call
+
+
+def test_it_prints_the_sources_and_a_line_to_paste(train, corpus, tiny_models):
+    done = train(corpus, "--method", "svd", "--dimensions", "8")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    lines = done.out.splitlines()
+    assert lines[0] == (
+        "both: svd of 2 encoders, level of words, mean pooling, 8 dimensions, window 40"
+    )
+    assert lines[1].split() == ["source", "dimensions", "weight", "fingerprint"]
+    assert lines[2].split()[:3] == [f"{tiny_models['bert']}::max-length=40", "16", "1.000"]
+    assert lines[-1] == "--model both"
+
+
+def test_json_is_for_programs(train, corpus):
+    arguments = [corpus, "--method", "gcca", "--regularization", "0.5", "--seed", "3"]
+    done = train(*arguments, "--sample", "30", "--json", "--quiet")
+    facts = json.loads(done.out)
+    assert facts["parameters"]["regularization"] == 0.5
+    assert facts["provenance"]["sampled"] == 30
+    assert facts["provenance"]["texts"] == 40
+    assert facts["fingerprint"] == Encoder.load("both").spec.fingerprint
+
+
+@pytest.mark.parametrize("method", ["conc", "avg"])
+def test_a_method_with_nothing_to_fit_needs_no_corpus(train, corpus, method):
+    assert train("--method", method, "--quiet")[:2] == (0, "")
+    done = train(corpus, "--method", method)
+    assert done.code == 0
+    assert "CORPUS is not read" in done.err
+
+
+def test_training_takes_its_options(train, corpus, pairs):
+    options = ["--epochs", "2", "--learning-rate", "0.01", "--no-weights", "--pooling", "mean"]
+    done = train(corpus, "--method", "unsup", *options, "--dev", pairs / "dev.tsv", "--json")
+    facts = json.loads(done.out)
+    assert facts["parameters"]["epochs"] == 2
+    assert facts["parameters"]["weights"] is False
+    assert facts["pooling"] == "mean"
+    assert [one["weight"] for one in facts["sources"]] == [0.5, 0.5]
+    assert facts["provenance"]["stopped_by"] == "dev Pearson"
+
+
+def test_a_folder_gives_its_own_splits(train, pairs):
+    done = train("--method", "sup", "--epochs", "1", "--train", pairs, "--dev", pairs, "--json")
+    assert done.code == 0, done.err
+    provenance = json.loads(done.out)["provenance"]
+    assert (provenance["pairs"], provenance["dev_pairs"]) == (12, 12)
+
+
+def test_the_result_is_an_encoder_like_any_other(train, corpus, pairs, retriever, tmp_path):
+    assert train(corpus, "--method", "svd", "--quiet").code == 0
+    assert retriever("index", corpus, "--model", "./both", "-i", "i").code == 0
+    hit = retriever("query", TEXTS[3], "-i", "i", "-k", "1", "--mode", "dense", "--json")
+    assert json.loads(hit.out)["id"] == "3"
+    info = retriever("info", "-i", "i")
+    assert "./both::max-length=40 (" in info.out
+    assert "fingerprint" in info.out
+    assert retriever("encode", corpus, "--model", "./both", "-o", "v.npy").code == 0
+    np.testing.assert_allclose(np.load("v.npy"), Encoder.load("./both").encode(TEXTS), atol=1e-6)
+    scored = retriever("eval", "sts", pairs / "test.tsv", "-e", "./both", "--no-cache", "--json")
+    assert scored.code == 0, scored.err
+    moved = train(corpus, "--method", "avg", output="other")
+    assert moved.code == 0
+    assert retriever("reindex", "-i", "i", "--model", "./other").code == 0
+    refused = retriever("query", "w1", "-i", "i", "--model", "./both")
+    assert refused.code == 2
+    assert "the model ./both with weights" in refused.err
+
+
+def test_info_and_inspect_show_sources_and_words(train, corpus, retriever, tmp_path, tiny_models):
+    train(corpus, "--method", "svd", "--quiet")
+    shown = retriever("info", "-i", "both")
+    assert shown.code == 0
+    assert "meta-embedding, svd of 2 encoders" in shown.out
+    assert str(tiny_models["bert"]) in shown.out
+    assert json.loads(retriever("info", "-i", "both", "--json").out)["method"] == "svd"
+    found = retriever("inspect", "weights", "w1, unknown w2", "--model", "./both", "--json")
+    words = json.loads(found.out)["words"]
+    assert [word["text"] for word in words] == ["w1", ",", "unknown", "w2"]
+    lengths = Encoder.load("both").contributions("w1, unknown w2").lengths
+    np.testing.assert_allclose([word["lengths"] for word in words], lengths, rtol=1e-5)
+    table = retriever("inspect", "weights", "w1, w2", "--model", "./both", "--plot", "a.png")
+    assert table.out.splitlines()[-3].split()[0] == "w1"
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    long = retriever("inspect", "weights", "w1 " * 60, "--model", "./both")
+    assert "exceeded the window of 40" in long.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "svd"], "svd is fitted on texts: name a CORPUS"),
+        (["--method", "sup"], "training pairs (--train)"),
+        (["--method", "svd", "--epochs", "3"], "--epochs belongs to --method sup and unsup"),
+        (["--method", "sup", "--unsup-variant", "printed"], "belongs to --method unsup"),
+        (["--method", "conc", "--dimensions", "3"], "dimensions: conc has the sum"),
+        (["--method", "avg", "--regularization", "3"], "regularization: it belongs to gcca"),
+        (["--method", "pca"], "'pca' is not one of"),
+        (["--method", "conc", "--source", "absent"], "no model 'absent'"),
+        (["--method", "sup", "--train", "absent", "--dev", "absent"], "absent"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(train, tmp_path, arguments, said):
+    done = train(*arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "both").exists()
+
+
+def test_one_source_is_too_few(retriever, tiny_models, tmp_path):
+    arguments = ["--method", "conc", "--source", tiny_models["bert"], "-o", tmp_path / "x"]
+    done = retriever("train", "meta", *arguments)
+    assert done.code == 2
+    assert "source: expected two or more, found 1" in done.err

@@ -1,0 +1,341 @@
+"""A meta-embedding as an encoder: its vectors, its window, its sources, its folder."""
+
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.meta.fitting import MetaSettings, fit_meta
+from retriever.encoders.meta.folder import read_folder
+from retriever.encoders.meta.words import word_spans
+from retriever.encoders.static.model import StaticModel
+from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ConfigError, EncoderMismatchError, ModelError
+from tests.retriever.encoders.architectures import CLOSE
+from tests.retriever.encoders.static_samples import write_vectors
+
+TEXTS = ["w1 w2 w3", "Hello, there! w3 w3 zoo w12", "w5 the cat sat 😀 w39", "", "a", "don't mat"]
+
+
+@pytest.fixture
+def static(tmp_path):
+    StaticModel.from_file(write_vectors(tmp_path)).save(tmp_path / "static")
+    return str(tmp_path / "static")
+
+
+@pytest.fixture
+def combine(tmp_path, monkeypatch):
+    """Makes a meta-embedding of sources, in the folder `both`."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(*sources, method="conc", output="both", texts=TEXTS, **settings):
+        return fit_meta(
+            texts,
+            list(map(_named, sources)),
+            output,
+            MetaSettings(method, **settings),
+            device="cpu",
+        )
+
+    return make
+
+
+def _named(source):
+    return source if hasattr(source, "encode") else str(source)
+
+
+def unit(vectors):
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+
+
+def transformer_words(form, text, layers):
+    """The unit vector of each word: the mean of its pieces' mean over layers."""
+    (one,) = Encoder.load(form, device="cpu").hidden_states([text])
+    states = one.states[list(layers)].mean(axis=0)
+    found = []
+    for start, stop in word_spans(text):
+        mine = [k for k, (a, b) in enumerate(one.spans) if max(a, start) < min(b, stop)]
+        found.append(states[mine].mean(axis=0) if mine else np.zeros(states.shape[1], np.float32))
+    return unit(np.array(found).reshape(len(found), -1))
+
+
+def static_words(folder, text):
+    model = StaticModel.load(folder)
+    ids = model.tokenize([text])[0]
+    vectors = np.vstack([model.parts.lexicon.vectors, np.zeros((1, 5), np.float32)])
+    found = []
+    for start, stop in word_spans(text):
+        mine = [
+            k for k, (a, b) in enumerate(model.piece_offsets(text)) if max(a, start) < min(b, stop)
+        ]
+        found.append(
+            vectors[[ids[k] for k in mine]].sum(axis=0) if mine else np.zeros(5, np.float32)
+        )
+    return unit(np.array(found))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_conc_of_three_kinds_of_tokenizers_is_the_pooled_concatenation(
+    combine, folders, static, pooling
+):
+    bert, roberta = str(folders("bert")), str(folders("roberta"))
+    encoder = combine(bert, f"{roberta}::layers=0,2", static, pooling=pooling)
+    vectors = encoder.encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), 16 + 16 + 5)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        if not text:
+            assert not vector.any()
+            continue
+        words = np.hstack(
+            [
+                transformer_words(bert, text, [3]),
+                transformer_words(roberta, text, [0, 2]),
+                static_words(static, text),
+            ]
+        )
+        expected = words.mean(axis=0) if pooling == "mean" else words.max(axis=0)
+        np.testing.assert_allclose(vector, unit(expected), **CLOSE)
+
+
+def test_a_loaded_folder_is_the_encoder_that_was_made(combine, folders, static):
+    made = combine(folders("bert"), static, method="svd", texts=TEXTS * 3)
+    loaded = Encoder.load("both", device="cpu")
+    assert loaded.spec == made.spec
+    assert loaded.spec.fingerprint == made.spec.fingerprint
+    assert loaded.spec.max_length == 64
+    np.testing.assert_array_equal(loaded.encode(TEXTS), made.encode(TEXTS))
+    again = Encoder.from_spec(loaded.spec, device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), made.encode(TEXTS))
+
+
+def test_a_row_does_not_depend_on_the_other_texts(combine, folders, static):
+    encoder = combine(folders("bert"), static, method="gcca", texts=TEXTS * 3)
+    together = encoder.encode(TEXTS)
+    for text, row in zip(TEXTS, together, strict=True):
+        np.testing.assert_allclose(encoder.encode([text])[0], row, **CLOSE)
+
+
+@pytest.mark.parametrize("level", ["word", "sentence"])
+def test_layer_choices_of_one_backbone_share_a_forward_pass(combine, folders, monkeypatch, level):
+    bert = folders("bert")
+    encoder = combine(bert, f"{bert}::lc:0,1", f"{bert}::top-bottom", level=level)
+    runs = []
+    run = Backbone.run
+    monkeypatch.setattr(
+        Backbone, "run", lambda *args: (runs.append(sorted(args[2])), run(*args))[1]
+    )
+    vectors = encoder.encode(TEXTS)
+    # All texts fit one batch; hidden state 2 is read by none of them.
+    assert runs == [[0, 1, 3]]
+    alone = [unit(Encoder.load(f"{bert}{form}", device="cpu").encode(TEXTS)) for form in _FORMS]
+    if level == "sentence":
+        np.testing.assert_allclose(vectors, unit(np.hstack(alone)), **CLOSE)
+
+
+_FORMS = ("", "::lc:0,1", "::top-bottom")
+
+
+def test_an_encoder_without_words_makes_it_a_matter_of_sentences(combine, folders, static):
+    bert = folders("bert12")
+    for form in ("::sbert-wk", "::pooling=cls", "::head=yes"):
+        encoder = combine(f"{bert}{form}", static, output=f"both{form[2:5]}")
+        assert encoder.meta_parts().level == "sentence"
+        alone = [
+            unit(Encoder.load(one, device="cpu").encode(TEXTS)) for one in (f"{bert}{form}", static)
+        ]
+        np.testing.assert_allclose(encoder.encode(TEXTS), unit(np.hstack(alone)), **CLOSE)
+    with pytest.raises(ConfigError, match="has no vectors of words"):
+        combine(f"{bert}::sbert-wk", static, level="word")
+
+
+class Doubled:
+    """Counts letters."""
+
+    name = "doubled"
+
+    def encode(self, sentences):
+        return [[text.count("w") + 1.0, text.count("e"), len(text)] for text in sentences]
+
+
+def test_an_object_of_a_program_can_be_a_source(combine, static):
+    made = combine(Doubled(), static)
+    assert made.meta_parts().level == "sentence"
+    assert made.spec.is_given
+    with pytest.raises(EncoderMismatchError, match="'doubled' is an object that a program passes"):
+        Encoder.load("both")
+    loaded = Encoder.load("both", given=[Doubled()])
+    np.testing.assert_array_equal(loaded.encode(TEXTS), made.encode(TEXTS))
+    other = type("Other", (Doubled,), {"encode": lambda _, texts: [[1.0, 2, 3] for _ in texts]})
+    with pytest.raises(EncoderMismatchError, match="pass the object that the folder was made with"):
+        Encoder.load("both", given=[other()])
+
+
+def test_texts_are_cut_before_the_same_word_for_all_sources(combine, folders, static):
+    bert, albert = folders("bert"), folders("albert")
+    encoder = combine(f"{bert}::max-length=12", albert, static)
+    assert encoder.spec.max_length == 12
+    text = "w1 zoo w2 w3 zoo zoo w4 w5 w6 w7"
+    (whole,) = encoder.tokenize([text])
+    assert len(whole) > 12
+    (cut,) = encoder.truncate([text])
+    assert len(cut) <= 12
+    assert cut.text == text[: len(cut.text)]
+    assert text[len(cut.text)] == " "
+    # One word more would be too long for some source.
+    longer = text[: text.find(" ", len(cut.text) + 1)]
+    assert len(encoder.tokenize([longer])[0]) > 12
+    with pytest.warns(UserWarning, match="1 of 1 texts are longer than the window of 12"):
+        vector = encoder.encode([text])
+    np.testing.assert_array_equal(vector, encoder.encode([cut.text]))
+    with pytest.raises(ConfigError, match="at most 12, the smallest window"):
+        Encoder.load("both::max-length=13")
+    assert Encoder.load("both::max-length=9").spec.max_length == 9
+
+
+def test_a_word_that_is_longer_than_the_window_is_cut_inside(combine, folders, static):
+    encoder = combine(f"{folders('bert')}::max-length=8", f"{folders('roberta')}::max-length=9")
+    for text in ("a" * 40, "😀" * 40, "w1 " + "b" * 90):
+        (cut,) = encoder.truncate([text])
+        assert 0 < len(cut.text) < len(text)
+        assert len(cut) <= 8
+
+
+def test_prompts_are_those_of_each_source(combine, folders, static):
+    bert = folders("bert")
+    prompted = f"{bert}::query-prompt=w1 w2: ::passage-prompt=w3 "
+    encoder = combine(prompted, static)
+    for query in (False, True):
+        alone = Encoder.load(prompted, device="cpu")
+        (piece,) = encoder.tokenize(["w5 cat"], query=query)
+        assert piece.readings[0] == alone.tokenize(["w5 cat"], query=query)[0]
+        # Words of the prompt are none of the text's.
+        assert len(piece.spans) == 2
+        assert set(piece.aligned[0].words.tolist()) == {0, 1}
+    assert not np.allclose(encoder.encode(["w5"]), encoder.encode(["w5"], query=True))
+
+
+def test_settings_that_belong_to_the_sources_are_refused(combine, folders, static):
+    combine(folders("bert"), static)
+    for setting in ("pooling=cls", "layers=0", "static=sif", "query-prompt=x", "dtype=bfloat16"):
+        with pytest.raises(ConfigError, match="whose sources have their own settings"):
+            Encoder.load(f"both::{setting}")
+    raw = Encoder.load("both::normalize=no", device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(unit(raw), Encoder.load("both", device="cpu").encode(TEXTS), **CLOSE)
+    with pytest.raises(ConfigError, match="has no layers of its own"):
+        Encoder.load("both").layer_vectors(TEXTS)
+
+
+class TestFolder:
+    @pytest.fixture
+    def both(self, combine, folders, static, tmp_path):
+        combine(folders("bert"), "static")
+        return tmp_path / "both"
+
+    def test_it_names_every_source(self, both, folders):
+        assert {path.name for path in both.iterdir()} == {"meta.json", "projection.safetensors"}
+        settings = json.loads((both / "meta.json").read_text())
+        assert [one["encoder"] for one in settings["sources"]] == [
+            f"{folders('bert')}::max-length=64",
+            "static::static=average::max-length=512",
+        ]
+        assert settings["sources"][1]["fingerprint"] == Encoder.load("static").spec.fingerprint
+
+    def test_sources_that_lie_beside_it_move_with_it(self, both, tmp_path, monkeypatch):
+        before = Encoder.load("both").encode(TEXTS)
+        (tmp_path / "moved").mkdir()
+        for name in ("both", "static"):
+            shutil.move(tmp_path / name, tmp_path / "moved" / name)
+        monkeypatch.chdir("/")
+        moved = tmp_path / "moved" / "both"
+        np.testing.assert_array_equal(Encoder.load(str(moved)).encode(TEXTS), before)
+
+    def test_a_missing_source_is_named(self, both, tmp_path):
+        shutil.rmtree(tmp_path / "static")
+        with pytest.raises(ModelError, match=r"both: its source static cannot be loaded: "):
+            Encoder.load("both")
+
+    def test_another_source_of_the_same_name_is_refused(self, both, tmp_path):
+        model = StaticModel.load("static")
+        model.parts.lexicon.vectors[0] += 1
+        StaticModel(model.parts).save("static")
+        with pytest.raises(EncoderMismatchError, match=r"its source static has changed: expected"):
+            Encoder.load("both")
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"format": 2}, "upgrade layer-retriever"),
+            ({"pooling": "max"}, "another SHA-256"),
+            ({"pooling": "sum"}, "found 'sum' as pooling"),
+            ({"sources": []}, "another SHA-256"),
+            ({"sources": [1]}, "expected what `retriever train meta` wrote"),
+            ({"more": 1}, "an unknown key 'more'"),
+        ],
+    )
+    def test_an_altered_folder_is_refused(self, both, change, message):
+        settings = json.loads((both / "meta.json").read_text())
+        (both / "meta.json").write_text(json.dumps(settings | change))
+        with pytest.raises(ModelError, match=message):
+            read_folder(both)
+
+    def test_an_altered_map_is_refused(self, both):
+        content = bytearray((both / "projection.safetensors").read_bytes())
+        content[-3] ^= 1
+        (both / "projection.safetensors").write_bytes(content)
+        with pytest.raises(ModelError, match="another SHA-256"):
+            read_folder(both)
+        (both / "projection.safetensors").unlink()
+        with pytest.raises(ModelError, match=r"projection\.safetensors"):
+            read_folder(both)
+
+    def test_only_a_meta_embedding_is_replaced(self, both, combine, folders, tmp_path):
+        combine(folders("bert"), "static", method="avg")
+        assert read_folder(both).method == "avg"
+        with pytest.raises(ConfigError, match=r"a meta-embedding's folder, found static\.json"):
+            combine(folders("bert"), "both2", output="static")
+
+
+def test_sources_are_two_or_more_that_differ_and_no_meta_embeddings(combine, folders, static):
+    bert = folders("bert")
+    with pytest.raises(ConfigError, match="expected two or more, found 1"):
+        combine(bert)
+    with pytest.raises(ConfigError, match="again; name each once"):
+        combine(bert, f"{bert}::layers=3")
+    combine(bert, static)
+    with pytest.raises(ConfigError, match="is a meta-embedding itself"):
+        combine("both", static, output="more")
+
+
+def test_an_index_is_made_and_searched_with_it(combine, folders, static, tmp_path):
+    from retriever import Index
+
+    combine(f"{folders('bert')}::max-length=16", static, method="svd", texts=TEXTS * 3)
+    long = " ".join(f"w{number}" for number in range(30))
+    with Index.create(tmp_path / "i", model="both") as index:
+        index.add([*TEXTS[:3], {"id": "long", "text": long}])
+        assert index.info()["passages"] > 4
+        assert [one["weight"] for one in index.info()["encoder"]["meta"]["sources"]] == [1, 1]
+    with Index.open(tmp_path / "i", model="both") as index:
+        assert index.search("w1 w2 w3", mode="dense", k=1)[0].passage == "w1 w2 w3"
+    combine(f"{folders('bert')}::max-length=16", static, method="avg")
+    with pytest.raises(EncoderMismatchError), Index.open(tmp_path / "i", model="both"):
+        pass
+
+
+def test_evaluation_encodes_each_distinct_text_once(combine, folders, static, tmp_path):
+    from eval.vectors.embedding import embed_all
+    from eval.vectors.shared_backbone import load_encoders
+
+    bert = str(folders("bert"))
+    combine(bert, static)
+    encoders = load_encoders(["both", bert], device="cpu")
+    for folder in (None, tmp_path / "cache", tmp_path / "cache"):
+        found = list(embed_all(encoders, [*TEXTS, *TEXTS], folder))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for one, encoder in zip(found, encoders, strict=True):
+                np.testing.assert_allclose(one.vectors, encoder.encode([*TEXTS, *TEXTS]), **CLOSE)

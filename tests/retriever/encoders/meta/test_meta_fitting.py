@@ -1,0 +1,259 @@
+"""Fitting: streams, samples, resumes after a kill, and stops where its labels say."""
+
+import os
+import signal
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.meta import streaming
+from retriever.encoders.meta.attention import AttentionSettings, UnsupSettings
+from retriever.encoders.meta.fitting import MetaSettings, fit_meta
+from retriever.encoders.meta.linear import svd
+from retriever.encoders.meta.streaming import draw_texts
+from retriever.encoders.static.model import StaticModel
+from retriever.errors import ConfigError, SourceError
+from tests.crash.forked import in_child
+from tests.retriever.encoders.static_samples import write_vectors
+
+_CHANCE = np.random.default_rng(5)
+WORDS = [*(f"w{number}" for number in range(30)), "the", "cat", "mat", "dog", "zzz"]
+CORPUS = [" ".join(_CHANCE.choice(WORDS, size)) for size in _CHANCE.integers(1, 9, 1400)]
+PAIRS = SimpleNamespace(
+    left=["w1 w2 w3", "the cat", "w5 w6", "dog w7"] * 6,
+    right=["w1 w2 w4", "the cat sat", "w9 mat", "zzz w30"] * 6,
+    gold=np.array([4.0, 5.0, 1.0, 0.0] * 6),
+)
+QUICK = UnsupSettings(epochs=2, learning_rate=0.01)
+
+
+@pytest.fixture
+def sources(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    StaticModel.from_file(write_vectors(tmp_path)).save(tmp_path / "static")
+    return [str(folders("bert")), f"{folders('bert')}::layers=0", "static"]
+
+
+@pytest.fixture
+def make(sources):
+    def make_(method, output="both", texts=CORPUS, used=sources, **options):
+        settings = {key: options.pop(key) for key in list(options) if key in _SETTINGS}
+        return fit_meta(
+            iter(texts), used, output, MetaSettings(method, **settings), device="cpu", **options
+        )
+
+    return make_
+
+
+_SETTINGS = MetaSettings.__dataclass_fields__
+
+
+def test_svd_of_a_stream_is_that_of_all_words_at_once(make, sources):
+    encoder = make("svd", dimensions=6, texts=CORPUS[:90])
+    model = encoder._model
+    batches = [model.sources.vectors([one])[0] for one in model.tokenize(CORPUS[:90])]
+    rows = np.hstack([np.concatenate(one) for one in zip(*batches, strict=True)]).astype(np.float64)
+    width = [0, 16, 32, 37]
+    for start, stop in pairwise(width):
+        has = rows[:, start:stop].any(axis=1)
+        rows[has, start:stop] -= rows[has, start:stop].mean(axis=0)
+    _, _, expected = np.linalg.svd(rows, full_matrices=False)
+    found = np.hstack(encoder.meta_parts().projection.matrices)
+    np.testing.assert_allclose(np.abs((found * expected[:6]).sum(axis=1)), 1, atol=1e-5)
+    provenance = encoder.meta_parts().provenance
+    assert provenance["texts"] == 90
+    assert provenance["words"] == len(rows)
+    assert provenance["known"][2] == pytest.approx(rows[:, 32:].any(axis=1).mean())
+
+
+def test_memory_does_not_hold_the_words(make, monkeypatch):
+    """What is kept of a corpus has the size of the sources' widths."""
+    seen = []
+    read = streaming.read_moments
+    monkeypatch.setattr(
+        "retriever.encoders.meta.fitting.read_moments",
+        lambda *args: seen.append(read(*args)) or seen[-1],
+    )
+    make("svd", texts=CORPUS[:40])
+    make("svd", texts=CORPUS)
+    assert seen[0].gram.shape == seen[1].gram.shape == (16 + 16 + 5 + 3,) * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "moment"), [("gcca", "reading"), ("unsup", "reading"), ("unsup", "training")]
+)
+def test_a_killed_run_resumes_and_ends_with_the_same_bits(
+    make, tmp_path, method, moment, one_thread, monkeypatch
+):
+    # A commit after each group.
+    for function in (streaming.read_moments, streaming.store_words):
+        monkeypatch.setattr(function, "__defaults__", (0.0,))
+    make(method, output="whole", training=QUICK)
+    read = []
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def done(texts, pieces):
+        read.append(texts)
+        if moment == "reading" and sum(read) > 1100:
+            die()
+
+    def epoch(one):
+        if moment == "training" and one.epoch == 1:
+            die()
+
+    status, _ = in_child(lambda: make(method, training=QUICK, done=done, epoch=epoch) and None)
+    assert status == -signal.SIGKILL
+    assert not (tmp_path / "both").exists()
+    assert (tmp_path / ".both.fitting").is_dir()
+    encoded = []
+    make(method, training=QUICK, done=lambda texts, pieces: encoded.append((texts, pieces)))
+    # The first groups are taken from the killed run, without encoding.
+    assert encoded[0] == (1400 if moment == "training" else 1024, 0)
+    assert sum(texts for texts, _ in encoded) == 1400
+    assert not (tmp_path / ".both.fitting").exists()
+    for name in ("projection.safetensors", "meta.json"):
+        whole, resumed = (tmp_path / folder / name for folder in ("whole", "both"))
+        assert whole.read_bytes() == resumed.read_bytes()
+
+
+def test_what_another_corpus_left_is_not_used(make, tmp_path):
+    work = tmp_path / ".both.fitting"
+    work.mkdir()
+    (work / "moments.safetensors").write_bytes(b"not one")
+    make("svd", output="first")
+    assert make("svd").spec.weights == Encoder.load("first").spec.weights
+
+
+def test_a_seed_decides_all(make):
+    settings = {"sample": 50, "training": QUICK}
+    for method in ("svd", "unsup"):
+        options = settings if method == "unsup" else {"sample": 50}
+        weights = [make(method, seed=seed, **options).spec.weights for seed in (1, 1, 2)]
+        assert weights[0] == weights[1] != weights[2]
+
+
+def test_a_sample_is_uniform_and_keeps_the_order():
+    texts = [str(number) for number in range(60)]
+    counts = np.zeros(60)
+    for seed in range(400):
+        drawn, seen = draw_texts(["", *texts, "  "], 15, seed)
+        assert seen == 60
+        assert drawn == sorted(drawn, key=int)
+        counts[np.array(drawn, int)] += 1
+    # The expected number is 100, with a standard deviation of 8.7.
+    assert 60 < counts.min() <= counts.max() < 140
+    assert draw_texts(iter(texts), 100, 0) == (texts, 60)
+
+
+def test_words_that_a_source_lacks_contribute_nothing(make):
+    encoder = make("svd", dimensions=5, texts=CORPUS[:200])
+    found = encoder.contributions("w1 cat zzz")
+    assert found.lengths[0, 2] == found.lengths[2, 2] == 0
+    assert (found.lengths[:, :2] > 0).all()
+    assert found.lengths[1, 2] > 0
+    assert not encoder.encode([""]).any()
+
+
+@pytest.mark.parametrize(("method", "pooling"), [("svd", "mean"), ("unsup", "max"), ("sup", "max")])
+def test_pooling_is_the_papers_by_default(method, pooling):
+    assert MetaSettings(method).word_pooling == pooling
+    assert MetaSettings(method, pooling="mean").word_pooling == "mean"
+
+
+def test_unsup_is_stopped_by_dev_pairs_or_by_held_out_texts(make):
+    by_loss = make("unsup", texts=CORPUS[:200], training=QUICK, dimensions=8)
+    assert by_loss.spec.dimensions == 8
+    assert by_loss.meta_parts().provenance["stopped_by"] == "loss on held-out texts"
+    assert by_loss.meta_parts().projection.weights.sum() == pytest.approx(1)
+    scores = []
+    by_pairs = make(
+        "unsup", texts=CORPUS[:200], training=QUICK, dev=PAIRS, epoch=lambda one: scores.append(one)
+    )
+    provenance = by_pairs.meta_parts().provenance
+    assert provenance["stopped_by"] == "dev Pearson"
+    best = max(scores, key=lambda one: one.score)
+    assert provenance["epoch"] == best.epoch
+    # The score of the epoch that is kept is that of the encoder.
+    left, right = by_pairs.encode(PAIRS.left), by_pairs.encode(PAIRS.right)
+    cosines = (left * right).sum(axis=1)
+    assert best.score == pytest.approx(np.corrcoef(cosines, PAIRS.gold)[0, 1], abs=1e-4)
+
+
+def test_sup_learns_the_scores_of_pairs(make):
+    plain = make("avg", output="plain")
+    training = AttentionSettings(epochs=20, patience=20, learning_rate=0.02)
+    epochs = []
+    encoder = make("sup", train=PAIRS, dev=PAIRS, training=training, epoch=epochs.append)
+
+    def pearson(one):
+        cosines = (one.encode(PAIRS.left) * one.encode(PAIRS.right)).sum(axis=1)
+        return np.corrcoef(cosines, PAIRS.gold)[0, 1]
+
+    provenance = encoder.meta_parts().provenance
+    assert pearson(encoder) == pytest.approx(provenance["dev_pearson"], abs=1e-4)
+    assert pearson(encoder) > max(0.95, pearson(plain))
+    assert provenance["pairs"] == 24
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("conc", {"dimensions": 3}, "conc has the sum of its sources'"),
+        ("svd", {"regularization": 1.0}, "it belongs to gcca"),
+        ("sup", {"sample": 3}, "sup reads no corpus"),
+        ("gcca", {"regularization": -1.0}, "at least 0, found -1"),
+        ("pca", {}, "method: expected conc, avg, svd, gcca, sup, unsup, found 'pca'"),
+        ("svd", {"level": "text"}, "level: expected word, sentence"),
+        ("svd", {"dimensions": 0}, "dimensions: expected at least 1"),
+    ],
+)
+def test_settings_that_a_method_does_not_use_are_refused(method, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        MetaSettings(method, **settings)
+
+
+def test_what_cannot_be_fitted_is_refused_before_anything_is_written(make, tmp_path):
+    refused = [
+        ({"method": "sup", "train": PAIRS}, r"dev pairs \(--dev\)"),
+        ({"method": "sup", "dev": PAIRS}, r"training pairs \(--train\)"),
+        ({"method": "svd", "train": PAIRS}, "svd learns from no scores"),
+        ({"method": "svd", "dev": PAIRS}, "svd has no training that is stopped"),
+        ({"method": "svd", "dimensions": 99}, "dimensions: expected at most"),
+    ]
+    for options, message in refused:
+        with pytest.raises(ConfigError, match=message):
+            make(**options)
+    with pytest.raises(SourceError, match="the corpus has no text"):
+        make("svd", texts=["", " "])
+    with pytest.raises(TypeError, match="sources"):
+        make("svd", used="all-MiniLM-L6-v2")
+    assert not (tmp_path / "both").exists()
+
+
+def test_notes_say_what_is_not_as_usual(make, sources):
+    notes = []
+    make("svd", texts=CORPUS[:3], notify=notes.append)
+    assert any("the corpus supports no more" in note for note in notes)
+    assert any("of static the word vectors are used, each of length 1" in note for note in notes)
+    notes.clear()
+    make("conc", used=[f"{sources[0]}::sbert-wk", "static"], pooling="max", notify=notes.append)
+    assert any("texts are mapped, not words" in note for note in notes)
+    assert any("--pooling has no effect" in note for note in notes)
+
+
+def test_a_whole_corpus_of_sentences_can_be_mapped(make):
+    encoder = make("svd", level="sentence", dimensions=4, texts=CORPUS[:50])
+    model = encoder._model
+    moments = streaming.Moments.empty(model.sources.widths)
+    moments.add(model.sources.vectors(model.tokenize(CORPUS[:50]))[0])
+    expected = svd(moments, 4)
+    for found, other in zip(
+        encoder.meta_parts().projection.matrices, expected.matrices, strict=True
+    ):
+        np.testing.assert_allclose(found, other, atol=1e-4)
+    assert encoder.meta_parts().provenance["words"] == 50

@@ -1,0 +1,183 @@
+"""Training on gold similarities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retriever.encoders.meta.attention import (
+    AttentionSettings,
+    History,
+    ScoredPairs,
+    UnsupSettings,
+    fit_sup,
+)
+from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.words import WordBatch
+from retriever.errors import BadInputError, ConfigError
+from tests.retriever.encoders.meta.shared_signal import unit
+
+WIDTHS, SIGNAL, LENGTH = (12, 10), 6, 4
+SETTINGS = AttentionSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=6)
+
+
+def _pairs(count: int, seed: int) -> ScoredPairs:
+    """The first source is a rotated signal with noise in other dimensions, the second is noise."""
+    chance = np.random.default_rng(seed)
+    rotation = np.linalg.qr(np.random.default_rng(99).standard_normal((12, 12)))[0]
+    words = 2 * count * LENGTH
+    signal = chance.standard_normal((words, SIGNAL))
+    # A sentence's words have a mean of their own, and that of a pair's two is more or less shared.
+    topics = chance.standard_normal((count, 2, SIGNAL))
+    topics[:, 1] += chance.uniform(0, 3, (count, 1)) * topics[:, 0]
+    signal = np.repeat(topics.reshape(-1, SIGNAL), LENGTH, 0) + 0.3 * signal
+    first = np.concatenate([signal, chance.standard_normal((words, 6))], 1) @ rotation.T
+    vectors = tuple(
+        unit(one).astype(np.float32) for one in (first, chance.standard_normal((words, 10)))
+    )
+    means = unit(signal.reshape(-1, LENGTH, SIGNAL).mean(1))
+    gold = np.clip((means[0::2] * means[1::2]).sum(1), 0, 1)
+    sentences = np.repeat(np.arange(2 * count), LENGTH)
+    return ScoredPairs(WordBatch(vectors, sentences, np.arange(words)), gold.astype(np.float32))
+
+
+TRAIN, DEV = [_pairs(40, seed) for seed in range(6)], [_pairs(60, 100), _pairs(60, 101)]
+
+
+def _epochs(number: int) -> Iterator[ScoredPairs]:
+    for batch in np.random.default_rng([1, number]).permutation(len(TRAIN)):
+        yield TRAIN[batch]
+
+
+@cache
+def _fitted(settings: AttentionSettings) -> tuple[Projection, History]:
+    return fit_sup(_epochs, WIDTHS, settings, dev=DEV)
+
+
+def _cosines(projection: Projection, pairs: ScoredPairs, pooling: str) -> np.ndarray:
+    words = sum(
+        weight * x @ matrix.T
+        for weight, matrix, x in zip(
+            projection.weights, projection.matrices, pairs.words.vectors, strict=True
+        )
+    ).reshape(-1, LENGTH, SIGNAL)
+    pooled = unit({"mean": words.mean(1), "max": words.max(1)}[pooling])
+    return (pooled[0::2] * pooled[1::2]).sum(1)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_the_history_has_the_error_and_the_correlation_on_dev(pooling):
+    projection, history = _fitted(replace(SETTINGS, pooling=pooling))
+    cosines = np.concatenate([_cosines(projection, one, pooling) for one in DEV])
+    gold = np.concatenate([one.gold for one in DEV])
+    best = history.curve[history.best]
+    assert best.score == max(epoch.score for epoch in history.curve)
+    assert best.score == pytest.approx(np.corrcoef(cosines, gold)[0, 1], abs=1e-5)
+    assert best.held_out == pytest.approx(np.mean((cosines - gold) ** 2), abs=1e-6)
+
+
+def test_it_learns_and_the_weight_of_a_source_of_noise_falls():
+    projection, history = _fitted(replace(SETTINGS, epochs=30))
+    assert history.curve[0].score < 0.7
+    assert history.curve[history.best].score > 0.9
+    assert projection.weights[1] < 0.4
+    assert projection.weights.sum() == pytest.approx(1)
+    first, second = (
+        weight * np.linalg.norm(matrix)
+        for weight, matrix in zip(projection.weights, projection.matrices, strict=True)
+    )
+    assert second < 0.4 * first
+
+
+def test_without_weights_they_stay_equal():
+    assert _fitted(replace(SETTINGS, weights=False))[0].weights.tolist() == [0.5, 0.5]
+
+
+def test_a_sentence_without_words_and_words_without_vectors_are_defined():
+    batch = TRAIN[0]
+    zeros = [x.copy() for x in batch.words.vectors]
+    for x in zeros:
+        x[: 2 * LENGTH] = 0
+    kept = batch.words.sentences >= 2
+    without = WordBatch(
+        tuple(x[kept] for x in batch.words.vectors),
+        batch.words.sentences[kept],
+        batch.words.types[kept],
+    )
+    fits = [
+        fit_sup(lambda _, words=words: [ScoredPairs(words, batch.gold)], WIDTHS, SETTINGS, dev=DEV)
+        for words in (without, replace(batch.words, vectors=tuple(zeros)))
+    ]
+    # Words that no source has are as if they were not there.
+    losses = [[epoch.loss for epoch in fit[1].curve[1:]] for fit in fits]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert all(np.isfinite(matrix).all() for matrix in fits[0][0].matrices)
+
+
+def test_constant_cosines_have_a_correlation_of_zero():
+    words = replace(DEV[0].words, vectors=tuple(x * 0 for x in DEV[0].words.vectors))
+    _, history = fit_sup(
+        _epochs, WIDTHS, replace(SETTINGS, epochs=1), dev=[replace(DEV[0], words=words)]
+    )
+    assert [epoch.score for epoch in history.curve] == [0, 0]
+
+
+def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path):
+    def interrupted(number: int) -> Iterator[ScoredPairs]:
+        for step, batch in enumerate(_epochs(number)):
+            if number == 3 and step == 2:
+                raise KeyboardInterrupt
+            yield batch
+
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        fit_sup(interrupted, WIDTHS, SETTINGS, dev=DEV, checkpoint=folder)
+    projection, history = fit_sup(_epochs, WIDTHS, SETTINGS, dev=DEV, checkpoint=folder)
+    expected, curve = _fitted(SETTINGS)
+    assert history == curve
+    for one, other in zip(projection.matrices, expected.matrices, strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(projection.weights, expected.weights)
+    with pytest.raises(ConfigError, match="expected the checkpoint of a training with dev"):
+        fit_sup(_epochs, WIDTHS, SETTINGS, dev=DEV[:1], checkpoint=folder)
+
+
+def test_settings_of_unsup_are_settings_too():
+    same = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=6)
+    assert np.array_equal(_fitted(same)[0].matrices[0], _fitted(SETTINGS)[0].matrices[0])
+
+
+@pytest.mark.parametrize("gold", [[0.5, 1.5], [-0.1, 0.2], [np.nan, 0.2], []])
+def test_similarities_out_of_range_are_refused(gold):
+    pairs = ScoredPairs(DEV[0].words, np.array(gold, np.float32))
+    with pytest.raises(BadInputError, match="gold: expected similarities from 0 to 1"):
+        fit_sup(_epochs, WIDTHS, SETTINGS, dev=[pairs])
+    with pytest.raises(BadInputError, match="gold: expected similarities from 0 to 1"):
+        fit_sup(lambda _: [pairs], WIDTHS, SETTINGS, dev=DEV)
+
+
+def test_more_sentences_than_similarities_are_refused():
+    pairs = replace(DEV[0], gold=DEV[0].gold[:-1])
+    with pytest.raises(BadInputError, match="found 59 for 120 sentences"):
+        fit_sup(_epochs, WIDTHS, SETTINGS, dev=[pairs])
+
+
+def test_dev_pairs_of_one_similarity_are_refused():
+    for dev in ([], [replace(DEV[0], gold=np.full(60, 0.5, np.float32))]):
+        with pytest.raises(BadInputError, match="dev: expected pairs of different"):
+            fit_sup(_epochs, WIDTHS, SETTINGS, dev=dev)
+
+
+def test_a_single_source_is_refused():
+    with pytest.raises(BadInputError, match="sources: expected two or more, found 1"):
+        fit_sup(_epochs, [12], SETTINGS, dev=DEV)
+
+
+def test_a_training_that_diverges_is_an_error():
+    with pytest.raises(ConfigError, match="learning_rate: the training diverged in epoch 1"):
+        fit_sup(_epochs, WIDTHS, replace(SETTINGS, learning_rate=1e30, weight_decay=1e9), dev=DEV)

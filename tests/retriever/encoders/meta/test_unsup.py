@@ -1,0 +1,479 @@
+"""Training without labels: a toy with a known answer, the variants, resuming, odd input."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from retriever.encoders.meta.attention import History, MetaEpoch, UnsupSettings, fit_unsup
+from retriever.encoders.meta.attention.fitting import unsup_loss
+from retriever.encoders.meta.attention.model import AttentionModel, Words
+from retriever.encoders.meta.linear import Projection
+from retriever.encoders.meta.words import WordBatch
+from retriever.errors import BadInputError, ConfigError
+from tests.retriever.encoders.meta.shared_signal import (
+    SIGNAL,
+    WIDTHS,
+    SharedSignal,
+    agreement,
+    meta_vectors,
+    unit,
+)
+
+ROOT = Path(__file__).resolve().parents[4]
+TOY = UnsupSettings(dimensions=SIGNAL, learning_rate=1e-2, epochs=30)
+SHORT = replace(TOY, epochs=4)
+
+
+@cache
+def _words(*levels: float) -> SharedSignal:
+    return SharedSignal.drawn(levels or (0.3, 0.3))
+
+
+@cache
+def _fitted(settings: UnsupSettings, *levels: float) -> tuple[Projection, History]:
+    words = _words(*levels)
+    return fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
+
+
+def _same(a: Projection, b: Projection) -> bool:
+    pairs = zip((*a.matrices, a.weights), (*b.matrices, b.weights), strict=True)
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def _nearest(projection: Projection, words: SharedSignal) -> float:
+    """Share of the words whose projections by the two sources are each other's nearest."""
+    left, right = (
+        unit(x @ matrix.T) for matrix, x in zip(projection.matrices, words.sources, strict=True)
+    )
+    return float(np.mean((left @ right.T).argmax(1) == np.arange(len(left))))
+
+
+@pytest.mark.parametrize("levels", [(0.3, 0.3), (0.3, 1.0), (1.0, 0.3)])
+def test_it_finds_what_two_rotated_noisy_sources_share(levels):
+    words = _words(*levels)
+    projection, history = _fitted(TOY, *levels)
+    untrained, _ = fit_unsup(
+        words.epochs, WIDTHS, replace(TOY, epochs=1, learning_rate=1e-12), held_out=words.held_out
+    )
+    assert _nearest(untrained, words) < 0.05
+    assert _nearest(projection, words) > 0.97
+    for matrix, noise in zip(projection.matrices, words.noise, strict=True):
+        assert np.linalg.norm(matrix @ noise) ** 2 < 0.03 * np.linalg.norm(matrix) ** 2
+    found = agreement(meta_vectors(projection, words.sources), words.signal)
+    assert found > max(agreement(x, words.signal) for x in words.sources)
+    assert found > 0.99 > agreement(meta_vectors(untrained, words.sources), words.signal) + 0.1
+    assert history.curve[history.best].held_out < history.curve[0].held_out / 2
+
+
+def test_projections_become_orthogonal():
+    projection, _ = _fitted(TOY)
+    for matrix in projection.matrices:
+        np.testing.assert_allclose(matrix @ matrix.T, np.eye(SIGNAL), atol=0.1)
+
+
+def test_equal_sources_have_about_equal_weights_of_sum_one():
+    weights = _fitted(TOY)[0].weights
+    assert weights.sum() == pytest.approx(1)
+    np.testing.assert_allclose(weights, 0.5, atol=0.02)
+
+
+def test_the_noisier_source_has_the_lower_weight_with_the_default_margin():
+    assert _fitted(TOY, 0.3, 1.0)[0].weights[1] < 0.45
+    assert _fitted(TOY, 1.0, 0.3)[0].weights[0] < 0.45
+
+
+def test_with_a_small_margin_weights_equalize_lengths_and_say_nothing_of_noise():
+    # The noisier source has the shorter projections, all of them of unit vectors.
+    narrow = replace(TOY, margin=1.0)
+    assert _fitted(narrow, 0.3, 1.0)[0].weights[1] > 0.5
+    assert _fitted(narrow, 1.0, 0.3)[0].weights[0] > 0.5
+
+
+@pytest.mark.parametrize("variant", ["stable", "printed", "released"])
+def test_without_weights_all_sources_count_alike(variant):
+    projection, history = _fitted(replace(SHORT, weights=False, variant=variant))
+    assert len(set(projection.weights.tolist())) == 1
+    assert {epoch.weights for epoch in history.curve} == {history.curve[0].weights}
+
+
+def _model_and_loss(
+    variant: str, weights: bool, dtype: torch.dtype
+) -> tuple[AttentionModel, Callable[[], torch.Tensor]]:
+    """A model with arbitrary values, and its loss on a batch."""
+    settings = UnsupSettings(variant=variant, weights=weights, dimensions=6, margin=2.0)
+    model = AttentionModel(WIDTHS, settings)
+    batch = _words().held_out[0]
+    words = Words(batch, WIDTHS)
+    words.vectors = [one.to(dtype) for one in words.vectors]
+    chance = torch.Generator().manual_seed(3)
+    for name, tensor in model.tensors.items():
+        value = torch.empty(tensor.shape, dtype=dtype).uniform_(-0.4, 0.5, generator=chance)
+        model.tensors[name] = value.requires_grad_()
+    return model, lambda: unsup_loss(model, words, settings)
+
+
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("variant", ["stable", "printed", "released"])
+def test_the_gradient_of_the_whole_loss_equals_finite_differences(variant, weights):
+    model, loss = _model_and_loss(variant, weights, torch.float64)
+    loss().backward()
+    chance = np.random.default_rng(0)
+    for tensor in model.tensors.values():
+        direction = torch.from_numpy(chance.standard_normal(tensor.shape))
+        step = 1e-6 * direction
+        with torch.no_grad():
+            tensor += step
+            above = loss().item()
+            tensor -= 2 * step
+            below = loss().item()
+            tensor += step
+        slope = float((tensor.grad * direction).sum())
+        assert slope == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=1e-8)
+
+
+def _plain_terms(batch: WordBatch, matrices, factors):
+    """Eqs. 6 to 9 pair by pair, of two sources."""
+    left, right = (
+        factor * x @ matrix.T
+        for factor, x, matrix in zip(factors, batch.vectors, matrices, strict=True)
+    )
+    gaps = ((left[:, None] - right[None]) ** 2).sum(2)
+    sentence = batch.sentences[:, None] == batch.sentences
+    form = batch.types[:, None] == batch.types
+    masks = (np.eye(len(gaps), dtype=bool), sentence & ~form, ~sentence & form, ~sentence & ~form)
+    return gaps, masks, (left, right)
+
+
+def test_the_stable_loss_is_its_definition():
+    model, loss = _model_and_loss("stable", True, torch.float64)
+    a, b = (one.detach().numpy() for one in model.matrices)
+    weights = np.exp(model.tensors["weights"].detach().numpy())
+    gaps, masks, _ = _plain_terms(_words().held_out[0], (a, b), 2 * weights / weights.sum())
+    pull = gaps[masks[0]].mean()
+    pushes = [np.maximum(0, 2.0 - gaps[mask]).mean() for mask in masks[1:]]
+    orthogonal = sum(np.linalg.norm(one @ one.T - np.eye(6)) ** 2 for one in (a, b))
+    assert loss().item() == pytest.approx(pull + sum(pushes) + orthogonal, rel=1e-9)
+
+
+def test_the_printed_loss_is_equation_10():
+    model, loss = _model_and_loss("printed", True, torch.float64)
+    a, b = (one.detach().numpy() for one in model.matrices)
+    weights = np.exp(model.tensors["weights"].detach().numpy())
+    gaps, masks, _ = _plain_terms(_words().held_out[0], (a, b), weights / weights.sum())
+    lambda_, mu, nu, xi = model.tensors["coefficients"].detach().numpy()
+    pull, within, same, across = (gaps[mask].mean() for mask in masks)
+    orthogonal = sum(np.linalg.norm(one.T @ one - np.eye(one.shape[1])) ** 2 for one in (a, b))
+    expected = pull - lambda_ * within - mu * same - nu * across + xi * orthogonal
+    assert loss().item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_released_loss_pulls_all_pairs_and_sentences():
+    model, loss = _model_and_loss("released", True, torch.float64)
+    a, b = (one.detach().numpy() for one in model.matrices)
+    factors = model.tensors["weights"].detach().numpy()
+    gaps, masks, projected = _plain_terms(_words().held_out[0], (a, b), factors)
+    pull, within, *_ = (np.sqrt(gaps[mask]).mean() for mask in masks)
+    concatenated = np.concatenate(projected, 1).reshape(10, 6, 12).mean(1)
+    between = np.linalg.norm(concatenated[0::2] - concatenated[1::2], axis=1).mean()
+    orthogonal = np.mean([np.linalg.norm(one.T @ one - np.eye(one.shape[1])) for one in (a, b)])
+    coefficients = model.tensors["coefficients"].detach().numpy()
+    expected = pull + np.abs(coefficients * [within, between, orthogonal]).sum()
+    assert loss().item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_printed_loss_falls_without_bound():
+    words = _words()
+    settings = replace(TOY, variant="printed", epochs=60)
+    _, history = fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
+    losses = [epoch.held_out for epoch in history.curve]
+    assert losses[0] > 0
+    # In every 20 epochs, of 6 steps, it falls more than in the 20 before.
+    falls = -np.diff(losses[::20])
+    assert losses[-1] < -100
+    assert np.all(falls[1:] > 1.5 * falls[:-1])
+
+
+def test_the_printed_training_ends_where_values_are_not_finite_and_keeps_the_best_before():
+    words = _words()
+    settings = replace(TOY, variant="printed", learning_rate=1e9, weight_decay=0.0)
+    projection, history = fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
+    assert history.diverged
+    assert len(history.curve) < 31
+    assert all(math.isfinite(epoch.held_out) for epoch in history.curve)
+    assert all(np.isfinite(matrix).all() for matrix in projection.matrices)
+
+
+def test_the_released_code_shrinks_all_vectors_to_a_point():
+    words = _words()
+    settings = replace(TOY, variant="released")
+    projection, history = _fitted(settings)
+    start = AttentionModel(WIDTHS, settings).projection()
+    size = [np.linalg.norm(meta_vectors(one, words.sources)) for one in (start, projection)]
+    assert size[1] < 0.1 * size[0]
+    assert history.curve[history.best].held_out < 0.1 * history.curve[0].held_out
+
+
+def test_released_meta_vectors_are_weighted_concatenations():
+    projection, _ = _fitted(replace(SHORT, variant="released"))
+    assert [matrix.shape for matrix in projection.matrices] == [
+        (2 * SIGNAL, width) for width in WIDTHS
+    ]
+    assert not projection.matrices[0][SIGNAL:].any()
+    assert not projection.matrices[1][:SIGNAL].any()
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_others():
+    words = _words()
+    again = fit_unsup(words.epochs, WIDTHS, SHORT, held_out=words.held_out)
+    assert _same(again[0], _fitted(SHORT)[0])
+    assert again[1] == _fitted(SHORT)[1]
+    assert not _same(_fitted(replace(SHORT, seed=1))[0], again[0])
+
+
+def test_random_state_of_the_caller_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.get_rng_state()
+    words = _words()
+    fit_unsup(words.epochs, WIDTHS, replace(SHORT, epochs=1), held_out=words.held_out)
+    assert torch.equal(torch.get_rng_state(), expected)
+
+
+@pytest.mark.parametrize("variant", ["stable", "printed", "released"])
+@pytest.mark.parametrize("place", [1, 3, 4])
+def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path, variant, place):
+    words = _words()
+    settings = replace(SHORT, variant=variant)
+    folder = tmp_path / "checkpoint"
+
+    def interrupted(number: int) -> Iterator[WordBatch]:
+        for step, batch in enumerate(words.epochs(number)):
+            if number == place and step == 3:
+                raise KeyboardInterrupt
+            yield batch
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_unsup(interrupted, WIDTHS, settings, held_out=words.held_out, checkpoint=folder)
+    begun: list[int] = []
+    seen: list[MetaEpoch] = []
+
+    def rest(number: int) -> Iterator[WordBatch]:
+        begun.append(number)
+        return words.epochs(number)
+
+    projection, history = fit_unsup(
+        rest, WIDTHS, settings, held_out=words.held_out, checkpoint=folder, done=seen.append
+    )
+    assert begun == list(range(place, 5))
+    assert tuple(seen) == history.curve
+    assert history == _fitted(settings)[1]
+    assert _same(projection, _fitted(settings)[0])
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.retriever.encoders.meta import test_unsup as toy
+
+def kill(epoch):
+    if epoch.epoch == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+words = toy._words()
+toy.fit_unsup(words.epochs, toy.WIDTHS, toy.SHORT, held_out=words.held_out, done=kill,
+              checkpoint=Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_training_resumes_to_the_same_bits(tmp_path: Path):
+    folder, words = tmp_path / "checkpoint", _words()
+    killed = subprocess.run([sys.executable, "-c", _KILLED, folder], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    begun: list[int] = []
+
+    def rest(number: int) -> Iterator[WordBatch]:
+        begun.append(number)
+        return words.epochs(number)
+
+    projection, history = fit_unsup(rest, WIDTHS, SHORT, held_out=words.held_out, checkpoint=folder)
+    assert begun == [3, 4]
+    assert history == _fitted(SHORT)[1]
+    assert _same(projection, _fitted(SHORT)[0])
+
+
+def test_a_finished_training_gives_its_result_again(tmp_path: Path):
+    words = _words()
+    folder = tmp_path / "checkpoint"
+    first = fit_unsup(words.epochs, WIDTHS, SHORT, held_out=words.held_out, checkpoint=folder)
+
+    def none(number: int) -> Iterator[WordBatch]:
+        raise AssertionError
+
+    again = fit_unsup(none, WIDTHS, SHORT, held_out=words.held_out, checkpoint=folder)
+    assert again[1] == first[1]
+    assert _same(again[0], first[0])
+
+
+@pytest.mark.parametrize("change", ["settings", "data", "score"])
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, change):
+    words = _words()
+    folder = tmp_path / "checkpoint"
+    fit_unsup(words.epochs, WIDTHS, SHORT, held_out=words.held_out, checkpoint=folder)
+    with pytest.raises(ConfigError, match="expected the checkpoint of a training with"):
+        fit_unsup(
+            words.epochs,
+            WIDTHS,
+            replace(SHORT, margin=1.0) if change == "settings" else SHORT,
+            held_out=words.held_out[:1] if change == "data" else words.held_out,
+            score=(lambda _: 0.0) if change == "score" else None,
+            checkpoint=folder,
+        )
+
+
+def test_the_score_says_which_epoch_is_kept_and_when_training_stops():
+    words = _words()
+    scores = iter([0.1, 0.3, 0.5, 0.5, 0.4, 0.2, 0.9])
+    kept: list[Projection] = []
+
+    def score(projection: Projection) -> float:
+        kept.append(projection)
+        return next(scores)
+
+    projection, history = fit_unsup(
+        words.epochs, WIDTHS, replace(TOY, patience=3), held_out=[], score=score
+    )
+    # The first of the two equal ones, and three epochs after it.
+    assert [epoch.score for epoch in history.curve] == [0.1, 0.3, 0.5, 0.5, 0.4, 0.2]
+    assert history.best == 2
+    assert _same(projection, kept[2])
+    assert [epoch.held_out for epoch in history.curve] == [None] * 6
+
+
+def test_without_a_score_the_held_out_loss_stops_training():
+    projection, history = _fitted(replace(TOY, epochs=200))
+    losses = [epoch.held_out for epoch in history.curve]
+    assert len(losses) < 201
+    assert history.best == int(np.argmin(losses)) == len(losses) - 1 - TOY.patience
+    # What is returned has that loss.
+    model = AttentionModel(WIDTHS, TOY)
+    with torch.no_grad():
+        for tensor, matrix in zip(model.matrices, projection.matrices, strict=True):
+            tensor.copy_(torch.from_numpy(matrix))
+        model.tensors["weights"].copy_(torch.from_numpy(projection.weights).log())
+        held_out = [unsup_loss(model, Words(one, WIDTHS), TOY) for one in _words().held_out]
+    assert float(np.mean(held_out)) == pytest.approx(min(losses), rel=1e-4)
+
+
+def _single(batch: WordBatch, words: slice, sentences: np.ndarray) -> WordBatch:
+    return WordBatch(tuple(x[words] for x in batch.vectors), sentences, batch.types[words])
+
+
+@pytest.mark.parametrize("variant", ["stable", "released"])
+@pytest.mark.parametrize("case", ["one word each", "one sentence", "one word", "lacking", "empty"])
+def test_odd_batches_train(variant, case):
+    whole = _words().held_out[0]
+    none = np.zeros(0, np.int64)
+    batch = {
+        "one word each": _single(whole, slice(0, 9), np.arange(9)),
+        "one sentence": _single(whole, slice(0, 6), np.zeros(6, np.int64)),
+        "one word": _single(whole, slice(0, 1), np.zeros(1, np.int64)),
+        "lacking": WordBatch(
+            (whole.vectors[0], np.zeros_like(whole.vectors[1])), whole.sentences, whole.types
+        ),
+        "empty": WordBatch(tuple(x[:0] for x in whole.vectors), none, none),
+    }[case]
+    settings = replace(SHORT, variant=variant, pooling="max")
+    projection, history = fit_unsup(
+        lambda _: [batch, whole], WIDTHS, settings, held_out=[batch, whole]
+    )
+    assert all(np.isfinite(matrix).all() for matrix in projection.matrices)
+    assert all(math.isfinite(epoch.held_out) for epoch in history.curve)
+
+
+def test_more_sources_and_a_meta_space_wider_than_one_of_them():
+    words = _words()
+
+    def three(batches):
+        for one in batches:
+            yield WordBatch((*one.vectors, one.vectors[0][:, :5]), one.sentences, one.types)
+
+    projection, history = fit_unsup(
+        lambda number: three(words.epochs(number)),
+        (*WIDTHS, 5),
+        replace(SHORT, dimensions=None, margin=1.0),
+        held_out=list(three(words.held_out)),
+    )
+    assert [matrix.shape for matrix in projection.matrices] == [(20, 20), (20, 16), (20, 5)]
+    assert history.best > 0
+
+
+def test_a_single_source_is_refused():
+    with pytest.raises(BadInputError, match="sources: expected two or more, found 1"):
+        fit_unsup(lambda _: [], [8], SHORT, held_out=[], score=lambda _: 0.0)
+
+
+def test_neither_held_out_sentences_nor_a_score_is_refused():
+    with pytest.raises(BadInputError, match="held-out sentences or a dev score"):
+        fit_unsup(_words().epochs, WIDTHS, SHORT, held_out=[])
+
+
+def test_an_epoch_without_batches_is_refused():
+    with pytest.raises(BadInputError, match="epoch 1: expected batches of sentences, found none"):
+        fit_unsup(lambda _: [], WIDTHS, SHORT, held_out=_words().held_out)
+
+
+def test_batches_that_do_not_fit_are_refused():
+    with pytest.raises(BadInputError, match=r"\(60, 21\)"):
+        fit_unsup(_words().epochs, (21, 16), SHORT, held_out=_words().held_out)
+
+
+def test_vectors_that_are_not_finite_are_refused():
+    batch = _words().held_out[0]
+    broken = batch.vectors[1].copy()
+    broken[3, 4] = np.nan
+    held_out = [replace(batch, vectors=(batch.vectors[0], broken))]
+    with pytest.raises(BadInputError, match="finite vectors, found others of source 1"):
+        fit_unsup(_words().epochs, WIDTHS, SHORT, held_out=held_out)
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e30])
+@pytest.mark.parametrize("variant", ["stable", "released"])
+def test_a_training_that_diverges_is_an_error(variant, rate):
+    words = _words()
+    settings = replace(SHORT, variant=variant, learning_rate=rate)
+    with pytest.raises(ConfigError, match="learning_rate: the training diverged"):
+        fit_unsup(words.epochs, WIDTHS, settings, held_out=words.held_out)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dimensions", 0),
+        ("pooling", "cls"),
+        ("variant", "other"),
+        ("learning_rate", 0.0),
+        ("learning_rate", math.nan),
+        ("weight_decay", -1.0),
+        ("epochs", 0),
+        ("patience", 0),
+        ("seed", -1),
+        ("lambda_", -0.1),
+        ("mu", math.inf),
+        ("nu", math.nan),
+        ("xi", -1.0),
+        ("margin", -1.0),
+    ],
+)
+def test_settings_out_of_range_are_refused(name, value):
+    with pytest.raises(ConfigError, match=f"^{name.strip('_')}: expected"):
+        UnsupSettings(**{name: value})
