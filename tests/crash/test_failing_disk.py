@@ -92,8 +92,11 @@ def test_a_step_that_the_disk_refuses(
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     "limits",
-    [(0, 5_000, 60_000), pytest.param((300, 20_000, 100_000), marks=pytest.mark.soak)],
-    ids=["three", "others"],
+    [
+        (0, 5_000, 60_000),
+        pytest.param((0, 300, 5_000, 20_000, 60_000, 100_000), marks=pytest.mark.soak),
+    ],
+    ids=["some", "all"],
 )
 def test_files_that_may_not_grow(
     template: Path, tmp_path: Path, name: str, limits: tuple[int, ...]
@@ -140,8 +143,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     "frees",
-    [(0, 40_960, 163_840), pytest.param((4_096, 81_920), marks=pytest.mark.soak)],
-    ids=["three", "others"],
+    [
+        (0, 40_960, 163_840),
+        pytest.param((0, 4_096, 40_960, 81_920, 163_840), marks=pytest.mark.soak),
+    ],
+    ids=["some", "all"],
 )
 def test_a_full_disk(template: Path, small_disk: Path, name: str, frees: tuple[int, ...]) -> None:
     filler, failed = small_disk / "filler", 0
