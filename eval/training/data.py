@@ -9,6 +9,7 @@ Files of pairs are TSV, CSV or JSONL, told apart by their fields:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -303,33 +304,29 @@ def _labeled_folder(folder: Path) -> tuple[Material, Material | None]:
 def _divided(data: Material, share: float | None) -> tuple[Material, Material]:
     """Hold out a part, always the same; pairs of one group stay together."""
     if isinstance(data, list):
-        groups = dict.fromkeys(pair.group for pair in data)
-        order = np.random.default_rng(0).permutation(len(groups))
-        names = list(groups)
-        wanted = _dev_size(len(data), share)
-        sizes = dict.fromkeys(groups, 0)
-        for pair in data:
-            sizes[pair.group] += 1
-        held: set[object] = set()
-        size = 0
-        for place in order:
-            if size >= wanted:
-                break
-            held.add(names[place])
-            size += sizes[names[place]]
-        parts = (
-            [pair for pair in data if pair.group not in held],
-            [pair for pair in data if pair.group in held],
-        )
-        if not all(parts):
-            raise BadInputError(
-                f"expected pairs of several anchors or documents, so that some can be held out, "
-                f"found {len(groups)}; add data, or name a file with --dev"
-            )
-        return parts
+        return _divided_by_group(data, share)
     order = np.random.default_rng(0).permutation(len(data))
     size = _dev_size(len(data), share)
     return _taken(data, np.sort(order[size:])), _taken(data, np.sort(order[:size]))
+
+
+def _divided_by_group(
+    data: list[TextPair], share: float | None
+) -> tuple[list[TextPair], list[TextPair]]:
+    sizes = Counter(pair.group for pair in data)
+    groups = list(sizes)
+    order = np.random.default_rng(0).permutation(len(groups))
+    # The first groups in random order that hold as many pairs as are wanted.
+    reached = np.cumsum([sizes[groups[place]] for place in order])
+    last = int(np.searchsorted(reached, _dev_size(len(data), share)))
+    held = {groups[place] for place in order[: last + 1]}
+    train = [pair for pair in data if pair.group not in held]
+    if not train:
+        raise BadInputError(
+            f"expected pairs of several anchors or documents, so that some can be held out, found "
+            f"{len(groups)}; add data, or name a file with --dev"
+        )
+    return train, [pair for pair in data if pair.group in held]
 
 
 def _dev_size(pairs: int, share: float | None) -> int:
