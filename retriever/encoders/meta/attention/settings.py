@@ -64,8 +64,12 @@ class UnsupSettings(AttentionSettings):
         nu: coefficient of different words in different sentences (Eq. 9).
         xi: coefficient of the orthogonality of the projections. ``printed`` starts from the four
             and trains them; ``released`` starts from random ones.
-        margin: squared distance from which on a pushed pair has no loss; of ``stable`` alone.
-            Before training, unrelated words are at about 2.
+        margin: squared distance from which on a pushed pair has no loss; of ``stable`` alone. With
+            equal weights orthogonal vectors are at 2. The weights measure quality only by way of
+            it. Up to 1, hardly a pair is pushed, and they equalize the lengths of the projections:
+            a noisy source, whose projections are short, gets more. At 2, nearly all pairs are
+            pushed, and unequal weights increase distances, whichever source is the heavier. Between
+            them the noisier of two copies of a signal gets less.
 
     Raises:
         ConfigError: a value is out of range.
