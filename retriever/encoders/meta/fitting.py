@@ -356,7 +356,8 @@ class _Fit:
     def _training(self) -> AttentionSettings:
         """The settings of training, with those that all methods share."""
         kind = UnsupSettings if self.settings.method == "unsup" else AttentionSettings
-        own = {name: getattr(self.settings.training, name) for name in kind.__dataclass_fields__}
+        given = self.settings.training
+        own = {n: getattr(given, n) for n in kind.__dataclass_fields__ if hasattr(given, n)}
         shared = {
             "dimensions": self.settings.dimensions,
             "pooling": self.settings.word_pooling,

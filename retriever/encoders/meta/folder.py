@@ -197,7 +197,9 @@ def read_folder(folder: Path) -> MetaParts:
 
 
 def _source(spec: EncoderSpec, folder: Path) -> dict[str, Any]:
-    place = os.path.relpath(spec.model, folder.parent) if os.path.exists(spec.model) else None
+    place = None
+    if os.path.exists(spec.model):
+        place = os.path.relpath(os.path.abspath(spec.model), folder.resolve().parent)
     return {**spec.to_json(), "fingerprint": spec.fingerprint, "place": place}
 
 

@@ -321,9 +321,11 @@ def test_an_index_is_made_and_searched_with_it(combine, folders, static, tmp_pat
         assert [one["weight"] for one in index.info()["encoder"]["meta"]["sources"]] == [1, 1]
     with Index.open(tmp_path / "i", model="both") as index:
         assert index.search("w1 w2 w3", mode="dense", k=1)[0].passage == "w1 w2 w3"
+    with pytest.raises(EncoderMismatchError, match="layers=0 was asked for"):
+        Index.open(tmp_path / "i", model="both::layers=0")
     combine(f"{folders('bert')}::max-length=16", static, method="avg")
-    with pytest.raises(EncoderMismatchError), Index.open(tmp_path / "i", model="both"):
-        pass
+    with pytest.raises(EncoderMismatchError, match="the model both with weights"):
+        Index.open(tmp_path / "i", model="both")
 
 
 def test_evaluation_encodes_each_distinct_text_once(combine, folders, static, tmp_path):
