@@ -183,7 +183,12 @@ def _segment_problems(
     except DamagedIndexError as error:
         yield str(error)
         return
-    yield from SegmentSums(path, manifest).problems()
+    try:
+        yield from SegmentSums(path, manifest).problems()
+    except (DamagedIndexError, FileNotFoundError) as error:
+        # A merge has removed the file.
+        yield str(error)
+        return
     opened.append(segment)
     yield from _content_problems(segment, passages)
 

@@ -37,6 +37,9 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+KINDS = ("added", "rewritten", "deleted", "merged", "compacted", "rebuilt", "recreated")
+
+
 def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     out, errors = process.communicate(timeout=SECONDS + 60)
     assert process.returncode == 0, errors
@@ -50,7 +53,7 @@ def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     assert outcome(start("write", str(folder), "0.3"))["added"]
     processes = [
-        start("write", str(folder), str(SECONDS)),
+        start("write", str(folder), str(SECONDS), *KINDS),
         *(start("read", str(folder), str(SECONDS), str(seed)) for seed in range(READERS)),
     ]
     try:
@@ -59,8 +62,7 @@ def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
         for process in processes:
             process.kill()
     print(f"writer: {written}; readers: {read}")  # noqa: T201  (shown by pytest -s)
-    kinds = ("added", "rewritten", "deleted", "merged", "compacted", "rebuilt", "recreated")
-    assert all(written.get(kind, 0) > 0 for kind in kinds)
+    assert all(written.get(kind, 0) > 0 for kind in KINDS)
     for done in read:
         # Both kinds of answer were met, in every mode.
         assert all(0 < done[mode] < done["searches"] / 6 for mode in ("bm25", "dense", "hybrid"))

@@ -15,7 +15,6 @@ import pytest
 from index_samples import SEGMENT_FILES, SETTINGS, commit, document, flip, make_index, texts
 
 from indexes.errors import DamagedIndexError, NotAnIndexError, RetrieverError
-from indexes.segments.segment import open_segment
 from indexes.verify import verify
 from indexes.writer import Writer
 
@@ -62,10 +61,23 @@ def test_an_index_is_sound_while_a_writer_works(index: Path) -> None:
         assert verify(index) == []
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "indexes.verify.read_manifest",
+        "indexes.verify.open_segment",
+        "indexes.verify.SegmentSums",
+        "indexes.files.checksums.file_sums",
+    ],
+)
 def test_segments_that_are_merged_away_meanwhile_are_no_damage(
-    index: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    opened = open_segment
+    # Small files have sums as well.
+    monkeypatch.setattr("indexes.files.checksums.is_small", lambda size: False)
+    index = make_index(tmp_path / "index", [document("a", "apple pie")])
+    module, name = step.rsplit(".", 1)
+    original = getattr(sys.modules[module], name)
     merged = []
 
     def after_a_merge(*arguments: Any) -> Any:
@@ -73,9 +85,9 @@ def test_segments_that_are_merged_away_meanwhile_are_no_damage(
             merged.append(True)
             with Writer(index) as writer:
                 writer.replace(writer.segments())
-        return opened(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(sys.modules["indexes.verify"], "open_segment", after_a_merge)
+    monkeypatch.setattr(sys.modules[module], name, after_a_merge)
     assert verify(index) == []
     assert merged
 
