@@ -23,6 +23,7 @@ def test_every_command_and_option_exists(one, tmp_path):
         while not isinstance(tree, str):
             tree = tree[rest.pop(0)]
         command = importlib.import_module(tree).command
+        folder.parent.mkdir(parents=True, exist_ok=True)
         command.make_context("step", rest).close()
         folders.append(folder)
         # What a step reads of other steps is made before.
