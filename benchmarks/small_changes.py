@@ -121,7 +121,8 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
         documents = [_document(int(number), {}) for number in order]
         writer.commit(documents, vectors[order], iter([terms[int(number)] for number in order]))
     with Index.open(folder) as index:
-        reader: Any = index._reader
+        # Its name in an earlier release, so that both can be measured.
+        reader: Any = getattr(index, "_opened", None) or index._reader
         for mode in ("bm25", "dense"):
             taken: dict[str, list[float]] = {"tie": [], "own": []}
             for number in range(QUERIES):
@@ -129,7 +130,6 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
                     query = Query([word], near)
 
                     def ask(query: Query = query, mode: Any = mode) -> None:
-                        # Its name in an earlier release, so that both can be measured.
                         view = getattr(reader, "view", None) or reader.snapshot
                         with view() as seen:
                             Engine(seen, SearchSettings(mode=mode, k=10)).search([query])

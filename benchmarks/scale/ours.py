@@ -83,7 +83,7 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
     before = memory()
     opened, index = timed(lambda: Index.open(folder))
     # What `Index` reads through; `Index` itself would encode the queries.
-    reader = index._reader
+    reader = index._opened
     found: dict[str, Any] = {"open_ms": 1000 * opened, "memory_before": before}
     with reader.view() as view:
         found["first_bm25_ms"] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -120,27 +121,32 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
     return bits
 
 
-def bitmap_of(bits: NDArray[np.uint8], counts: NDArray[np.int64]) -> BitMap:
-    """Plain bits as a Roaring bitmap: the other way round than `packed_bits`.
+def bitmap_of(masks: Iterable[NDArray[np.bool_]]) -> BitMap:
+    """Masks as a Roaring bitmap: the other way round than `packed_bits`.
 
     Args:
-        bits: (c, 8192) uint8: the containers, one after the other.
-        counts: (c,) int64: how many bits of each are set.
+        masks: of the first `CONTAINER` values, the next ones, and so on.
     """
     from pyroaring import BitMap
 
-    keys = np.flatnonzero(counts)
-    contents = [
-        bits[key].tobytes()
-        if counts[key] > _ARRAY
-        else np.flatnonzero(np.unpackbits(bits[key], bitorder="little")).astype("<u2").tobytes()
-        for key in keys.tolist()
-    ]
+    keys: list[tuple[int, int]] = []
+    contents: list[bytes] = []
+    for key, mask in enumerate(masks):
+        count = int(np.count_nonzero(mask))
+        if count > _ARRAY:
+            bits = np.zeros(_CONTAINER_BYTES, np.uint8)
+            packed = np.packbits(mask, bitorder="little")
+            bits[: len(packed)] = packed
+            contents.append(bits.tobytes())
+        elif count:
+            contents.append(np.flatnonzero(mask).astype("<u2").tobytes())
+        if count:
+            keys.append((key, count - 1))
     sizes = np.array([len(content) for content in contents], np.int64)
     offsets = 8 + 8 * len(keys) + np.cumsum(sizes) - sizes
     return BitMap.deserialize(
         np.array([_WITHOUT_RUNS, len(keys)], "<u4").tobytes()
-        + np.stack([keys, counts[keys] - 1], axis=1).astype("<u2").tobytes()
+        + np.array(keys, "<u2").tobytes()
         + offsets.astype("<u4").tobytes()
         + b"".join(contents)
     )

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
 _VALUES_SINCE = 3
+_ROWS = (
+    "SELECT f0.type, f0.value, f0.passages, f0.checksum FROM metadata_values AS f0 "
+    "WHERE f0.segment = ? AND f0.field = ? AND"
+)
 
 
 def allowed_passages(
@@ -164,20 +168,27 @@ class _Evaluation:
         """The positions that have a value of which a condition is true."""
         from pyroaring import BitMap
 
-        ranks, rows = self._ranks.held(segment, field), []
-        if ranks is None:
+        held = self._ranks.held(segment, field)
+        if held is None:
             cursor = self._connection.execute(
                 # The filter's SQL holds no value and no name: both are bound.
-                "SELECT type, value, passages, checksum FROM metadata_values AS f0 "  # noqa: S608
-                f"WHERE f0.segment = ? AND f0.field = ? AND f0.type <> '{UNKEPT}' AND {wanted}",
+                f"{_ROWS} f0.type <> '{UNKEPT}' AND {wanted}",
                 (segment, field, *parameters),
             )
             rows = cursor.fetchmany(FEW + 1)
             if len(rows) > FEW:
-                ranks = self._ranks.read(self._connection, segment, field, size)
-                rows += cursor.fetchall() if ranks is None else []
-        if ranks is not None:
-            return ranks.having(wanted, parameters)
+                held = self._ranks.read(self._connection, segment, field, size)
+                rows += cursor.fetchall() if held is None else []
+        if held is not None:
+            values = held.values(wanted, parameters)
+            if len(values) > FEW:
+                return held.having([number for _, _, number in values])
+            rows = [
+                self._connection.execute(
+                    f"{_ROWS} f0.type = ? AND f0.value = ?", (segment, field, kind, value)
+                ).fetchone()
+                for kind, value, _ in values
+            ]
         bitmaps = [unpacked(segment, field, *row) for row in rows]
         return BitMap.union(*bitmaps) if bitmaps else BitMap()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,37 +76,34 @@ class Ranks:
         values.commit()
         return cls(values, ranks)
 
-    def having(self, condition: str, parameters: Sequence[Any]) -> BitMap:
-        """The positions of the passages whose value meets a condition.
+    def values(self, condition: str, parameters: Sequence[Any]) -> list[tuple[str, Any, int]]:
+        """The values that meet a condition: type, value and number, by number.
 
         Args:
             condition: SQL over `f0`, without user text.
             parameters: the values of its `?` marks.
         """
-        from pyroaring import BitMap
-
         with self._lock:
-            found = self._values.execute(
+            return self._values.execute(
                 # The filter's SQL holds no value and no name: both are bound.
-                f"SELECT number FROM f0 WHERE {condition} ORDER BY number",  # noqa: S608
+                f"SELECT type, value, number FROM f0 WHERE {condition} ORDER BY number",  # noqa: S608
                 parameters,
             ).fetchall()
-        if not found:
-            return BitMap()
-        first, last = found[0][0], found[-1][0]
-        together = last - first + 1 == len(found)
+
+    def having(self, numbers: Sequence[int]) -> BitMap:
+        """The positions of the passages whose value has one of some numbers, ascending."""
+        first, last = (numbers[0], numbers[-1]) if numbers else (1, 0)
+        together = last - first + 1 == len(numbers)
         wanted = np.zeros(self._count + 1, np.bool_)
-        wanted[[number for (number,) in found]] = True
-        bits = np.zeros((-(-len(self._ranks) // CONTAINER), CONTAINER // 8), np.uint8)
-        counts = np.zeros(len(bits), np.int64)
-        for row, start in enumerate(range(0, len(self._ranks), CONTAINER)):
-            part = self._ranks[start : start + CONTAINER]
-            # What is below `first` wraps around to large numbers.
-            mask = part - part.dtype.type(first) <= last - first if together else wanted[part]
-            packed = np.packbits(mask, bitorder="little")
-            bits[row, : len(packed)] = packed
-            counts[row] = np.count_nonzero(mask)
-        return bitmap_of(bits, counts)
+        wanted[list(numbers)] = True
+
+        def masks() -> Iterator[NDArray[np.bool_]]:
+            for start in range(0, len(self._ranks), CONTAINER):
+                part = self._ranks[start : start + CONTAINER]
+                # What is below `first` wraps around to large numbers.
+                yield part - part.dtype.type(first) <= last - first if together else wanted[part]
+
+        return bitmap_of(masks() if numbers else ())
 
 
 class RanksCache:
