@@ -229,8 +229,8 @@ class ListSearch:
             both = np.concatenate([positions[reading], new[0]], axis=1)
             both_scores = np.concatenate([scores[reading], new[1]], axis=1)
             order = np.argsort(-both_scores, axis=1, kind="stable")[:, :kept]
-            positions[reading] = np.take_along_axis(both, order, 1)
-            scores[reading] = np.take_along_axis(both_scores, order, 1)
+            rows = np.arange(len(order))[:, None]
+            positions[reading], scores[reading] = both[rows, order], both_scores[rows, order]
             reach[reading] = stop
             judges = positions[reading] >= 0
             brought = ((order >= kept) & judges).sum(axis=1)
@@ -311,11 +311,10 @@ class ListSearch:
 
 
 def _chosen(lists: _Lists, read: NDArray[np.bool_]) -> _Lists:
-    """The lists to read first, in their order; -1 fills what is left of a row."""
-    first = np.argsort(~read, axis=1, kind="stable")[:, : int(read.sum(axis=1).max(initial=0))]
-    numbers = np.take_along_axis(lists.numbers, first, 1)
-    kept = np.take_along_axis(read, first, 1)
+    """The lists to read, in their order; FAISS skips those whose number is -1."""
+    columns = np.flatnonzero(read.any(axis=0))
+    part = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0)
     return _Lists(
-        np.ascontiguousarray(np.where(kept, numbers, -1)),
-        np.ascontiguousarray(np.take_along_axis(lists.nearness, first, 1)),
+        np.where(read[:, part], lists.numbers[:, part], -1),
+        np.ascontiguousarray(lists.nearness[:, part]),
     )
