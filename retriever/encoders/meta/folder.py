@@ -16,31 +16,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from indexes import whole_folder
 from retriever.encoders.meta.linear import Floats, Projection, WordPooling
 from retriever.encoders.meta.sources import Level
-from retriever.encoders.model_settings import read_json
+from retriever.encoders.model_folder import FolderForm, array_digest
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError, ModelError, StorageError
-from retriever.output_files import check_output
+from retriever.errors import ConfigError
 
 Method = Literal["conc", "avg", "svd", "gcca", "sup", "unsup"]
 
-FORMAT = 1
-_SETTINGS, _TENSORS = "meta.json", "projection.safetensors"
-_FILES = {_SETTINGS, _TENSORS}
-_KEYS = {
-    "format": int,
-    "method": str,
-    "level": str,
-    "pooling": str,
-    "sources": list,
-    "parameters": dict,
-    "provenance": dict,
-    "weights": str,
-}
+_FORM = FolderForm(
+    what="a meta-embedding's folder",
+    command="retriever train meta",
+    again="train again",
+    version=1,
+    settings="meta.json",
+    arrays="projection.safetensors",
+    keys={
+        "format": int,
+        "method": str,
+        "level": str,
+        "pooling": str,
+        "sources": list,
+        "parameters": dict,
+        "provenance": dict,
+        "weights": str,
+    },
+    choices={
+        "method": get_args(Method),
+        "level": get_args(Level),
+        "pooling": get_args(WordPooling),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +84,9 @@ class MetaParts:
             "level": self.level,
             "pooling": self.pooling if self.level == "word" else None,
             "sources": [spec.fingerprint for spec in self.sources],
-            "projection": {name: _digest(one) for name, one in _tensors(self.projection).items()},
+            "projection": {
+                name: array_digest(one) for name, one in _tensors(self.projection).items()
+            },
         }
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         given = any(spec.is_given for spec in self.sources)
@@ -109,7 +118,7 @@ class MetaParts:
 
 def is_meta_folder(path: str | Path) -> bool:
     """Whether a folder holds a meta-embedding."""
-    return os.path.isfile(os.path.join(path, _SETTINGS))
+    return _FORM.is_at(path)
 
 
 def check_target(folder: Path) -> None:
@@ -118,13 +127,7 @@ def check_target(folder: Path) -> None:
     Raises:
         ConfigError: it holds something else, is a file, or is in a folder that does not exist.
     """
-
-    def strange(names: set[str]) -> str | None:
-        if _SETTINGS in names and names <= _FILES:
-            return None
-        return min(names - _FILES, default=min(names))
-
-    check_output(folder, "a meta-embedding's folder", strange)
+    _FORM.check_target(folder)
 
 
 def write_folder(folder: Path, parts: MetaParts) -> None:
@@ -134,12 +137,9 @@ def write_folder(folder: Path, parts: MetaParts) -> None:
         ConfigError: what `check_target` raises.
         StorageError: the disk is full or cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     check_target(folder)
     settings = {
-        "format": FORMAT,
+        "format": _FORM.version,
         "method": parts.method,
         "level": parts.level,
         "pooling": parts.pooling,
@@ -149,17 +149,8 @@ def write_folder(folder: Path, parts: MetaParts) -> None:
         "weights": parts.identity(),
     }
     with whole_folder(folder) as new:
-        try:
-            save_file(_tensors(parts.projection), new / _TENSORS)
-        except SafetensorError as error:
-            reason = " ".join(str(error).split())
-            raise StorageError(
-                f"{folder}: cannot be written ({reason}): free some space"
-            ) from error
-        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-        (new / _SETTINGS).write_text(text, encoding="utf-8")
-        # safetensors writes files that only their owner can read; the usual permissions apply here.
-        (new / _TENSORS).chmod((new / _SETTINGS).stat().st_mode)
+        _FORM.write_arrays(new, _tensors(parts.projection))
+        _FORM.write_settings(new, settings)
 
 
 def read_folder(folder: Path) -> MetaParts:
@@ -168,9 +159,8 @@ def read_folder(folder: Path) -> MetaParts:
     Raises:
         ModelError: a file is missing, altered or of another form, or written by a newer release.
     """
-    settings = read_json(folder / _SETTINGS)
-    _check_settings(settings, folder / _SETTINGS)
-    tensors = _read_tensors(folder / _TENSORS)
+    settings = _FORM.read_settings(folder)
+    tensors = _FORM.read_arrays(folder)
     try:
         specs = tuple(EncoderSpec.from_json(_spec_of(one)) for one in settings["sources"])
         count = range(len(specs))
@@ -190,9 +180,9 @@ def read_folder(folder: Path) -> MetaParts:
             tuple(one.get("place") for one in settings["sources"]),
         )
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
-        raise ModelError(f"{folder / _SETTINGS}: {_altered(repr(error))}") from error
+        raise _FORM.altered(folder / _FORM.settings, repr(error)) from error
     if parts.identity() != settings["weights"]:
-        raise ModelError(f"{folder}: {_altered('another SHA-256 than meta.json says')}")
+        raise _FORM.altered(folder, "another SHA-256 than meta.json says")
     return parts
 
 
@@ -211,56 +201,3 @@ def _tensors(projection: Projection) -> dict[str, Floats]:
     named = {f"matrix.{number}": one for number, one in enumerate(projection.matrices)}
     named |= {f"mean.{number}": one for number, one in enumerate(projection.means)}
     return named | {"weights": projection.weights}
-
-
-def _altered(found: str) -> str:
-    return (
-        f"expected what `retriever train meta` wrote, found {found}; copy the folder again or "
-        "train again"
-    )
-
-
-def _check_settings(settings: Any, path: Path) -> None:
-    if not isinstance(settings, dict):
-        raise ModelError(f"{path}: {_altered('a file that is not a JSON object')}")
-    number = settings.get("format")
-    if isinstance(number, int) and number > FORMAT:
-        raise ModelError(
-            f"{path}: expected format {FORMAT} or older, found {number}; upgrade layer-retriever"
-        )
-    for what, keys in (
-        ("an unknown key", settings.keys() - _KEYS.keys()),
-        ("no key", _KEYS.keys() - settings.keys()),
-    ):
-        if keys:
-            raise ModelError(f"{path}: {_altered(f'{what} {min(keys)!r}')}")
-    for key, kind in _KEYS.items():
-        if not isinstance(settings[key], kind):
-            raise ModelError(f"{path}: {_altered(f'{settings[key]!r} as {key}')}")
-    choices = {
-        "method": get_args(Method),
-        "level": get_args(Level),
-        "pooling": get_args(WordPooling),
-    }
-    for key, names in choices.items():
-        if settings[key] not in names:
-            raise ModelError(f"{path}: {_altered(f'{settings[key]!r} as {key}')}")
-
-
-def _read_tensors(path: Path) -> dict[str, Floats]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        tensors: dict[str, Floats] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path}: {_altered(' '.join(str(error).split()))}") from error
-    if any(tensor.dtype != np.float32 for tensor in tensors.values()):
-        raise ModelError(f"{path}: {_altered('numbers of another type than float32')}")
-    return tensors
-
-
-def _digest(array: Floats) -> str:
-    digest = hashlib.sha256(f"{array.shape}\n".encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()

@@ -11,38 +11,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
 from indexes import whole_folder
-from retriever.encoders.model_settings import read_json
+from retriever.encoders.model_folder import FolderForm, array_digest
 from retriever.encoders.settings import Static
-from retriever.encoders.static.methods import Fitted, Floats
+from retriever.encoders.static.methods import Fitted
 from retriever.encoders.static.words import FileTokenizer, Lexicon, PieceTokenizer, words_digest
-from retriever.errors import ModelError, StorageError
-from retriever.output_files import check_output
 
-FORMAT = 1
 FITTED = ("sif", "usif")
-_SETTINGS, _VECTORS = "static.json", "vectors.safetensors"
 _CONTENT = {"words": "vocabulary.txt", "word-pieces": "tokenizer.json"}
-_FILES = {_SETTINGS, _VECTORS, *_CONTENT.values()}
-_KEYS = {
-    "format": int,
-    "method": str,
-    "kind": str,
-    "parameters": dict,
-    "provenance": dict,
-    "vocabulary": str,
-    "tokenizer": str | None,
-    "unknown": int | None,
-    "weights": str,
-}
+_FORM = FolderForm(
+    what="a static encoder's folder",
+    command="retriever fit static",
+    again="make it again",
+    version=1,
+    settings="static.json",
+    arrays="vectors.safetensors",
+    others=tuple(_CONTENT.values()),
+    keys={
+        "format": int,
+        "method": str,
+        "kind": str,
+        "parameters": dict,
+        "provenance": dict,
+        "vocabulary": str,
+        "tokenizer": str | None,
+        "unknown": int | None,
+        "weights": str,
+    },
+    choices={"method": get_args(Static), "kind": tuple(_CONTENT)},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +69,18 @@ class StaticParts:
         content: dict[str, Any] = {
             "vocabulary": lexicon.digest,
             "method": self.method,
-            "vectors": _digest(lexicon.vectors),
+            "vectors": array_digest(lexicon.vectors),
         }
         if fitted is not None:
             content["parameters"] = dict(fitted.parameters)
             for name in ("weights", "components", "shares"):
-                content[name] = _digest(getattr(fitted, name))
+                content[name] = array_digest(getattr(fitted, name))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def is_static_folder(path: str | Path) -> bool:
     """Whether a folder holds a static encoder."""
-    return os.path.isfile(os.path.join(path, _SETTINGS))
+    return _FORM.is_at(path)
 
 
 def check_target(folder: Path) -> None:
@@ -87,13 +89,7 @@ def check_target(folder: Path) -> None:
     Raises:
         ConfigError: it holds something else, is a file, or is in a folder that does not exist.
     """
-
-    def strange(names: set[str]) -> str | None:
-        if _SETTINGS in names and names <= _FILES:
-            return None
-        return min(names - _FILES, default=min(names))
-
-    check_output(folder, "a static encoder's folder", strange)
+    _FORM.check_target(folder)
 
 
 def write_folder(folder: Path, parts: StaticParts) -> None:
@@ -114,9 +110,8 @@ def read_folder(folder: Path) -> StaticParts:
     Raises:
         ModelError: a file is missing, altered or of another form, or written by a newer release.
     """
-    settings = read_json(folder / _SETTINGS)
-    _check_settings(settings, folder / _SETTINGS)
-    tensors = _read_tensors(folder / _VECTORS)
+    settings = _FORM.read_settings(folder)
+    tensors = _FORM.read_arrays(folder)
     content_file = folder / _CONTENT[settings["kind"]]
     content = _read_content(content_file)
     digest, name = settings["vocabulary"], str(folder)
@@ -141,44 +136,28 @@ def read_folder(folder: Path) -> StaticParts:
             settings["provenance"],
         )
     except (KeyError, ValueError) as error:
-        raise ModelError(f"{folder}: {_altered(str(error))}") from error
+        raise _FORM.altered(folder, str(error)) from error
     for path, same in (
         (content_file, whole),
-        (folder / _VECTORS, parts.identity() == settings["weights"]),
+        (folder / _FORM.arrays, parts.identity() == settings["weights"]),
     ):
         if not same:
-            raise ModelError(f"{path}: {_altered('another SHA-256 than static.json says')}")
+            raise _FORM.altered(path, "another SHA-256 than static.json says")
     return parts
 
 
-def _altered(found: str) -> str:
-    return (
-        f"expected what `retriever fit static` wrote, found {found}; copy the folder again or make "
-        "it again"
-    )
-
-
 def _write_files(folder: Path, parts: StaticParts) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     lexicon, fitted = parts.lexicon, parts.fitted
     tensors = {"vectors": lexicon.vectors}
     if fitted is not None:
         tensors |= {name: getattr(fitted, name) for name in ("weights", "components", "shares")}
-    try:
-        save_file(tensors, folder / _VECTORS)
-    except SafetensorError as error:
-        reason = " ".join(str(error).split())
-        raise StorageError(
-            f"{folder.parent}: cannot be written ({reason}): free some space"
-        ) from error
+    _FORM.write_arrays(folder, tensors)
     tokenizer = lexicon.tokenizer
     content = tokenizer.content.encode()
     (folder / _CONTENT[tokenizer.kind]).write_bytes(content)
     pieces = tokenizer if isinstance(tokenizer, PieceTokenizer) else None
     settings = {
-        "format": FORMAT,
+        "format": _FORM.version,
         "method": parts.method,
         "kind": tokenizer.kind,
         "parameters": dict(fitted.parameters) if fitted else {},
@@ -188,55 +167,11 @@ def _write_files(folder: Path, parts: StaticParts) -> None:
         "unknown": pieces.unknown if pieces else None,
         "weights": parts.identity(),
     }
-    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-    (folder / _SETTINGS).write_text(text, encoding="utf-8")
-    # safetensors writes files that only their owner can read; the usual permissions apply here.
-    (folder / _VECTORS).chmod((folder / _SETTINGS).stat().st_mode)
-
-
-def _check_settings(settings: Any, path: Path) -> None:
-    if not isinstance(settings, dict):
-        raise ModelError(f"{path}: {_altered('a file that is not a JSON object')}")
-    number = settings.get("format")
-    if isinstance(number, int) and number > FORMAT:
-        raise ModelError(
-            f"{path}: expected format {FORMAT} or older, found {number}; upgrade layer-retriever"
-        )
-    for what, keys in (
-        ("an unknown key", settings.keys() - _KEYS.keys()),
-        ("no key", _KEYS.keys() - settings.keys()),
-    ):
-        if keys:
-            raise ModelError(f"{path}: {_altered(f'{what} {min(keys)!r}')}")
-    for key, kind in _KEYS.items():
-        if not isinstance(settings[key], kind):
-            raise ModelError(f"{path}: {_altered(f'{settings[key]!r} as {key}')}")
-    for key, choices in (("method", get_args(Static)), ("kind", tuple(_CONTENT))):
-        if settings[key] not in choices:
-            raise ModelError(f"{path}: {_altered(f'{settings[key]!r} as {key}')}")
-
-
-def _read_tensors(path: Path) -> dict[str, Floats]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        tensors: dict[str, Floats] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path}: {_altered(' '.join(str(error).split()))}") from error
-    if any(tensor.dtype != np.float32 for tensor in tensors.values()):
-        raise ModelError(f"{path}: {_altered('numbers of another type than float32')}")
-    return tensors
+    _FORM.write_settings(folder, settings)
 
 
 def _read_content(path: Path) -> str:
     try:
         return path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: {_altered(str(error))}") from error
-
-
-def _digest(array: Floats) -> str:
-    digest = hashlib.sha256(f"{array.shape}\n".encode())
-    digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+        raise _FORM.altered(path, str(error)) from error
