@@ -88,7 +88,7 @@ _BY_LAYER = (
     ),
     *_probing("eval probe --by-layer --seeds 1"),
 )
-_MODELS = "-e ::last -e ::top-bottom -e ::layers=all -e ::static=average"
+_MODELS = "-e ::last -e ::top-bottom -e ::layers=all -e ::static=average -e {output}/nli"
 _ALL = (
     Experiment(
         "sbert-wk",
@@ -170,8 +170,10 @@ _ALL = (
     Experiment(
         "ma",
         "table-2",
-        "Encoders by category",
+        "Encoders by category, one of them tuned on inference pairs",
         (
+            # The labeled pairs at hand; the paper has SNLI.
+            ("nli", "train encoder {data}/sick --objective nli --dev {data}/stsb"),
             ("sts", "eval sts " + " ".join(f"{{data}}/{one}" for one in _STS) + f" {_MODELS}"),
             *(
                 (f"transfer-{name}", command)

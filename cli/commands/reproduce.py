@@ -12,7 +12,7 @@ from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, model_option
 
 # What a finished step leaves in its folder.
-_FINISHED = ("report.json", "sentence_length.txt")
+_FINISHED = ("report.json", "sentence_length.txt", "training.json")
 
 
 @click.command("reproduce", cls=Command)

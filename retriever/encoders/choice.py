@@ -9,6 +9,7 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading import find_weights
 from retriever.encoders.meta.folder import is_meta_folder
 from retriever.encoders.models import find_model
+from retriever.encoders.ready import is_ready_file
 from retriever.encoders.resolution import same_layers
 from retriever.encoders.settings import EncoderSettings, format_setting, parse_encoder
 from retriever.encoders.spec import EncoderSpec
@@ -88,7 +89,8 @@ class ModelChoice:
         return fusions <= {"mean", "max", "concat"} and (layers == "last" or layers.isdecimal())
 
     def _same_layers(self, spec: EncoderSpec) -> bool:
-        if spec.settings.static is not None or is_meta_folder(spec.model):
+        static = spec.settings.static is not None
+        if static or is_meta_folder(spec.model) or is_ready_file(spec.model):
             return False
         folder = find_model(self.settings.model or spec.model, download=self.download)
         return same_layers(self.settings, spec, folder)

@@ -11,6 +11,7 @@ from retriever.encoders.meta.folder import is_meta_folder, read_folder
 from retriever.encoders.meta.model import MetaModel
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
+from retriever.encoders.ready import ReadyModel, is_ready_file
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
@@ -46,8 +47,11 @@ def load_model(
 
     Raises:
         ModelError, MissingExtraError, ConfigError: see `Encoder.load`.
-        SourceError: a file of word vectors is malformed.
+        SourceError: a file of word vectors or of ready vectors is malformed.
     """
+    if is_ready_file(asked.model or ""):
+        ready = ReadyModel(asked.model or "")
+        return ready.spec(asked), ready
     if is_meta_folder(asked.model or ""):
         meta = _meta(asked, device, download, backbone_of, given)
         return meta.spec(asked), meta
@@ -75,6 +79,8 @@ def find_weights(asked: EncoderSettings, *, download: bool) -> str:
 
     Of a meta-embedding it is that of its folder, which names its sources; they are not looked for.
     """
+    if is_ready_file(asked.model or ""):
+        return ReadyModel(asked.model or "").weights
     if is_meta_folder(asked.model or ""):
         return read_folder(Path(asked.model or "")).identity()
     static = _static(asked, download)

@@ -36,7 +36,7 @@ from retriever.encoders.meta.linear import (
     svd,
 )
 from retriever.encoders.meta.model import MetaModel
-from retriever.encoders.meta.sources import GivenSource, Level, Source, Sources, make_source
+from retriever.encoders.meta.sources import Level, Source, Sources, TextSource, make_source
 from retriever.encoders.meta.streaming import (
     Done,
     StoredWords,
@@ -408,7 +408,7 @@ def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bo
                 raise ConfigError(
                     f"source: found a loaded encoder; name it by its text form: {adopted.spec}"
                 )
-            source = GivenSource(adopted)
+            source = TextSource(adopted.spec, adopted)
         name = str(source.spec)
         if source.spec.fingerprint in seen:
             raise ConfigError(

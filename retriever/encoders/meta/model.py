@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from retriever.encoders.meta.folder import MetaParts, read_folder, write_folder
 from retriever.encoders.meta.linear import contributions, pooled
 from retriever.encoders.meta.sources import (
-    GivenSource,
     LoadSource,
     MetaPieces,
     Source,
     Sources,
+    TextSource,
     make_source,
 )
 from retriever.encoders.meta.words import Span
@@ -169,7 +169,7 @@ def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str | 
             f"{folder}: expected the source {spec.model!r} with fingerprint {spec.fingerprint}, "
             f"found {found.spec.fingerprint}; pass the object that the folder was made with"
         )
-    return GivenSource(found)
+    return TextSource(found.spec, found)
 
 
 def _loaded(spec: EncoderSpec, place: str | None, folder: Path, load_source: LoadSource) -> Source:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from retriever.encoders.meta.linear import Floats, Integers
 from retriever.encoders.meta.words import Alignment, Span, align, word_spans
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
+from retriever.encoders.ready import ReadyModel
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel
@@ -163,17 +164,13 @@ class StaticSource:
         return _filled(self._model, pieces)
 
 
-class GivenSource:
-    """An object that a program passes; it has vectors of texts alone.
-
-    Args:
-        encoder: the object, adopted.
-    """
+class TextSource:
+    """Vectors of texts alone: an object that a program passes, or a file of ready vectors."""
 
     has_words = False
 
-    def __init__(self, encoder: AdoptedEncoder) -> None:
-        self.spec = encoder.spec
+    def __init__(self, spec: EncoderSpec, encoder: AdoptedEncoder | ReadyModel) -> None:
+        self.spec = spec
         self._encoder = encoder
 
     def width(self, level: Level) -> int:
@@ -197,6 +194,8 @@ class GivenSource:
 
     def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
         """See `Source`."""
+        if isinstance(self._encoder, ReadyModel):
+            return self._encoder.embed(pieces)
         return self._encoder.encode([piece.text for piece in pieces], query=query)
 
 
@@ -210,6 +209,8 @@ def make_source(spec: EncoderSpec, model: PieceEncoder) -> Source:
         return TransformerSource(spec, model)
     if isinstance(model, StaticModel):
         return StaticSource(spec, model)
+    if isinstance(model, ReadyModel):
+        return TextSource(spec, model)
     raise ConfigError(
         f"source: {spec.model} is a meta-embedding itself; name the sources that it is made of"
     )
@@ -262,7 +263,8 @@ class Sources:
         if level == "word" and wordless:
             raise ConfigError(
                 f"level: {wordless[0]} has no vectors of words (SBERT-WK, a head, the vector of a "
-                "special token, or an object that a program passes); use --level sentence"
+                "special token, ready vectors, or an object that a program passes); use --level "
+                "sentence"
             )
         self._sources = tuple(sources)
         self.specs = tuple(one.spec for one in sources)

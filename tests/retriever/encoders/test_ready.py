@@ -1,0 +1,130 @@
+"""Ready vectors as an encoder."""
+
+import json
+
+import numpy as np
+import pytest
+
+from eval import score_sts
+from retriever import Encoder, Index, MetaSettings, fit_meta
+from retriever.errors import ConfigError, EncoderMismatchError, SourceError
+
+TEXTS = ["A cat sleeps.", "", "A dog\nbarks: %3A::", "naïve \u2028 text"]
+VECTORS = np.array([[3, 4, 0], [0, 0, 0], [1, 0, 0], [0, 0.5, 0.5]])
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write(tmp_path / "use.npy", VECTORS, TEXTS)
+
+
+def write(path, vectors, texts):
+    np.save(path, vectors)
+    lines = "".join(json.dumps(text) + "\n" for text in texts)
+    path.with_suffix(".texts.jsonl").write_text(lines, encoding="utf-8")
+    return path
+
+
+def test_looks_texts_up(table):
+    encoder = Encoder.load(str(table))
+    chosen = [2, 0, 0, 1, 3]
+    expected = VECTORS[chosen] / np.maximum(np.linalg.norm(VECTORS[chosen], axis=1), 1e-9)[:, None]
+    found = encoder.encode([TEXTS[row] for row in chosen])
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+    assert found.dtype == np.float32
+    raw = Encoder.load(f"{table}::normalize=no")
+    np.testing.assert_array_equal(raw.encode(TEXTS, query=True), VECTORS.astype(np.float32))
+
+
+def test_a_text_without_a_vector_is_named(table):
+    with pytest.raises(SourceError, match=r"2 of 3 texts have no vector, the first is 'A cow.'"):
+        Encoder.load(str(table)).encode(["A cow.", TEXTS[0], "x"])
+
+
+def test_a_copy_is_the_same_encoder_and_a_change_another(table, tmp_path):
+    encoder = Encoder.load(str(table))
+    copy = write(tmp_path / "copy.npy", VECTORS, TEXTS)
+    assert Encoder.load(str(copy)).spec.fingerprint == encoder.spec.fingerprint
+    for vectors, texts in ((VECTORS + 1e-9, TEXTS), (VECTORS, [*TEXTS[:3], "other"])):
+        other = write(tmp_path / "other.npy", vectors, texts)
+        assert Encoder.load(str(other)).spec.fingerprint != encoder.spec.fingerprint
+
+
+def test_an_index_of_it_is_searched_and_guarded(table, tmp_path):
+    with Index.create(tmp_path / "index", model=str(table)) as index:
+        index.add([{"id": "cat", "text": TEXTS[0]}, {"id": "dog", "text": TEXTS[2]}])
+        (first, _) = index.search(TEXTS[2], mode="dense")
+        assert (first.id, round(first.score, 6)) == ("dog", 1)
+    write(table, VECTORS[::-1].copy(), TEXTS)
+    with pytest.raises(EncoderMismatchError, match="has changed"):
+        Index.open(tmp_path / "index").search(TEXTS[0], mode="dense")
+
+
+def test_scores_pairs_as_its_cosines_do(table, tmp_path):
+    rows = [(4, 0, 2), (3, 0, 3), (1, 2, 3), (0, 2, 0)]
+    quoted = [TEXTS[0], "", "B", "C"]
+    write(table, VECTORS, quoted)
+    lines = [f"{gold}\t{quoted[one]}\t{quoted[two]}" for gold, one, two in rows]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    unit = VECTORS / np.maximum(np.linalg.norm(VECTORS, axis=1), 1e-9)[:, None]
+    cosines = [unit[one] @ unit[two] for _, one, two in rows]
+    expected = np.corrcoef([gold for gold, _, _ in rows], cosines)[0, 1]
+    found = score_sts([pairs], [str(table)]).sets[0].scores[0].values["pearson"].value
+    assert found == pytest.approx(expected, abs=1e-7)
+
+
+def test_is_a_source_of_a_meta_embedding(table, tmp_path):
+    other = write(tmp_path / "other.npy", np.eye(4), TEXTS)
+    encoder = fit_meta(TEXTS, [str(table), str(other)], tmp_path / "both", MetaSettings("conc"))
+    assert encoder.meta_parts().level == "sentence"
+    unit = VECTORS / np.maximum(np.linalg.norm(VECTORS, axis=1), 1e-9)[:, None]
+    expected = np.hstack([unit, np.eye(4)])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("setting", ["pooling=cls", "layers=0", "query-prompt=a", "dtype=bfloat16"])
+def test_settings_of_models_are_refused(table, setting):
+    with pytest.raises(ConfigError, match=f"{setting.split('=')[0]}: .* is a file of ready vec"):
+        Encoder.load(f"{table}::{setting}")
+
+
+@pytest.mark.parametrize(
+    ("vectors", "texts", "message"),
+    [
+        (VECTORS, TEXTS[:3], r"texts\.jsonl: expected 4 lines, one for each row of use.npy, fou"),
+        (VECTORS, [*TEXTS, "more"], "found 5"),
+        (VECTORS, [*TEXTS[:3], 7], r"texts\.jsonl:4: expected a text as a JSON string, found b'7"),
+        (VECTORS, [*TEXTS[:3], TEXTS[0]], "has the text of line 1 and another vector"),
+        (VECTORS[0], TEXTS, r"expected \(texts, dimensions\) floating point numbers, found an arr"),
+        (VECTORS.astype(int), TEXTS, "type int64"),
+        (np.array([[{}]], object), ["a"], "cannot be read as a NumPy file"),
+    ],
+)
+def test_files_that_cannot_be_used(table, vectors, texts, message):
+    write(table, vectors, texts)
+    with pytest.raises(SourceError, match=message):
+        Encoder.load(str(table))
+
+
+def test_equal_texts_with_equal_vectors_are_one(table):
+    write(table, VECTORS[[0, 1, 0]], ["a", "b", "a"])
+    assert Encoder.load(str(table)).encode(["a"]).shape == (1, 3)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e39])
+def test_a_vector_that_float32_cannot_hold_is_named(table, bad):
+    write(table, np.array([[1, bad, 0], [1, 0, 0]]), ["bad", "good"])
+    encoder = Encoder.load(str(table))
+    assert encoder.encode(["good"]).tolist() == [[1, 0, 0]]
+    with pytest.raises(SourceError, match="row 1: expected numbers that float32 holds"):
+        encoder.encode(["bad"])
+
+
+def test_missing_files(table, tmp_path):
+    with pytest.raises(SourceError, match=r"none\.npy: cannot be read"):
+        Encoder.load(str(tmp_path / "none.npy"))
+    table.with_suffix(".texts.jsonl").unlink()
+    with pytest.raises(SourceError, match=r"write the text of each row of use\.npy into it"):
+        Encoder.load(str(table))
