@@ -131,6 +131,17 @@ _ALL = (
         ),
     ),
     Experiment(
+        "sbert-wk",
+        "figure-3",
+        "Window and start layer, by classifiers; for cosines see `retriever inspect sensitivity`",
+        _each(
+            "eval transfer {set} --classifier mlp --seeds 3 "
+            + " ".join(f"{_WK}::window={one}" for one in (1, 3, 4))
+            + "".join(f" {_WK}::window=2::start-layer={one}" for one in (0, 1, 2, 3, 4, 5)),
+            ("sick", "sst2"),
+        ),
+    ),
+    Experiment(
         "bert-lc",
         "table-1",
         "Transfer, also Table 4: chosen layers, the last, the last four and random ones",
