@@ -102,14 +102,14 @@ class Commit:
     @cached_property
     def live(self) -> list[Allowed | None]:
         """For each segment the passages that are not deleted; None if none was."""
-        from pyroaring import BitMap
+        return [_live_positions(one) if one.deleted else None for one in self.segments]
 
-        return [
-            Allowed(BitMap(range(len(one.segment.ids))) - one.deleted, len(one.segment.ids))
-            if one.deleted
-            else None
-            for one in self.segments
-        ]
+
+def _live_positions(live: LiveSegment) -> Allowed:
+    from pyroaring import BitMap
+
+    passages = len(live.segment.ids)
+    return Allowed(live.without_deleted(BitMap(range(passages))), passages)
 
 
 class View:

@@ -63,7 +63,7 @@ def allowed_passages(
                 )
                 found.append(_of_ids(live, _matching(connection, waiting, where)))
             else:
-                bitmap = evaluation.of(live, where.tree) - live.deleted
+                bitmap = live.without_deleted(evaluation.of(live, where.tree))
                 found.append(Allowed(bitmap, len(live.segment.ids)))
         return found
 
@@ -99,7 +99,7 @@ def _matching(connection: sqlite3.Connection, tables: str, where: Where) -> NDAr
 
 def _of_ids(live: LiveSegment, passages: NDArray[np.int64]) -> Allowed:
     """Those of some ascending passages that are live in a segment."""
-    return Allowed(_bitmap(live, passages) - live.deleted, len(live.segment.ids))
+    return Allowed(live.without_deleted(_bitmap(live, passages)), len(live.segment.ids))
 
 
 def _bitmap(live: LiveSegment, passages: NDArray[np.int64]) -> BitMap:

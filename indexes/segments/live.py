@@ -29,16 +29,21 @@ class LiveSegment(SearchableSegment):
 
     Attributes:
         segment: the files.
-        deleted: the positions of deleted passages.
+        deleted: the positions of deleted passages; an empty tuple if there are none, since
+            importing the library of bitmaps takes half of what opening an index does.
     """
 
     segment: Segment
-    deleted: BitMap
+    deleted: BitMap | tuple[()]
 
     @property
     def is_pending(self) -> bool:
         """Whether its passages wait in the database."""
         return self.segment.number == PENDING
+
+    def without_deleted(self, positions: BitMap) -> BitMap:
+        """Those of some positions whose passages are not deleted."""
+        return positions - self.deleted if self.deleted else positions
 
 
 def live_segments(
@@ -164,11 +169,13 @@ def _checksum(passage: int, vector: bytes, terms: str) -> bytes:
 
 
 def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
-    from pyroaring import BitMap
-
     dead = segment.positions_of(tombstones)
     mask = None
+    deleted: BitMap | tuple[()] = ()
     if len(dead):
+        from pyroaring import BitMap
+
+        deleted = BitMap(dead.astype(np.uint32))
         mask = np.ones(len(segment.ids), np.bool_)
         mask[dead] = False
         mask.flags.writeable = False
@@ -180,5 +187,5 @@ def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
         order=segment.order,
         order_guard=segment.order_guard,
         segment=segment,
-        deleted=BitMap(dead.astype(np.uint32)),
+        deleted=deleted,
     )

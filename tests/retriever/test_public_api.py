@@ -13,7 +13,7 @@ from retriever import errors
 
 HEAVY = [
     *("torch", "transformers", "faiss", "pyarrow", "tqdm", "huggingface_hub", "scipy"),
-    *("sqlite_utils", "filelock"),
+    *("sqlite_utils", "filelock", "pyroaring"),
 ]
 
 
