@@ -4,13 +4,13 @@
         [--sets NAME ...] [--groups NAME ...] [--seeds N] [--source NAME=FORM ...]
 
 Sources are combined in groups by every method. svd, gcca and unsup are fitted on the sentences of
-STS-B's training split, without its scores; sup is trained on the scores. sup is stopped by
-Pearson's correlation on STS-B dev; unsup by its loss on held-out sentences (`unsup`), and as in the
-paper by STS-B dev (`unsup-dev`). For each group one `retriever eval sts` scores its sources and
-their meta-embeddings, and compares them with the group's first source; the sources are in the
-order of their scores, so that it is the best of them. `sentence` maps vectors of texts, with the
-weights of words that uSIF and LSA have; the rest maps vectors of words. A model or report that is
-there is not made again.
+STS-B's training split, without its scores; sup is trained on the scores, and so is the source
+`tuned`, which is MiniLM fine-tuned on them. sup is stopped by Pearson's correlation on STS-B dev;
+unsup by its loss on held-out sentences (`unsup`), and as in the paper by STS-B dev (`unsup-dev`).
+For each group one `retriever eval sts` scores its sources and their meta-embeddings, and compares
+them with the group's first source; the sources are in the order of their scores, so that it is the
+best of them. `sentence` maps vectors of texts, with the weights of words that uSIF and LSA have;
+the rest maps vectors of words. A model or report that is there is not made again.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ GROUPS = {
     "minilm+layers": ("minilm", "minilm-middle"),
     "minilm+lsa": ("minilm", "lsa"),
     "minilm+usif": ("minilm", "usif"),
+    "tuned+minilm": ("tuned", "minilm"),
     "four": ("mpnet", "minilm", "usif", "lsa"),
 }
 # By name in the table, the options of `retriever train meta`; with * once for each seed.
@@ -106,14 +107,15 @@ def _sources(arguments: argparse.Namespace, corpus: Path) -> dict[str, str]:
     """Every source that can be had, by name in `GROUPS`."""
     model = "all-MiniLM-L6-v2"
     found = {"minilm": model, "minilm-middle": f"{model}::layers=2,3,4"}
-    static = {"lsa": ["--method", "lsa"]}
+    fit = ["fit", "static", str(corpus), "--method"]
+    made = {"lsa": [*fit, "lsa"], "tuned": ["train", "encoder", str(arguments.data / "stsb")]}
     if arguments.models:
         found["mpnet"] = str(arguments.models / "all-mpnet-base-v2")
-        glove = ["--vectors", str(arguments.models / "glove-6b-50d.txt")]
-        static |= {name: ["--method", name, *glove] for name in ("sif", "usif")}
-    for name, options in static.items():
+        made["usif"] = [*fit, "usif", "--vectors", str(arguments.models / "glove-6b-50d.txt")]
+    needed = {name for group in arguments.groups for name in GROUPS[group]}
+    for name in sorted(needed & made.keys()):
         folder = arguments.output / name
-        _make(["fit", "static", str(corpus), *options], folder)
+        _make(made[name], folder)
         found[name] = str(folder)
     return found | dict(given.split("=", 1) for given in arguments.source)
 
