@@ -28,6 +28,7 @@ class QuestionOptions:
     dev_split: str
     dev_share: float | None
     form: str | None
+    without: tuple[Path, ...]
 
     def settings(self) -> QuestionSettings:
         """The same for an evaluation."""
@@ -41,6 +42,7 @@ class QuestionOptions:
             dev_share=self.dev_share,
             index=self.index_folder,
             depth=self.depth,
+            without=self.without,
         )
 
 
@@ -90,6 +92,15 @@ question_options: Callable[[Any], Callable[..., Any]] = settings(
             type=click.FloatRange(0, 1, min_open=True, max_open=True),
             metavar="SHARE",
             help="Hold out this share of the training questions instead of reading --dev-split.",
+            section="Training",
+        ),
+        option(
+            "--without",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="DATASET",
+            help="Do not train on what overlaps with the dev and test splits of this set; "
+            "repeatable.",
             section="Training",
         ),
         option(

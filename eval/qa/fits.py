@@ -20,7 +20,13 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.folder import read_training, write_cross_encoder
+from retriever.rerankers.cross.folder import (
+    head_digest,
+    is_cross_encoder,
+    read_head,
+    read_training,
+    write_cross_encoder,
+)
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.cross.training import train_cross_encoder
 from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
@@ -105,6 +111,8 @@ def fit_cross_encoder(
 ) -> tuple[Epoch, ...]:
     """Fine-tune a cross-encoder and write it to a folder.
 
+    If the model is a cross-encoder's folder, training starts from its MLP too.
+
     A checkpoint beside the folder is written every few minutes and removed at the end: the same
     call resumes from it. A folder that the same call has written before is left as it is.
 
@@ -144,7 +152,9 @@ def fit_cross_encoder(
             f"max-length: the model {base.name} reads at most {backbone.max_length} pieces, found "
             f"{plan.max_length}"
         )
-    model = CrossEncoder(backbone, CrossHead(backbone.width).to(backbone.device), plan.max_length)
+    keep_head = is_cross_encoder(plan.model)
+    head = read_head(Path(plan.model), backbone.width) if keep_head else CrossHead(backbone.width)
+    model = CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
     curve = train_cross_encoder(
         model,
         train.questions,
@@ -152,11 +162,10 @@ def fit_cross_encoder(
         train.pools,
         plan.training,
         lambda model: dev(model.score(dev.left, dev.right, lambda done: None)),
+        keep_head=keep_head,
         checkpoint=checkpoint,
         on_step=steps_shown(name, progress),
-        on_epoch=lambda one: notify(
-            f"{name}: epoch {one.epoch}, loss {one.loss:.4f}, dev AP {100 * one.dev:.2f}"
-        ),
+        on_epoch=lambda one: notify(f"{name}: {_line(one)}"),
     )
     training = {
         "identity": identity,
@@ -166,6 +175,13 @@ def fit_cross_encoder(
     write_cross_encoder(folder, model, training)
     checkpoint.remove()
     return curve
+
+
+def _line(epoch: Epoch) -> str:
+    dev = f"dev AP {100 * epoch.dev:.2f}"
+    if epoch.epoch == 0:
+        return f"before training, {dev}"
+    return f"epoch {epoch.epoch}, loss {epoch.loss:.4f}, {dev}"
 
 
 def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
@@ -186,7 +202,9 @@ def _identity(
     train: TrainingSet, dev: DevScore, plan: CrossPlan, base: ModelFolder
 ) -> dict[str, Any]:
     """Everything that decides the weights."""
-    return {
+    # Identities of earlier releases stay what they are.
+    head = {"head": head_digest(Path(plan.model))} if is_cross_encoder(plan.model) else {}
+    return head | {
         "model": base.name,
         "weights": base.weights,
         "max_length": plan.max_length,

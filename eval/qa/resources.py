@@ -15,7 +15,7 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import CorpusSearch, corpus_texts
 from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_pairs
 from eval.qa.settings import QuestionSettings
-from eval.qa.training import DevScore, hold_out, training_set
+from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
@@ -26,6 +26,8 @@ from retriever.training.sampling import NegativeSource, TrainingSet
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""
 
+# The splits of a set that must not be trained on.
+TESTED = ("dev", "test")
 _Key = tuple[str, ...]
 
 
@@ -153,9 +155,21 @@ class Resources:
         if negatives not in self._training:
             share = self._data.dev_share
             read = self._read(self._data.train_split) if share is None else self._divided[0]
-            train = self.pools(read)
+            train = self._without_overlap(self.pools(read))
             self._training[negatives] = training_set(train, negatives, lambda: self._index(train))
         return self._training[negatives]
+
+    def _without_overlap(self, questions: QuestionSet) -> QuestionSet:
+        """The questions that no set has that is not to be trained on."""
+        if not self._data.without:
+            return questions
+        others = [read_question_set(path, split) for path in self._data.without for split in TESTED]
+        kept = without_overlap(questions, others)
+        self.notify(
+            f"{questions.name}: left out {len(questions) - len(kept):,} of {len(questions):,} "
+            f"questions, which overlap with {', '.join(map(str, self._data.without))}"
+        )
+        return kept
 
     def encoder(self, text: str = "") -> Encoder:
         """The encoder of a text form; that of the evaluation if it is empty."""

@@ -33,6 +33,7 @@ class QuestionSettings:
         index: for a set without pools of candidates: the folder of an index of its corpus, which is
             created or completed where necessary.
         depth: for such a set: the number of hits per question.
+        without: other sets; what overlaps with their dev and test splits is not trained on.
 
     Raises:
         ConfigError: a depth below 1.
@@ -45,6 +46,7 @@ class QuestionSettings:
     dev_share: float | None = None
     index: Path | None = None
     depth: int = 100
+    without: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if self.depth < 1:

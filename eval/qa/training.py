@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,35 @@ def training_set(
     return TrainingSet(
         [question.text for question in answered], [questions.passages[one] for one in ids], pools
     )
+
+
+def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> QuestionSet:
+    """The questions that other sets do not have.
+
+    A question goes if its text, or that of one of its relevant passages, is a question or a passage
+    of another set; texts are equal that have the same words, whatever the case.
+    """
+    known = {_words(question.text) for other in others for question in other.questions}
+    known |= {_words(text) for other in others for text in other.passages.values()}
+    kept = [
+        one
+        for one in questions.questions
+        if known.isdisjoint(
+            [
+                _words(one.text),
+                *(
+                    _words(questions.passages[id_])
+                    for id_, grade in one.grades.items()
+                    if grade >= 1 and id_ in questions.passages
+                ),
+            ]
+        )
+    ]
+    return replace(questions, questions=tuple(kept))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.casefold()))
 
 
 def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:

@@ -115,18 +115,27 @@ def read_examples(
     if isinstance(data, QuestionSet | Mapping):
         return _of_questions(data, settings, progress, notify)
     if isinstance(data, CorpusPairs):
+        _refuse_without(settings)
         name, dev = f"{data.kind} pairs of a corpus", None
         train: Material = data.draw(progress("reading the corpus", None))
     else:
         paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
         if len(paths) == 1 and _has_questions(paths[0], settings):
             return _of_questions(paths[0], settings, progress, notify)
+        _refuse_without(settings)
         name = ", ".join(path.name for path in paths)
         train, dev = _read(paths, settings.objective)
     if dev is None and settings.dev is None:
         train, dev = _divided(train, settings.questions.dev_share)
     examples = _examples(train, settings.negatives)
     return EncoderExamples(name, examples, _measure(dev, examples, settings, progress, notify))
+
+
+def _refuse_without(settings: ReadingSettings) -> None:
+    if settings.questions.without:
+        raise ConfigError(
+            "without: only questions with pools of candidates can be left out; leave out --without"
+        )
 
 
 def _has_questions(path: Path, settings: ReadingSettings) -> bool:
@@ -167,6 +176,7 @@ def _of_corpus_questions(
     notify: Notify,
 ) -> EncoderExamples:
     """Questions with relevant documents of a corpus, whose other documents are not ranked."""
+    _refuse_without(settings)
     asked = settings.questions
     train, dev = first, None
     if settings.dev is None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from eval.metrics.ranking import evaluate
 from eval.metrics.trec import read_qrels, read_run
@@ -229,6 +231,41 @@ def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
     )
     assert hits
     assert all("first_rank" in hit for hit in hits)
+
+
+def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_set_has(
+    retriever, dataset, model, tmp_path
+):
+    first, second = tmp_path / "first", tmp_path / "second"
+    asked = ("train", "cross-encoder", dataset, *WINDOW, "--json", "--epochs", "1")
+    start = retriever(*asked, "--output", first, "--model", model[1])
+    assert start.code == 0, start.err
+    still = ("--learning-rate", "1e-12", "--head-learning-rate", "1e-12")
+    other = write_set(tmp_path / "other", *(made_set(split) for split in ("dev", "test")))
+    one = made_set("train", answered=0.75).questions[2]
+    (other / "queries.dev.jsonl").write_text(json.dumps({"id": "q0", "text": one.text}) + "\n")
+    (other / "candidates.dev.jsonl").write_text(
+        json.dumps({"qid": "q0", "candidates": ["dev-d0"]}) + "\n"
+    )
+    (other / "qrels.dev.tsv").write_text("q0 0 dev-d0 1\n")
+    done = retriever(
+        *asked, "--output", second, "--model", first, *still, "--tolerance", "1",
+        "--without", other,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "left out 1 of 12 questions" in done.err
+    before, after = json.loads(done.out)["curve"]
+    # A new head would rank otherwise.
+    assert before["epoch"] == 0
+    assert before["dev"] == after["dev"] == json.loads(start.out)["dev_map"]
+    head = [load_file(folder / "head.safetensors") for folder in (first, second)]
+    np.testing.assert_allclose(head[0]["out.weight"], head[1]["out.weight"], atol=1e-9)
+    refused = retriever(
+        "train", "encoder", dataset / "corpus.jsonl", "--pairs", "cloze", "--output",
+        tmp_path / "encoder", "--model", model[1], "--without", other,
+    )  # fmt: skip
+    assert refused.code == 2
+    assert "leave out --without" in refused.err
 
 
 def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, model, tmp_path):

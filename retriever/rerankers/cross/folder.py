@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from indexes import whole_folder
 from retriever.encoders.models import find_model
@@ -23,9 +24,14 @@ from retriever.rerankers.manifest import (
     MANIFEST,
     altered,
     check_target,
+    is_reranker,
+    kind_of,
     read_manifest,
     write_manifest,
 )
+
+if TYPE_CHECKING:
+    from retriever.rerankers.cross.head import CrossHead
 
 KIND = "cross-encoder"
 _HEAD = "head.safetensors"
@@ -70,21 +76,44 @@ def read_cross_encoder(
         ModelError: a file is missing, altered or of another form, or written by a newer release.
         ConfigError: the device does not exist.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    from retriever.rerankers.cross.head import CrossHead
-
     manifest = read_manifest(folder, KIND, _KEYS)
     found = find_model(str(folder))
     if found.weights != manifest["weights"]:
         raise ModelError(f"{folder}: {altered('weights of another SHA-256')}")
     backbone = Backbone(found, device, dtype)
-    head = CrossHead(backbone.width)
+    head = read_head(folder, backbone.width).to(backbone.device).eval()
+    return CrossEncoder(backbone, head, manifest["max_length"], dtype)
+
+
+def is_cross_encoder(path: str | Path) -> bool:
+    """Whether a folder holds a cross-encoder."""
+    return is_reranker(path) and kind_of(Path(path)) == KIND
+
+
+def read_head(folder: Path, width: int) -> CrossHead:
+    """The MLP of a cross-encoder, on the CPU, in training mode.
+
+    Args:
+        folder: what `write_cross_encoder` wrote.
+        width: of its transformer.
+
+    Raises:
+        ModelError: the file is missing, altered or of another form.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from retriever.rerankers.cross.head import CrossHead
+
+    head = CrossHead(width)
     try:
         head.load_state_dict(load_file(folder / _HEAD))
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder / _HEAD}: {altered(reason)}") from error
-    head = head.to(backbone.device).eval()
-    return CrossEncoder(backbone, head, manifest["max_length"], dtype)
+    return head
+
+
+def head_digest(folder: Path) -> str:
+    """SHA-256 of the MLP's file, in hexadecimal."""
+    return hashlib.sha256((folder / _HEAD).read_bytes()).hexdigest()

@@ -36,6 +36,7 @@ def train_cross_encoder(
     settings: CrossTrainingSettings,
     dev_score: Callable[[CrossEncoder], float],
     *,
+    keep_head: bool = False,
     checkpoint: Checkpoint | None = None,
     on_step: Callable[[Step], object] = _silent,
     on_epoch: Callable[[Epoch], object] = _silent,
@@ -54,6 +55,8 @@ def train_cross_encoder(
         pools: which passages answer a question, and which do not.
         settings: how.
         dev_score: higher is better; called after each epoch.
+        keep_head: start from the MLP that the model has, and count the model as epoch 0, which is
+            kept if no epoch is better; else the MLP starts at random.
         checkpoint: the state to resume from, and where to save states; None saves nothing.
         on_step: called after each step.
         on_epoch: called after each epoch, and first for the epochs before a checkpoint.
@@ -67,10 +70,12 @@ def train_cross_encoder(
     """
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
-        model.head.apply(reset)
+        if not keep_head:
+            model.head.apply(reset)
         return fine_tune(
             _CrossTask(model, questions, passages, pools, settings, dev_score),
             settings,
+            untrained=keep_head,
             checkpoint=checkpoint,
             on_step=on_step,
             on_epoch=on_epoch,

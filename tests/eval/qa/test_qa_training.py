@@ -6,7 +6,7 @@ import pytest
 from eval.metrics.ranking import evaluate
 from eval.qa.result import SystemResult
 from eval.qa.scores import PoolBM25
-from eval.qa.training import DevScore, hold_out, training_set
+from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from retriever.analyzer import Analyzer
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.qa.results import runs_of
@@ -75,6 +75,25 @@ def test_held_out_questions_are_the_same_each_time_and_on_one_side_only():
     assert len(train) == 7
     assert hold_out(questions, 0.3) == (train, dev)
     assert dev.split != train.split
+
+
+def test_questions_and_relevant_passages_of_another_set_are_left_out():
+    questions, other = made_set("train", count=8), made_set("test", count=3)
+    texts = {id_: f"only here {id_}" for id_ in questions.passages}
+    first = other.questions[0].text
+    changed = list(questions.questions)
+    changed[1] = replace(changed[1], text=f"  {first.upper()}?")
+    (relevant,) = (id_ for id_, grade in changed[4].grades.items() if grade)
+    (irrelevant,) = (id_ for id_, grade in changed[6].grades.items() if not grade)
+    texts[relevant] = other.passages["d3"].replace(" ", ",\n") + "."
+    texts[irrelevant] = other.passages["d4"]
+    uses = [one.id for one in changed if one.grades.get(relevant)]
+    made = replace(questions, questions=tuple(changed), passages=texts)
+    kept = without_overlap(made, [made_set("dev", count=2, seed=5), other])
+    gone = {changed[1].id, *uses}
+    assert [one.id for one in kept.questions] == [one.id for one in changed if one.id not in gone]
+    assert changed[6].id not in gone
+    assert kept.passages == made.passages
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 0.01, 0.99])
