@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from retriever.encoders.models import ModelFolder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backends.choice import engine_for
+from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.backends.openvino_engine import BATCH_PIECES, OpenVINOEngine
 from retriever.encoders.transformer.backends.weights import (
@@ -54,6 +55,7 @@ class LightCrossEncoder:
             raise UnsupportedModelError("OpenVINO is not installed")
         self._weights = read_weights(folder)
         self._pieces = WordPieces(folder)
+        self._identity = folder.weights
         self._computing = computing
         self._head = _read_head(head, self._weights.width)
         self._compiled: OpenVINOEngine | None = None
@@ -100,7 +102,10 @@ class LightCrossEncoder:
             return
         if self._compiled is None:
             dtype = self._computing.dtype or "float32"
-            self._compiled = OpenVINOEngine(self._weights, [depth], dtype)
+            ranges = None
+            if dtype == "int8":
+                ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+            self._compiled = OpenVINOEngine(self._weights, [depth], dtype, ranges)
         batches = (
             (rows, [ids[row] for row in rows], [types[row] for row in rows])
             for rows in token_batches([len(one) for one in ids], BATCH_PIECES)

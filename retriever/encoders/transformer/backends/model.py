@@ -13,6 +13,7 @@ from retriever.encoders.resolution import Fusion
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backends.choice import Engine, engine_for, way
 from retriever.encoders.transformer.backends.fusing import make_fuser
+from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.backends.openvino_engine import BATCH_PIECES as OPENVINO_PIECES
 from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
@@ -63,6 +64,8 @@ class LightModel:
         self._load_torch = load_torch
         self._torch: TransformerModel | None = None
         self._openvino: tuple[int, OpenVINOEngine] | None = None
+        self._inherited: tuple[int, OpenVINOEngine] | None = None
+        self._identity = folder.weights
         self._encoded = 0
         self.computed: set[str] = set()
         self.dimensions = self._fuser.dimensions
@@ -135,6 +138,11 @@ class LightModel:
         # The threads of an engine do not survive a fork.
         if self._openvino is None or self._openvino[0] != os.getpid():
             dtype = self._settings.dtype or "float32"
-            engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype)
+            ranges = None
+            if dtype == "int8":
+                ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+            engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
+            # The destructor of one that a parent process had would wait for its threads.
+            self._inherited = self._openvino
             self._openvino = os.getpid(), engine
         return self._openvino[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from itertools import islice
@@ -17,6 +17,7 @@ from retriever.encoders.transformer.backends.weights import Affine, Weights
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Watch = Callable[[Affine, Floats], None]
 
 # erf(x) is about x P(x²) / Q(x²) on [-4, 4], and 1 beyond in single precision. A least-squares fit
 # with weights raised where the error was largest; that of the result is below 5e-7.
@@ -47,10 +48,12 @@ class NumPyEngine:
 
     Args:
         weights: of the model.
+        watch: called with each linear layer and its input, (1, pieces, inputs).
     """
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, watch: Watch | None = None) -> None:
         self._weights = weights
+        self._operations = _Operations(watch)
 
     def states(
         self, ids: Sequence[int], layers: Sequence[int], types: Sequence[int] | None = None
@@ -69,7 +72,9 @@ class NumPyEngine:
         kinds = np.zeros_like(rows) if types is None else np.asarray(types, np.int64)[None]
         bias = None if weights.distances is None else _distance_bias(weights.distances, len(ids))
         with _one_thread():
-            states = hidden_states(_Operations(), weights, rows, weights.places(rows), kinds, bias)
+            states = hidden_states(
+                self._operations, weights, rows, weights.places(rows), kinds, bias
+            )
             found = list(islice(states, layers[-1] + 1))
         return [found[layer] for layer in layers]
 
@@ -97,10 +102,15 @@ def _distance_bias(distances: Floats, pieces: int) -> Floats:
 class _Operations:
     """See `forward.Operations`; values are float32 arrays."""
 
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+
     def rows(self, table: Floats, places: Integers) -> Floats:
         return table[places]
 
     def linear(self, value: Floats, layer: Affine) -> Floats:
+        if self._watch is not None:
+            self._watch(layer, value)
         product: Floats = value @ layer.weight.T
         product += layer.bias
         return product

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backends.forward import distance_buckets, hidden_states
+from retriever.encoders.transformer.backends.int8 import QuantizedLinear, Ranges, quantize
 from retriever.encoders.transformer.backends.weights import Affine, Weights
 
 Floats = NDArray[np.float32]
 Key = TypeVar("Key")
 
-_PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16"}
+# With int8, this is what attention and norms are computed in.
+_PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16", "int8": "bf16"}
 # Word pieces of a batch that one core works on.
 BATCH_PIECES = 1024
 # What attention adds at padding: its exponential is 0 in every precision.
@@ -63,9 +65,12 @@ class OpenVINOEngine:
         weights: of the model.
         layers: the hidden states that are read, ascending; those above are not computed.
         dtype: of the matrix products.
+        ranges: of the inputs of linear layers, for ``int8``.
     """
 
-    def __init__(self, weights: Weights, layers: Sequence[int], dtype: Dtype) -> None:
+    def __init__(
+        self, weights: Weights, layers: Sequence[int], dtype: Dtype, ranges: Ranges | None = None
+    ) -> None:
         import openvino
 
         self._weights = weights
@@ -74,7 +79,7 @@ class OpenVINOEngine:
             if hasattr(os, "sched_getaffinity")
             else (os.cpu_count() or 1)
         )
-        graph = _Graph(weights).model(layers)
+        graph = _Graph(weights, ranges).model(layers)
         self._compiled = openvino.Core().compile_model(
             graph,
             "CPU",
@@ -142,10 +147,11 @@ class OpenVINOEngine:
 class _Graph:
     """See `forward.Operations`; values are nodes of an OpenVINO graph."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, ranges: Ranges | None) -> None:
         from openvino import opset13
 
         self._weights = weights
+        self._ranges = ranges
         self._operators: Any = opset13
 
     def model(self, layers: Sequence[int]) -> Any:
@@ -187,8 +193,19 @@ class _Graph:
         return self._operators.gather(self._constant(table), places, self._integers(0))
 
     def linear(self, value: Any, layer: Affine) -> Any:
-        product = self._operators.matmul(value, self._constant(layer.weight), False, True)
+        weight = self._constant(layer.weight)
+        if self._ranges is not None:
+            value, weight = self._rounded(value, quantize(layer, self._ranges[layer.name]))
+        product = self._operators.matmul(value, weight, False, True)
         return product + self._constant(layer.bias[None, None])
+
+    def _rounded(self, value: Any, layer: QuantizedLinear) -> tuple[Any, Any]:
+        """The smoothed input in its 256 steps, and the weights; the compiler multiplies in int8."""
+        make = self._operators
+        ends = [make.constant(np.float32(one)) for one in (layer.low, layer.high)]
+        smoothed = value * self._constant(layer.smoothing[None, None])
+        weight = make.convert(make.constant(layer.weight), "f32") * self._constant(layer.step)
+        return make.fake_quantize(smoothed, *ends, *ends, 256), weight
 
     def norm(self, value: Any, layer: Affine, epsilon: float) -> Any:
         normal = self._operators.mvn(value, self._integers([-1]), True, epsilon, "inside_sqrt")

@@ -76,6 +76,11 @@ class Layer:
     outer: Affine
     outer_norm: Affine
 
+    @property
+    def linears(self) -> tuple[Affine, ...]:
+        """The linear layers in the order of their computation."""
+        return self.query, self.key, self.value, self.mixed, self.inner, self.outer
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
