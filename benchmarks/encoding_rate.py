@@ -1,8 +1,10 @@
-"""Encoding in float32 and bfloat16, compared with sentence-transformers' float32, in turns.
+"""Encoding by every backend and number format, compared with sentence-transformers, in turns.
 
-    python benchmarks/encoding_rate.py [--corpus FILE] [--chunks N] [--dtype DTYPE ...]
+    python benchmarks/encoding_rate.py [--corpus FILE] [--chunks N] [--way BACKEND:DTYPE ...]
 
-Passages are neighboring texts of the corpus joined to about 120 word pieces. The rate is shown
+Passages are neighboring texts of the corpus joined to about 120 word pieces; short sentences are
+single texts. Tokenizing is part of every time. sentence-transformers runs with its own OpenVINO
+backend, too, where optimum-intel is installed. The rate is shown
 beside the machine's own on matrix products of the model's shapes; a model of this size needs 2
 floating-point operations per weight and word piece.
 """
@@ -10,6 +12,7 @@ floating-point operations per weight and word piece.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import os
@@ -32,29 +35,40 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=default, required=default is None)
     parser.add_argument("--chunks", type=int, default=7, help="turns")
     parser.add_argument("--size", type=int, default=256, help="passages a turn")
-    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--model", default="", help="folder or name; default: the bundled model")
+    ways = [f"torch:{one}" for one in ("float32", "bfloat16")]
+    ways += [f"openvino:{one}" for one in ("float32", "bfloat16", "int8")]
+    parser.add_argument("--way", nargs="+", default=ways, metavar="BACKEND:DTYPE")
     arguments = parser.parse_args()
     with arguments.corpus.open(encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in itertools.islice(lines, 40_000)]
     print(f"{torch.get_num_threads()} threads; matrix products, GFLOP/s: ", end="")
-    print(", ".join(f"{dtype} {product_rate(dtype):.0f}" for dtype in arguments.dtype))
+    print(", ".join(f"{dtype} {product_rate(dtype):.0f}" for dtype in ("float32", "bfloat16")))
     print("| passages | encoder | pieces/s | GFLOP/s | times ST's rate | least cosine to ST |")
     print("|---|---|---|---|---|---|")
-    for name, least, most in (("5 to 16 texts", 5, 16), ("11 texts", 11, 11)):
-        chunks = joined(texts, least, most, arguments.chunks, arguments.size)
-        for row in compare(chunks, arguments.dtype):
+    kinds = (("5 to 16 texts", 5, 16, 1), ("11 texts", 11, 11, 1), ("short sentences", 1, 1, 8))
+    for name, least, most, times in kinds:
+        chunks = joined(texts, least, most, arguments.chunks, times * arguments.size)
+        for row in compare(chunks, arguments.model, arguments.way):
             print(f"| {name} | {' | '.join(row)} |")
 
 
-def compare(chunks: Sequence[list[str]], dtypes: Sequence[str]) -> list[tuple[str, ...]]:
+def compare(
+    chunks: Sequence[list[str]], model: str, computing: Sequence[str]
+) -> list[tuple[str, ...]]:
     """One row an encoder: every chunk is encoded by each of them in turn."""
     from sentence_transformers import SentenceTransformer
 
     from retriever import Encoder
     from retriever.encoders.models import DEFAULT_MODEL, find_model
 
-    peer = SentenceTransformer(str(find_model(DEFAULT_MODEL).path), device="cpu")
-    encoders = {dtype: Encoder.load(f"::dtype={dtype}", device="cpu") for dtype in dtypes}
+    path = str(find_model(model or DEFAULT_MODEL).path)
+    peer = SentenceTransformer(path, device="cpu")
+    encoders = {}
+    for one in computing:
+        backend, _, dtype = one.partition(":")
+        text = f"{model}::backend={backend}::dtype={dtype}"
+        encoders[f"{dtype} by {backend}"] = Encoder.load(text, device="cpu")
     first = next(iter(encoders.values()))
     weights = sum(
         parameter.numel()
@@ -67,8 +81,14 @@ def compare(chunks: Sequence[list[str]], dtypes: Sequence[str]) -> list[tuple[st
 
     ways: dict[str, Callable[[list[str]], Any]] = {
         "sentence-transformers float32": st,
-        **{f"retriever {dtype}": encoder.encode for dtype, encoder in encoders.items()},
+        **{f"retriever {way}": encoder.encode for way, encoder in encoders.items()},
     }
+    if importlib.util.find_spec("optimum.intel") if importlib.util.find_spec("optimum") else None:
+        # Converted from the local folder at each start.
+        compiled = SentenceTransformer(path, device="cpu", backend="openvino")
+        ways["sentence-transformers openvino"] = lambda chunk: compiled.encode(
+            chunk, normalize_embeddings=True, show_progress_bar=False
+        )
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     cosines: dict[str, float] = dict.fromkeys(ways, 1.0)
     for way in ways.values():

@@ -86,6 +86,6 @@ from eval.transfer.evaluation import score_probing as score_probing
 from eval.transfer.evaluation import score_transfer as score_transfer
 from eval.transfer.layer_search import LayerTransferSettings as LayerTransferSettings
 from eval.transfer.protocols import TransferProtocol as TransferProtocol
-from eval.vectors.cache import default_cache as default_cache
 from eval.vectors.encoders import Loading as Loading
 from eval.vectors.encoders import named_encoders as named_encoders
+from retriever.cache import default_cache as default_cache

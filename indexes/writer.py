@@ -122,9 +122,14 @@ class Writer:
     ) -> None:
         self._stack.close()
 
-    def setting(self, key: str) -> Any:
-        """The JSON value of a setting; KeyError if there is none."""
-        return read_setting(self._connection, key)
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        return read_setting(self._connection, key, default)
+
+    def record(self, key: str, value: Any) -> None:
+        """Store a JSON value that says something of the index and decides nothing."""
+        with storage_errors(self.folder), transaction(self._connection):
+            write_setting(self._connection, key, value)
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         """The stored hash and metadata of those of `ids` that the index holds."""

@@ -12,7 +12,7 @@ from indexes import LiveSegment, StructureSettings, View, remains
 from retriever.encoders.meta.folder import is_meta_folder, read_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ModelError
-from retriever.indexing.creation import IndexState
+from retriever.indexing.creation import COMPUTED, IndexState
 
 
 def describe(
@@ -42,6 +42,7 @@ def describe(
             "model": encoder.model,
             "max_length": encoder.max_length,
             "fingerprint": encoder.fingerprint,
+            "computed": view.setting(COMPUTED, []),
             "meta": _describe_meta(encoder),
         },
         "analyzer": state.analyzer.settings.to_json(),

@@ -11,6 +11,7 @@ from indexes import Reader, View
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder
+from retriever.encoders.settings import EncoderSettings
 from retriever.errors import EncoderMismatchError
 from retriever.indexing.creation import IndexState
 
@@ -32,7 +33,8 @@ class OpenedIndex:
         self.folder = folder
         self.asked = asked
         self._given = given
-        self._loaded: LoadedEncoder | None = None
+        # By how they compute; all of them are the encoder of one index.
+        self._loaded: dict[EncoderSettings, LoadedEncoder] = {}
         self._known: IndexState | None = None
         self._loading = threading.RLock()
         self._reader = Reader(folder)
@@ -79,15 +81,25 @@ class OpenedIndex:
             self._known = state
             return state
 
-    def encoder(self, state: IndexState) -> LoadedEncoder:
-        """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises."""
+    def encoder(self, state: IndexState, *, query: bool = False) -> LoadedEncoder:
+        """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises.
+
+        Passages are computed as the index was made, and queries in float32, since what a faster
+        number format saves on one query is less than what it takes to start; unless the settings
+        that were asked for say otherwise.
+        """
         if self._given is not None:
             return self._given
+        asked, spec = self.asked.settings, state.encoder
+        backend, dtype = asked.backend, asked.dtype
+        if not query:
+            backend, dtype = backend or spec.settings.backend, dtype or spec.settings.dtype
+        spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
         with self._loading:
-            loaded = self._loaded
-            if loaded is None or loaded.spec.fingerprint != state.encoder.fingerprint:
-                loaded = self._loaded = Encoder.from_spec(
-                    state.encoder, device=self.asked.device, download=self.asked.download
+            loaded = self._loaded.get(spec.settings)
+            if loaded is None or loaded.spec.fingerprint != spec.fingerprint:
+                loaded = self._loaded[spec.settings] = Encoder.from_spec(
+                    spec, device=self.asked.device, download=self.asked.download
                 )
             return loaded
 

@@ -59,6 +59,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "size": human_bytes(info["bytes"]),
         "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
         "fingerprint": encoder["fingerprint"],
+        **({"computed": "in " + ", ".join(encoder["computed"])} if encoder["computed"] else {}),
         "analyzer": f"{analyzer['language']}"
         + (", stemmed" if analyzer["stemming"] else "")
         + (", stop words removed" if analyzer["stop_words"] else ""),

@@ -13,6 +13,7 @@ from cli.options.declaring import RARE, Decorator, F, option, settings
 if TYPE_CHECKING:
     from retriever.encoders.choice import ModelChoice
     from retriever.encoders.settings import (
+        Backend,
         Dtype,
         Fusion,
         Pooling,
@@ -89,6 +90,7 @@ class EncoderOptions:
     query_prompt: str | None = None
     passage_prompt: str | None = None
     max_length: int | None = None
+    backend: Backend | None = None
     dtype: Dtype | None = None
     static: Static | None = None
     wk_preset: WKPreset | None = None
@@ -122,7 +124,10 @@ def model_options(default: str) -> Callable[[F], Callable[..., Any]]:
 
 
 # The settings that hidden states depend on, and those that SBERT-WK adds.
-STATES = ("model", "device", "download", "special_tokens", "passage_prompt", "max_length", "dtype")
+STATES = (
+    *("model", "device", "download", "special_tokens", "passage_prompt", "max_length"),
+    *("backend", "dtype"),
+)
 WEIGHTING = (
     *("wk_preset", "window", "start_layer", "omega"),
     *("wk_variance", "wk_words", "wk_layers"),
@@ -225,10 +230,17 @@ def _encoder_option_list(model: str, others: str | None) -> dict[str, Decorator]
             shown_default="the model's own",
             section=RARE,
         ),
+        "backend": setting(
+            "--backend",
+            type=click.Choice(["auto", "torch", "openvino", "numpy"]),
+            help="What runs the model; auto takes the fastest that is installed.",
+            shown_default="auto",
+            section=RARE,
+        ),
         "dtype": setting(
             "--dtype",
-            type=click.Choice(["float32", "bfloat16", "float16"]),
-            help="Number format that the model computes in.",
+            type=click.Choice(["float32", "bfloat16", "float16", "int8"]),
+            help="Number format that the model computes in; int8 needs OpenVINO.",
             shown_default="float32",
             section=RARE,
         ),

@@ -30,7 +30,7 @@ from eval.qa.training import DEV_MEASURE
 from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
-from retriever.rerankers.cross.folder import read_cross_encoder
+from retriever.rerankers.cross.folder import load_cross_encoder
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
 from retriever.search.settings import Mode
@@ -304,7 +304,7 @@ def _saved(system: System, resources: Resources, settings: QASettings) -> System
 def _cross_scores(
     folder: Path, pools: QuestionSet, resources: Resources, settings: QASettings
 ) -> NDArray[np.float32]:
-    model = read_cross_encoder(folder, device=settings.loading.device, dtype=settings.dtype)
+    model = load_cross_encoder(folder, device=settings.loading.device, dtype=settings.dtype)
     left, right = pools.pairs()
     done = resources.progress(f"scoring with {folder.name}", len(left))
     scores: NDArray[np.float32] = model.score(left, right, done)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -115,7 +114,8 @@ def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
     Raises:
         StorageError: the folder cannot be written, or the file is damaged.
     """
-    path = folder / f"{spec.fingerprint}.sqlite"
+    dtype = spec.settings.dtype
+    path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=60)) as database:
@@ -125,15 +125,6 @@ def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
             f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
             "remove the file, set RETRIEVER_CACHE to a writable folder, or use --no-cache"
         ) from error
-
-
-def default_cache() -> Path:
-    """The folder of the cache: $RETRIEVER_CACHE or ~/.cache/retriever."""
-    named = os.environ.get("RETRIEVER_CACHE")
-    if named:
-        return Path(named)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "retriever"
 
 
 def embed(

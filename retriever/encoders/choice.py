@@ -11,7 +11,12 @@ from retriever.encoders.meta.folder import is_meta_folder
 from retriever.encoders.models import find_model
 from retriever.encoders.ready import is_ready_file
 from retriever.encoders.resolution import same_layers
-from retriever.encoders.settings import EncoderSettings, format_setting, parse_encoder
+from retriever.encoders.settings import (
+    COMPUTING,
+    EncoderSettings,
+    format_setting,
+    parse_encoder,
+)
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import EncoderMismatchError
 
@@ -60,7 +65,10 @@ class ModelChoice:
         settings, asked = self.settings, {}
         for one in fields(EncoderSettings):
             value = getattr(settings, one.name)
-            if one.name != "model" and value not in (None, spec.meaning(one.name)):
+            if one.name not in ("model", *COMPUTING) and value not in (
+                None,
+                spec.meaning(one.name),
+            ):
                 asked[one.name] = value
         # The same layers can be written in several ways.
         if "layers" in asked and self._same_layers(spec):

@@ -16,6 +16,7 @@ from retriever.encoders.meta.model import Contributions, MetaModel
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.transformer.backends.model import LightModel
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.states import TextStates, text_states
@@ -167,13 +168,32 @@ class Encoder:
             RetrieverError: memory is too small even for a single text.
         """
         vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
-        for rows, batch in self._batches(pieces, done):
-            with self._busy:
-                vectors[rows] = _halving(self._model.embed, batch)
+        if isinstance(self._model, LightModel):
+            filled = np.array([row for row, ids in enumerate(pieces) if len(ids)], np.int64)
+            for places, found in self._model.embed_batches([pieces[row] for row in filled]):
+                rows = filled[places]
+                vectors[rows] = found
+                done(len(rows), sum(len(pieces[row]) for row in rows))
+            if len(filled) < len(pieces):
+                done(len(pieces) - len(filled), 0)
+        else:
+            for rows, batch in self._batches(pieces, done):
+                with self._busy:
+                    vectors[rows] = _halving(self._model.embed, batch)
         if self.spec.settings.normalize is not False:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
         return vectors
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """How vectors were computed so far, such as ``float32 by openvino 2026.4.1``.
+
+        Empty for encoders that run no transformer of their own.
+        """
+        if isinstance(self._model, LightModel | TransformerModel):
+            return frozenset(self._model.computed)
+        return frozenset()
 
     @property
     def depth(self) -> int:
@@ -280,13 +300,17 @@ class Encoder:
         return self._model
 
     def _transformer(self) -> TransformerModel:
-        if not isinstance(self._model, TransformerModel):
+        model = self._model
+        if isinstance(model, LightModel):
+            with self._busy:
+                model = model.in_torch()
+        if not isinstance(model, TransformerModel):
             raise ConfigError(
                 f"{self.spec}: a static encoder or a meta-embedding has no layers of its own; "
                 "name a transformer"
             )
-        self._model.backbone.require_layers()
-        return self._model
+        model.backbone.require_layers()
+        return model
 
 
 def _halving(

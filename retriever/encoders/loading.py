@@ -17,6 +17,9 @@ from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel, is_static_folder
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.encoders.transformer.backends.choice import check_computing, runs_on_cpu
+from retriever.encoders.transformer.backends.model import LightModel
+from retriever.encoders.transformer.backends.weights import UnsupportedModelError
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.shared import sharing
 from retriever.errors import ConfigError
@@ -60,18 +63,51 @@ def load_model(
         return _static_spec(asked, static), static
     folder = find_model(asked.model or DEFAULT_MODEL, download=download)
     settings = resolve(asked, folder)
+    check_computing(settings)
+    if backbone_of is Backbone and settings.backend != "torch" and runs_on_cpu(device):
+        try:
+            return _light(settings, folder)
+        except UnsupportedModelError as error:
+            reason = str(error)
+    else:
+        reason = "it runs in torch alone here"
+    if settings.dtype == "int8" or settings.backend not in (None, "torch"):
+        asked_for = "int8" if settings.dtype == "int8" else f"the backend {settings.backend}"
+        raise ConfigError(
+            f"backend: {folder.name} cannot run with {asked_for} ({reason}); leave backend and "
+            "dtype out"
+        )
+    settings, model = _in_torch(settings, folder, device, backbone_of)
+    return EncoderSpec(settings, folder.weights, model.dimensions), model
+
+
+def _light(settings: EncoderSettings, folder: ModelFolder) -> tuple[EncoderSpec, LightModel]:
+    def load_torch() -> TransformerModel:
+        own = "float32" if settings.dtype == "int8" else settings.dtype
+        return _in_torch(replace(settings, dtype=own), folder, "cpu", Backbone)[1]
+
+    model = LightModel(folder, settings, fuse(settings, folder), load_torch)
+    settings = _windowed(settings, folder, model.max_length)
+    return EncoderSpec(settings, folder.weights, model.dimensions), model
+
+
+def _in_torch(
+    settings: EncoderSettings, folder: ModelFolder, device: str | None, backbone_of: MakeBackbone
+) -> tuple[EncoderSettings, TransformerModel]:
     backbone = backbone_of(folder, device, settings.dtype or "float32")
-    window = asked.max_length or min(
-        folder.settings.max_length or _USUAL_WINDOW, backbone.max_length
-    )
-    if not SHORTEST_WINDOW <= window <= backbone.max_length:
+    settings = _windowed(settings, folder, backbone.max_length)
+    return settings, TransformerModel(backbone, folder, settings, fuse(settings, folder))
+
+
+def _windowed(settings: EncoderSettings, folder: ModelFolder, longest: int) -> EncoderSettings:
+    """The settings with a window that a model with `longest` positions has."""
+    window = settings.max_length or min(folder.settings.max_length or _USUAL_WINDOW, longest)
+    if not SHORTEST_WINDOW <= window <= longest:
         raise ConfigError(
             f"max-length: the model {folder.name} reads at least {SHORTEST_WINDOW} and at most "
-            f"{backbone.max_length} pieces, found {window}"
+            f"{longest} pieces, found {window}"
         )
-    settings = replace(settings, max_length=window)
-    model = TransformerModel(backbone, folder, settings, fuse(settings, folder))
-    return EncoderSpec(settings, folder.weights, model.dimensions), model
+    return replace(settings, max_length=window)
 
 
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:

@@ -25,7 +25,8 @@ from retriever.errors import ConfigError
 Fusion = Literal["mean", "max", "concat", "sbert-wk"]
 Pooling = Literal["mean", "max", "cls", "sep"]
 SpecialTokens = Literal["keep", "drop"]
-Dtype = Literal["float32", "bfloat16", "float16"]
+Backend = Literal["auto", "torch", "openvino", "numpy"]
+Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 WKPreset = Literal["paper", "released"]
 WKVariance = Literal["all", "fused"]
 WKWords = Literal["variance", "uniform"]
@@ -33,8 +34,10 @@ WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
 
 _SEPARATOR = "::"
+# How vectors are computed; not which encoder it is.
+COMPUTING = ("backend", "dtype")
 _WK = ("wk_preset", "window", "start_layer", "omega", "wk_variance", "wk_words", "wk_layers")
-_TRANSFORMER = ("layers", "fusion", "pooling", "special_tokens", "head", "dtype", *_WK)
+_TRANSFORMER = ("layers", "fusion", "pooling", "special_tokens", "head", *COMPUTING, *_WK)
 SHORTEST_WINDOW = 8
 
 
@@ -65,7 +68,9 @@ class EncoderSettings:
         passage_prompt: goes before each passage; default: the model's own, else nothing.
         max_length: the window in word pieces, special tokens and prompt included, at least 8;
             default: the model's own.
-        dtype: of weights and hidden states; vectors are float32 always. Default ``float32``.
+        backend: what runs the model: ``torch``, ``openvino``, ``numpy``, or ``auto`` (default),
+            which takes the fastest one for the number of texts.
+        dtype: of the model's matrix products; vectors are float32 always. Default ``float32``.
         wk_preset: SBERT-WK as in the ``paper`` (default) or as in the ``released`` code.
         window: SBERT-WK's neighboring layers on each side, at least 1; default 2.
         start_layer: the lowest hidden state that SBERT-WK fuses; default: a third of the depth.
@@ -91,6 +96,7 @@ class EncoderSettings:
     query_prompt: str | None = None
     passage_prompt: str | None = None
     max_length: int | None = None
+    backend: Backend | None = None
     dtype: Dtype | None = None
     wk_preset: WKPreset | None = None
     window: int | None = None
@@ -180,6 +186,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "fusion": get_args(Fusion),
     "pooling": get_args(Pooling),
     "special_tokens": get_args(SpecialTokens),
+    "backend": get_args(Backend),
     "dtype": get_args(Dtype),
     "wk_preset": get_args(WKPreset),
     "wk_variance": get_args(WKVariance),
@@ -286,6 +293,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "query-prompt": _text,
     "passage-prompt": _text,
     "max-length": _integer,
+    "backend": _text,
     "dtype": _text,
     "wk-preset": _text,
     "window": _integer,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders.settings import COMPUTING, EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
 
 # What a setting means that a specification does not name. These never change: indexes rely on it.
@@ -21,6 +21,7 @@ _MEANING = {
     "normalize": True,
     "query_prompt": "",
     "passage_prompt": "",
+    "backend": "auto",
     "dtype": "float32",
     "wk_words": "variance",
     "wk_layers": "weighted",
@@ -100,7 +101,7 @@ class EncoderSpec:
     def _without_meaning(self) -> tuple[str, ...]:
         """The settings that this kind of encoder does not have."""
         if self.settings.static is not None:
-            return ("layers", "fusion", "pooling", "special_tokens", "head", "dtype", *_LATER)
+            return ("layers", "fusion", "pooling", "special_tokens", "head", *COMPUTING, *_LATER)
         return ("layers", "pooling") if self.settings.fusion == "sbert-wk" else _LATER
 
     @property
@@ -108,9 +109,13 @@ class EncoderSpec:
         """16 hexadecimal digits, equal if and only if equal texts get equal vectors.
 
         The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
+        Nor do the backend and the number format, which change a vector by rounding.
         """
-        names = [field.name for field in fields(EncoderSettings) if field.name != "model"]
+        outside = ("model", *COMPUTING)
+        names = [field.name for field in fields(EncoderSettings) if field.name not in outside]
         meanings = {name: self.meaning(name) for name in names}
+        # As in fingerprints of releases that counted the number format.
+        meanings["dtype"] = None if self.settings.static is not None else _MEANING["dtype"]
         for name in _LATER:
             if meanings[name] in (None, _MEANING[name]):
                 del meanings[name]

@@ -19,8 +19,10 @@ from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progres
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
+from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import SourceError
+from retriever.indexing.creation import COMPUTED
 from retriever.indexing.passages import OnLong, PassageSettings, split_passages
 from retriever.indexing.report import IndexingReport, Progress, count_empty
 
@@ -129,6 +131,7 @@ class Indexer:
         self._waiting: list[_Entry] = []
         self._waiting_pieces = self._waiting_passages = self._ready_passages = 0
         self._metadata: dict[str, dict[str, Any]] = {}
+        self._computed: set[str] = set()
         self._committed_at = time.monotonic()
 
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
@@ -294,7 +297,10 @@ class Indexer:
         if not rows:
             return
         self._progress.window(len(rows))
-        vectors = self._encoder().encode_pieces(rows, self._progress.encoded)
+        encoder = self._encoder()
+        vectors = encoder.encode_pieces(rows, self._progress.encoded)
+        if isinstance(encoder, Encoder):
+            self._computed |= encoder.computed
         self.report.pieces += sum(map(len, rows))
         start = 0
         for entry in waiting:
@@ -316,6 +322,7 @@ class Indexer:
                 self._metadata,
             )
             self._count(ready)
+            self._record()
         # Only now: if the commit is interrupted, `add` tries it again.
         self._uncommitted = {
             id_: entry for id_, entry in self._uncommitted.items() if entry.vectors is None
@@ -324,6 +331,13 @@ class Indexer:
         self._committed_at = time.monotonic()
         if wrote_segment:
             merge(self._writer, self._stage)
+
+    def _record(self) -> None:
+        """Keep how the vectors were computed, for `info`."""
+        known = self._writer.setting(COMPUTED, [])
+        new = sorted(self._computed.difference(known))
+        if new:
+            self._writer.record(COMPUTED, [*known, *new])
 
     def _count(self, committed: Sequence[_Entry]) -> None:
         report = self.report

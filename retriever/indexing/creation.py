@@ -15,6 +15,9 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 from retriever.indexing.passages import PassageSettings
 
+# The setting that lists how the vectors of an index were computed.
+COMPUTED = "computed"
+
 _PARTS: dict[str, type[AnalyzerSettings | PassageSettings | StructureSettings]] = {
     "analyzer": AnalyzerSettings,
     "passages": PassageSettings,

@@ -110,7 +110,11 @@ def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:
     if choice.settings == EncoderSettings():
         return True
     whole = _whole(choice, spec)
-    return whole.weights() == spec.weights and whole.load().spec.fingerprint == spec.fingerprint
+    if whole.weights() != spec.weights:
+        return False
+    asked = whole.load().spec
+    # Vectors in another number format are other vectors of the same encoder.
+    return asked.fingerprint == spec.fingerprint and asked.settings.dtype == spec.settings.dtype
 
 
 def _documents(view: View, read: Callable[[int], object]) -> Iterator[Document]:

@@ -103,5 +103,5 @@ def _queries(
     queries = [Query(state.analyzer.tokens(text)) for text in texts]
     if not encoded:
         return queries
-    vectors = index.encoder(state).encode(texts, query=True)
+    vectors = index.encoder(state, query=True).encode(texts, query=True)
     return [Query(query.terms, vector) for query, vector in zip(queries, vectors, strict=True)]

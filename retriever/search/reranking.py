@@ -16,7 +16,8 @@ from retriever.rerankers.manifest import kind_of
 
 if TYPE_CHECKING:
     from indexes import View
-    from retriever.encoders.settings import Dtype
+    from retriever.encoders.settings import Backend, Dtype
+    from retriever.rerankers.cross.light import LightCrossEncoder
     from retriever.rerankers.cross.model import CrossEncoder
     from retriever.rerankers.head.folder import HeadReranker
     from retriever.search.engine import Hit
@@ -57,14 +58,19 @@ class Reranker(Protocol):
 
 
 def load_reranker(
-    folder: str | Path, *, device: str | None = None, dtype: Dtype = "float32"
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    backend: Backend = "auto",
+    dtype: Dtype = "float32",
 ) -> Reranker:
     """Load a reranker that `retriever train` wrote.
 
     Args:
         folder: of a head on embeddings or of a cross-encoder.
         device: torch device of a cross-encoder; None uses a GPU if there is one.
-        dtype: number type of a cross-encoder's matrix products.
+        backend: what runs a cross-encoder; ``auto`` takes OpenVINO where it is installed.
+        dtype: number format of a cross-encoder's matrix products.
 
     Returns:
         What `Index.search` takes as `reranker`.
@@ -72,12 +78,12 @@ def load_reranker(
     Raises:
         ModelError: the folder holds no reranker, or a file is missing or altered.
     """
-    from retriever.rerankers.cross.folder import KIND, read_cross_encoder
+    from retriever.rerankers.cross.folder import KIND, load_cross_encoder
     from retriever.rerankers.head.folder import HeadReranker
 
     folder = Path(folder)
     if kind_of(folder) == KIND:
-        return _Cross(read_cross_encoder(folder, device=device, dtype=dtype))
+        return _Cross(load_cross_encoder(folder, device=device, backend=backend, dtype=dtype))
     return _Head(HeadReranker.load(folder))
 
 
@@ -124,7 +130,7 @@ def reranked(hits: Sequence[Hit], scores: NDArray[np.float32]) -> list[Hit]:
 class _Cross:
     reads_vectors = False
 
-    def __init__(self, model: CrossEncoder) -> None:
+    def __init__(self, model: CrossEncoder | LightCrossEncoder) -> None:
         self._model = model
 
     def check(self, encoder: EncoderSpec) -> None:

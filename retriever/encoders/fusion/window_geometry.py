@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import torch
 
 # Squared; float32 states that are equal up to rounding are about 1e-14 apart.
-_SPANNED = 1e-12
-_FLOOR = 1e-6
+SPANNED = 1e-12
+FLOOR = 1e-6
 # Cosines of states that differ by float32 rounding alone deviate by less than 1e-14.
-_NO_VARIANCE = 1e-28
+NO_VARIANCE = 1e-28
 
 # What one step works on stays in a core's caches; an accelerator wants longer steps.
 _STATES_BYTES = 4 * 2**20
@@ -147,7 +147,7 @@ def _measure(
     inverse = torch.where(squares > 0, squares.rsqrt(), 0.0)
     adjacent = _diagonal(gram, 1) * inverse[1:] * inverse[:-1]
     variance = (adjacent - adjacent.mean(dim=0)).square().mean(dim=0)
-    variance = torch.where(variance > _NO_VARIANCE, variance, 0.0)
+    variance = torch.where(variance > NO_VARIANCE, variance, 0.0)
 
     skip = len(gram) - neighbors.count
     groups = neighbors.groups()
@@ -159,11 +159,11 @@ def _measure(
     beta = total / sizes
     if neighbors.projected:
         inside = (present - outside).clamp(min=0).sqrt()
-        beta = (beta / inside.clamp(min=_FLOOR)).clamp(min=_FLOOR) * (2 * (sizes + 1))
+        beta = (beta / inside.clamp(min=FLOOR)).clamp(min=FLOOR) * (2 * (sizes + 1))
     else:
-        beta = beta.clamp(min=_FLOOR)
+        beta = beta.clamp(min=FLOOR)
     beta = torch.where(present > 0, beta, torch.inf)
-    nu = torch.where(outside > _SPANNED, outside.sqrt(), 0.0)
+    nu = torch.where(outside > SPANNED, outside.sqrt(), 0.0)
     return beta, nu, present, variance
 
 
@@ -228,6 +228,6 @@ class _Band:
                 pivot = torch.addcmul(pivot, value, value, value=-1)
                 row.append(value)
             factor.append(row)
-            inverse.append(torch.where(pivot > _SPANNED, pivot.rsqrt(), 0.0))
+            inverse.append(torch.where(pivot > SPANNED, pivot.rsqrt(), 0.0))
         total = torch.stack([self._between(layers, offset, 0) for offset in offsets]).sum(dim=0)
         return total, pivot

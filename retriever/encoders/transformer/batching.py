@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from retriever.encoders.settings import Dtype
 
 # Batches of about this many word pieces keep a layer's activations in the processor's caches.
-BATCH_PIECES: dict[Dtype, int] = {"float32": 1536, "bfloat16": 2048, "float16": 2048}
+BATCH_PIECES: dict[Dtype, int] = {
+    "float32": 1536,
+    "bfloat16": 2048,
+    "float16": 2048,
+    "int8": 2048,
+}
 # A forward pass in training; a step takes several.
 TRAINING_PIECES = 2048
 

@@ -14,6 +14,7 @@ from retriever.encoders.models import ModelFolder
 from retriever.encoders.resolution import Fusion
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
+from retriever.encoders.transformer.backends.choice import way
 from retriever.encoders.transformer.head import make_head
 from retriever.errors import ConfigError
 
@@ -61,6 +62,11 @@ class TransformerModel:
                     f"pooling: this model's tokenizer puts no [{name.upper()}] around a text; "
                     "choose mean or max"
                 )
+
+    @property
+    def computed(self) -> set[str]:
+        """The way in which vectors are computed."""
+        return {way(self._settings.dtype, "torch")}
 
     @property
     def cuts_off_ends(self) -> bool:

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexes import whole_folder
-from retriever.encoders.models import find_model
-from retriever.encoders.settings import Dtype
+from retriever.encoders.models import ModelFolder, find_model
+from retriever.encoders.settings import Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.errors import ModelError
+from retriever.encoders.transformer.backends.choice import check_computing, runs_on_cpu
+from retriever.encoders.transformer.backends.weights import UnsupportedModelError
+from retriever.errors import ConfigError, ModelError
+from retriever.rerankers.cross.light import LightCrossEncoder
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.manifest import (
     MANIFEST,
@@ -67,6 +70,49 @@ def read_training(folder: Path) -> dict[str, Any]:
     return training
 
 
+def load_cross_encoder(
+    folder: Path,
+    *,
+    device: str | None = None,
+    backend: Backend = "auto",
+    dtype: Dtype = "float32",
+) -> CrossEncoder | LightCrossEncoder:
+    """Read what `write_cross_encoder` wrote, to score with the backend that pays.
+
+    Args:
+        folder: of the cross-encoder.
+        device: a torch device; None uses a GPU if there is one.
+        backend: what runs the transformer; ``auto`` takes OpenVINO where it is installed.
+        dtype: of the transformer's matrix products.
+
+    Raises:
+        ConfigError: the backend cannot run it.
+        MissingExtraError: OpenVINO is asked for and not installed.
+        What `read_cross_encoder` raises.
+    """
+    computing = EncoderSettings(backend=backend, dtype=dtype)
+    check_computing(computing)
+    reason = "only the processor has it"
+    if backend != "torch" and runs_on_cpu(device):
+        found, max_length = _found(folder)
+        try:
+            return LightCrossEncoder(found, folder / _HEAD, max_length, computing)
+        except UnsupportedModelError as error:
+            reason = str(error)
+    if backend in ("openvino", "numpy") or dtype == "int8":
+        raise ConfigError(f"backend: {folder} cannot run with {backend}, {dtype} ({reason})")
+    return read_cross_encoder(folder, device=device, dtype=dtype)
+
+
+def _found(folder: Path) -> tuple[ModelFolder, int]:
+    """The transformer of a cross-encoder, and the window of both texts."""
+    manifest = read_manifest(folder, KIND, _KEYS)
+    found = find_model(str(folder))
+    if found.weights != manifest["weights"]:
+        raise ModelError(f"{folder}: {altered('weights of another SHA-256')}")
+    return found, manifest["max_length"]
+
+
 def read_cross_encoder(
     folder: Path, *, device: str | None = None, dtype: Dtype = "float32"
 ) -> CrossEncoder:
@@ -76,13 +122,10 @@ def read_cross_encoder(
         ModelError: a file is missing, altered or of another form, or written by a newer release.
         ConfigError: the device does not exist.
     """
-    manifest = read_manifest(folder, KIND, _KEYS)
-    found = find_model(str(folder))
-    if found.weights != manifest["weights"]:
-        raise ModelError(f"{folder}: {altered('weights of another SHA-256')}")
+    found, max_length = _found(folder)
     backbone = Backbone(found, device, dtype)
     head = read_head(folder, backbone.width).to(backbone.device).eval()
-    return CrossEncoder(backbone, head, manifest["max_length"], dtype)
+    return CrossEncoder(backbone, head, max_length, dtype)
 
 
 def is_cross_encoder(path: str | Path) -> bool:

@@ -43,7 +43,10 @@ def refused(asked, spec, error=EncoderMismatchError):
 SAME = [
     ("", ["::layers=-1", "::layers=last", "::last", "::layers=2", "::layers=last1", "::lc:2"]),
     ("", ["::fusion=mean", "::pooling=mean::special-tokens=keep::head=no", "::normalize=yes"]),
-    ("", ["::query-prompt=::passage-prompt=", "::max-length=40", "::dtype=float32"]),
+    (
+        "",
+        ["::query-prompt=::passage-prompt=", "::max-length=40", "::dtype=bfloat16::backend=torch"],
+    ),
     ("::lc:0,2", ["::layers=2,0", "::lc:-1,0", "::layers=0,last", "::layers=-3,-1::fusion=mean"]),
     ("::layers=all", ["::layers=0..2", "::lc:last3", "::layers=2,1,0", "::pooling=mean"]),
     ("::top-bottom", ["::layers=2,1::fusion=concat", "::layers=last,-2", "::fusion=concat"]),
@@ -98,7 +101,6 @@ OTHERS = [
     ("", "::normalize=no", "normalize="),
     ("", "::query-prompt=q", "query-prompt=q"),
     ("", "::max-length=39", "max-length=39"),
-    ("", "::dtype=bfloat16", "dtype=bfloat16"),
     ("::lc:0,2", "::last", "layers=last"),
     ("::lc:0,2", "::lc:0..2", "layers=0..2"),
     ("::top-bottom", "::layers=1,2", "layers=1,2"),

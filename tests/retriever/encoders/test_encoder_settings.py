@@ -34,7 +34,11 @@ COMMON = {
     "passage_prompt": maybe(NASTY),
     "max_length": maybe(st.integers(8, (10**9 - 1))),
 }
-RUN = {**COMMON, "dtype": maybe(st.sampled_from(["float32", "bfloat16", "float16"]))}
+RUN = {
+    **COMMON,
+    "backend": maybe(st.sampled_from(["auto", "torch", "openvino", "numpy"])),
+    "dtype": maybe(st.sampled_from(["float32", "bfloat16", "float16", "int8"])),
+}
 POOLED = {
     **RUN,
     "layers": maybe(LAYERS),
@@ -233,7 +237,8 @@ def test_a_setting_that_is_given_twice_is_refused_by_name(text, options, key):
         ("fusion=sum", "mean, max, concat or sbert-wk"),
         ("pooling=first", "mean, max, cls or sep"),
         ("special-tokens=no", "keep or drop"),
-        ("dtype=int8", "float32, bfloat16 or float16"),
+        ("dtype=int4", "float32, bfloat16, float16 or int8"),
+        ("backend=onnx", "auto, torch, openvino or numpy"),
         ("static=glove", "average, sif, usif or p-mean"),
         ("fusion=sbert-wk::wk-preset=mine", "paper or released"),
         ("fusion=sbert-wk::wk-variance=none", "all or fused"),

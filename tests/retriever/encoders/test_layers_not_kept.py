@@ -70,7 +70,9 @@ def layer_class(name):
 def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(
     name, settings, highest, folders, models
 ):
-    encoder = Encoder.load(f"{folders(name)}::{settings}".removesuffix("::"), device="cpu")
+    encoder = Encoder.load(
+        f"{folders(name)}::backend=torch::{settings}".removesuffix("::"), device="cpu"
+    )
     ran = []
     with finished(lambda one, _: ran.append(one)):
         encoder.encode(["w1 w2 w3"])
@@ -83,7 +85,7 @@ def test_no_layer_above_the_highest_read_is_computed_and_no_pooler(
 
 @architectures
 def test_a_model_can_be_run_again_after_it_stopped_early(name, load, plain):
-    encoder = load(name, "layers=1::normalize=no")
+    encoder = load(name, "backend=torch::layers=1::normalize=no")
     expected = plain(name).pooled("pooling=mean")[:, 1]
     for _ in range(2):
         np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
@@ -109,7 +111,7 @@ def alive(name):
 @architectures
 @pytest.mark.parametrize("settings", ["lc:0,3", "layers=all::fusion=concat", "", "layers=1,3"])
 def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, load):
-    encoder = load(name, settings)
+    encoder = load(name, f"backend=torch::{settings}".removesuffix("::"))
     with alive(name) as counts:
         encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
     assert len(counts) >= 3
@@ -119,7 +121,9 @@ def test_a_hidden_state_is_gone_once_the_next_layer_has_read_it(name, settings, 
 
 @pytest.mark.parametrize("name", ["bert12", "roberta24", "xlnet", "albert-groups"])
 def test_layers_that_sbert_wk_does_not_fuse_are_not_kept(name, load):
-    encoder = load(name, f"sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}")
+    encoder = load(
+        name, f"backend=torch::sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}"
+    )
     with alive(name) as counts:
         encoder.encode(["w1 w2 w3", "w4", "w5 w6"])
     assert max(counts) == 2
@@ -127,7 +131,7 @@ def test_layers_that_sbert_wk_does_not_fuse_are_not_kept(name, load):
 
 @pytest.mark.parametrize("settings", ["", "sbert-wk", "top-bottom"])
 def test_the_hidden_states_of_one_batch_are_gone_before_the_next(settings, load):
-    encoder = load("bert", settings)
+    encoder = load("bert", f"backend=torch::{settings}".removesuffix("::"))
     with alive("bert") as counts:
         encoder.encode(["w1 " * 62] * 60)
     assert len(counts) >= 6
@@ -135,7 +139,7 @@ def test_the_hidden_states_of_one_batch_are_gone_before_the_next(settings, load)
 
 
 def test_looking_at_many_texts_holds_one_batch_of_states(load):
-    encoder = load("bert")
+    encoder = load("bert", "backend=torch")
     batches, living = [], []
 
     def show(one, _):

@@ -199,7 +199,7 @@ def test_a_resolved_setting_cannot_be_left_out(folder_of, asked, kind):
             replace(resolve(settings_, folder), max_length=64), folder.weights, WIDTH
         ).fingerprint
 
-    for name in ("layers", "normalize", "dtype", "special_tokens"):
+    for name in ("layers", "normalize", "special_tokens"):
         if getattr(resolved, name) is not None:
             try:
                 without = fingerprint(replace(resolved, **{name: None}))

@@ -1,0 +1,1 @@
+"""Forward passes without torch: NumPy for a few texts, OpenVINO for many."""

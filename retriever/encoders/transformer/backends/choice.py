@@ -1,0 +1,87 @@
+"""Which backend computes, and whether this computer has a GPU, which torch uses by itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Literal
+
+from retriever.encoders.settings import Dtype, EncoderSettings
+from retriever.errors import ConfigError
+from retriever.extras import require_extra
+
+Engine = Literal["numpy", "openvino", "torch"]
+
+# Word pieces in all that a process encodes before another engine than NumPy pays for its start:
+# 0.3 to 0.6 s of OpenVINO, of which a third is compiling; 2 to 6 s of torch and transformers.
+OPENVINO_PAYS = 512
+TORCH_PAYS = 4096
+# What the drivers of NVIDIA, of AMD and of Windows's subsystem for Linux leave in the system.
+_GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+def runs_on_cpu(device: str | None) -> bool:
+    """Whether a model runs on the processor, as far as can be seen without importing torch.
+
+    Args:
+        device: as the user names it; None stands for a GPU if there is one.
+    """
+    if device is not None:
+        return device == "cpu"
+    return not any(map(os.path.exists, _GPU_FILES))
+
+
+def has_openvino() -> bool:
+    """Whether OpenVINO is installed."""
+    return find_spec("openvino") is not None
+
+
+def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
+    """The engine for the next texts, where a model can run on any of them.
+
+    Args:
+        settings: of the encoder.
+        pieces: number of word pieces encoded so far in this process, the next texts included.
+
+    Raises:
+        MissingExtraError: OpenVINO is needed and not installed.
+    """
+    backend, dtype = settings.backend or "auto", settings.dtype or "float32"
+    if backend == "openvino" or dtype == "int8":
+        require_extra("openvino", f"encoding in {dtype} with OpenVINO", "openvino")
+        return "openvino"
+    if backend != "auto":
+        return backend
+    if dtype == "float32":
+        starts = OPENVINO_PAYS
+        if not has_openvino() and "torch" not in sys.modules:
+            starts = TORCH_PAYS
+        if pieces <= starts:
+            return "numpy"
+    return "openvino" if has_openvino() else "torch"
+
+
+def way(dtype: Dtype | None, engine: Engine) -> str:
+    """How vectors are computed, for a person: the number format, the engine and its version."""
+    return f"{dtype or 'float32'} by {engine} {metadata.version(engine)}"
+
+
+def check_computing(settings: EncoderSettings) -> None:
+    """Refuse a number format that a backend does not have.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    formats = {
+        "numpy": ("float32",),
+        "openvino": ("float32", "bfloat16", "int8"),
+        "torch": ("float32", "bfloat16", "float16"),
+    }
+    backend, dtype = settings.backend or "auto", settings.dtype or "float32"
+    if backend != "auto" and dtype not in formats[backend]:
+        raise ConfigError(
+            f"dtype: the backend {backend} computes in {' or '.join(formats[backend])}, found "
+            f"{dtype}; leave backend out, or choose another dtype"
+        )

@@ -1,0 +1,148 @@
+"""A transformer that runs without torch where it can: pieces to vectors by the engine that pays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.models import ModelFolder
+from retriever.encoders.resolution import Fusion
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.transformer.backends.choice import Engine, engine_for, way
+from retriever.encoders.transformer.backends.fusing import make_fuser
+from retriever.encoders.transformer.backends.int8 import calibrated
+from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
+from retriever.encoders.transformer.backends.openvino_engine import BATCH_PIECES as OPENVINO_PIECES
+from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
+from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
+from retriever.encoders.transformer.backends.word_pieces import WordPieces
+from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.encoders.transformer.model import TransformerModel
+
+_UNLIMITED = 10**9
+
+Embedded = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+
+
+class LightModel:
+    """Turns word pieces into vectors; the same as `TransformerModel` gives, within rounding.
+
+    Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
+    share it, and a forked child process can use it.
+
+    Args:
+        folder: of the model.
+        settings: resolved.
+        fusion: what they read.
+        load_torch: loads the same model in torch.
+
+    Attributes:
+        dimensions: components of a vector.
+        max_length: the most word pieces, special tokens included, that the model has positions for.
+        computed: the ways in which vectors were computed so far, such as ``float32 by numpy 2.4``.
+
+    Raises:
+        UnsupportedModelError: only torch can run the model with these settings.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        settings: EncoderSettings,
+        fusion: Fusion,
+        load_torch: Callable[[], TransformerModel],
+    ) -> None:
+        if settings.dtype == "float16":
+            raise UnsupportedModelError("float16, which torch has for GPUs")
+        self._weights = read_weights(folder)
+        self._pieces = WordPieces(folder)
+        self._settings = settings
+        self._fuser = make_fuser(folder, settings, fusion, self._weights.width)
+        self._load_torch = load_torch
+        self._torch: TransformerModel | None = None
+        self._openvino: tuple[int, OpenVINOEngine] | None = None
+        self._inherited: tuple[int, OpenVINOEngine] | None = None
+        self._identity = folder.weights
+        self._encoded = 0
+        self.computed: set[str] = set()
+        self.dimensions = self._fuser.dimensions
+        self.max_length = min(self._weights.longest, self._pieces.max_length)
+
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[list[int]]:
+        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        if self._settings.wk_preset == "released":
+            # The published code cuts the ids themselves: a text that is cut has no [SEP].
+            return [ids[:max_length] for ids in self._pieces.tokenize(texts)]
+        return self._pieces.tokenize(texts, max_length)
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each word piece, special tokens left out."""
+        return self._pieces.piece_offsets(text)
+
+    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """One vector per text, (texts, dimensions) float32, not normalized."""
+        vectors = np.zeros((len(pieces), self.dimensions), np.float32)
+        for rows, found in self.embed_batches(pieces):
+            vectors[rows] = found
+        return vectors
+
+    def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Embedded:
+        """The vectors of any number of texts, a batch after the other.
+
+        Args:
+            pieces: the ids of each text, special tokens included.
+
+        Yields:
+            (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32, not
+            normalized.
+
+        Raises:
+            MissingExtraError: OpenVINO is needed and not installed.
+        """
+        lengths = np.array([len(ids) for ids in pieces], np.int64)
+        self._encoded = min(self._encoded + int(lengths.sum()), _UNLIMITED)
+        engine = engine_for(self._settings, self._encoded)
+        if len(pieces):
+            self.computed.add(way(self._settings.dtype, engine))
+        if engine == "numpy":
+            one_by_one = NumPyEngine(self._weights)
+            for row, ids in enumerate(pieces):
+                states = one_by_one.states(ids, self._fuser.layers)
+                yield np.array([row]), self._fuser(states, lengths[row : row + 1])
+        elif engine == "openvino":
+            groups = token_batches(lengths, OPENVINO_PIECES)
+            batches = ((rows, [pieces[row] for row in rows], None) for rows in groups)
+            for found in self._compiled().run(batches):
+                yield found.key, self._fuser(found.states, found.lengths)
+        else:
+            limit = BATCH_PIECES[self._settings.dtype or "float32"]
+            for rows in token_batches(lengths, limit):
+                yield rows, self.in_torch().embed([pieces[row] for row in rows])
+
+    def engine(self, pieces: int) -> Engine:
+        """The engine that encodes this number of word pieces, in a process that just started."""
+        return engine_for(self._settings, pieces)
+
+    def in_torch(self) -> TransformerModel:
+        """The same model in torch, loaded on first use."""
+        if self._torch is None:
+            self._torch = self._load_torch()
+        return self._torch
+
+    def _compiled(self) -> OpenVINOEngine:
+        # The threads of an engine do not survive a fork.
+        if self._openvino is None or self._openvino[0] != os.getpid():
+            dtype = self._settings.dtype or "float32"
+            ranges = None
+            if dtype == "int8":
+                ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+            engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
+            # The destructor of one that a parent process had would wait for its threads.
+            self._inherited = self._openvino
+            self._openvino = os.getpid(), engine
+        return self._openvino[1]

@@ -1,0 +1,132 @@
+"""WordPiece tokenization of BERT and MPNet without transformers, which takes seconds to import."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from retriever.encoders.model_settings import read_json
+from retriever.encoders.models import ModelFolder
+from retriever.encoders.transformer.backends.weights import UnsupportedModelError
+from retriever.errors import ModelError
+
+_FILE = "tokenizer.json"
+_CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
+# The settings of transformers' class that change its normalizer, by their name in the file.
+_NORMALIZER = {
+    "lowercase": ("do_lower_case", True),
+    "strip_accents": ("strip_accents", None),
+    "handle_chinese_chars": ("tokenize_chinese_chars", True),
+}
+_SPECIAL = ("bos", "eos", "cls", "sep", "pad", "unk", "mask")
+_PROBE = "a"
+
+
+class WordPieces:
+    """Gives exactly the ids that transformers' tokenizer gives. Threads may share it.
+
+    Args:
+        folder: of the model.
+
+    Attributes:
+        max_length: the most word pieces that the tokenizer's own settings allow.
+
+    Raises:
+        UnsupportedModelError: a tokenizer of another kind, or whose files disagree.
+    """
+
+    def __init__(self, folder: ModelFolder) -> None:
+        # Its file is read by `tokenizers` as it is; transformers builds it from settings, too.
+        settings = _settings(folder.path)
+        self._tokenizer = _load(folder.path, settings)
+        self._busy = threading.Lock()
+        self.max_length = int(min(settings.get("model_max_length") or 1e9, 1e9))
+        self.cls, self.sep = self._ends()
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        with self._cut_at(max_length):
+            found = self._tokenizer.encode_batch_fast(list(texts))
+        return [one.ids for one in found]
+
+    def tokenize_pairs(
+        self, left: Sequence[str], right: Sequence[str], max_length: int | None = None
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Ids and token types of pairs; of a pair that is too long the longer text is cut."""
+        with self._cut_at(max_length):
+            found = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
+        return [one.ids for one in found], [one.type_ids for one in found]
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each word piece, special tokens left out."""
+        with self._cut_at(None):
+            offsets: list[tuple[int, int]] = self._tokenizer.encode(
+                text, add_special_tokens=False
+            ).offsets
+        return offsets
+
+    @contextmanager
+    def _cut_at(self, max_length: int | None) -> Iterator[None]:
+        """The length is a state of the tokenizer."""
+        with self._busy:
+            if max_length is None:
+                self._tokenizer.no_truncation()
+            else:
+                self._tokenizer.enable_truncation(max_length)
+            yield
+
+    def _ends(self) -> tuple[int, int]:
+        """The ids of [CLS] and [SEP], one at each end of every text."""
+        whole = self._tokenizer.encode(_PROBE)
+        bare = self._tokenizer.encode(_PROBE, add_special_tokens=False)
+        if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
+            raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
+        return whole.ids[0], whole.ids[-1]
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    if not (path / _FILE).is_file() or not (path / "tokenizer_config.json").is_file():
+        raise UnsupportedModelError("no tokenizer.json with a tokenizer_config.json")
+    try:
+        settings: dict[str, Any] = read_json(path / "tokenizer_config.json")
+    except ModelError as error:
+        raise UnsupportedModelError(str(error)) from error
+    if settings.get("tokenizer_class") not in _CLASSES:
+        raise UnsupportedModelError("a tokenizer of another class than those of BERT and MPNet")
+    return settings
+
+
+def _load(path: Path, settings: dict[str, Any]) -> Any:
+    import tokenizers
+
+    try:
+        file = read_json(path / _FILE)
+        same = (
+            file["model"]["type"] == "WordPiece"
+            and file["normalizer"]["type"] == "BertNormalizer"
+            and file["normalizer"]["clean_text"] is True
+            and file["pre_tokenizer"]["type"] == "BertPreTokenizer"
+            and all(
+                file["normalizer"][name] == settings.get(theirs, usual)
+                for name, (theirs, usual) in _NORMALIZER.items()
+            )
+        )
+        named = {_content(settings.get(f"{one}_token")) for one in _SPECIAL}
+        added = {one["content"] for one in file["added_tokens"]}
+        if not same or not added <= named | {"<unk>"}:
+            raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
+        tokenizer = tokenizers.Tokenizer.from_file(str(path / _FILE))
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        # The library raises plain exceptions.
+        raise UnsupportedModelError(f"{path / _FILE}: {error}") from error
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
