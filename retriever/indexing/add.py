@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress
+from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress, settle
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
@@ -129,6 +129,8 @@ class Indexer:
         self._waiting: list[_Entry] = []
         self._waiting_pieces = self._waiting_passages = self._ready_passages = 0
         self._metadata: dict[str, dict[str, Any]] = {}
+        # Passages committed, and whether any of them became a segment.
+        self._added, self._wrote_segment = 0, False
         self._committed_at = time.monotonic()
 
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
@@ -173,6 +175,22 @@ class Indexer:
             self._take(chunk)
             self._flush()
             raise
+
+    def settle(self) -> None:
+        """Merge segments after `add`, if it makes queries faster; see `indexes.settle`.
+
+        A small addition that waits in the database leaves the segments alone.
+
+        Raises:
+            StorageError: the disk is full or cannot be written; the index is as before.
+        """
+        if self._added and not self._wrote_segment:
+            return
+        started = time.monotonic()
+        merged = settle(self._writer, self._added, self._stage)
+        if merged:
+            self.report.merged_segments += merged
+            self.report.merge_seconds += time.monotonic() - started
 
     def _take(self, chunk: dict[str, Document | ReadyDocument]) -> None:
         """Sort documents into unchanged ones, those with new metadata only, and those to encode.
@@ -307,6 +325,7 @@ class Indexer:
         """Commit what is encoded, and changes of metadata."""
         ready = [entry for entry in self._uncommitted.values() if entry.vectors is not None]
         wrote_segment = False
+        self._added += sum(len(entry.document.spans) for entry in ready)
         if ready or self._metadata:
             vectors = [entry.vectors for entry in ready if entry.vectors is not None]
             wrote_segment = self._writer.commit(
@@ -323,6 +342,7 @@ class Indexer:
         self._metadata, self._ready_passages = {}, 0
         self._committed_at = time.monotonic()
         if wrote_segment:
+            self._wrote_segment = True
             merge(self._writer, self._stage)
 
     def _count(self, committed: Sequence[_Entry]) -> None:

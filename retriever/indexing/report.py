@@ -24,6 +24,9 @@ class IndexingReport:
         truncated: documents whose end was cut off, because `on_long` says so or because their
             title alone fills half the window.
         scaled: ready vectors that were brought to length 1, as those of the encoder are.
+        merged_segments: segments merged at the end so that queries are fast; 1 if a single one got
+            a search structure.
+        merge_seconds: how long that took.
     """
 
     added: int = 0
@@ -37,6 +40,8 @@ class IndexingReport:
     split: int = 0
     truncated: int = 0
     scaled: int = 0
+    merged_segments: int = 0
+    merge_seconds: float = field(default=0.0, compare=False)
 
     @property
     def empty_note(self) -> str:
