@@ -175,6 +175,7 @@ def index_documents(
         "empty": reader.empty,
         "identical": reader.duplicates,
         "passages": report.passages,
+        "repeated": report.repeated,
         "pieces": report.pieces,
         "split": report.split,
         "truncated": report.truncated,

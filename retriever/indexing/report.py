@@ -19,6 +19,8 @@ class IndexingReport:
         empty: documents skipped because they hold neither text nor title.
         empty_ids: ids of the first ten of these, or their places in a file.
         passages: passages that were encoded, or stored with a ready vector.
+        repeated: how many of them share the vector of an equal passage of the same commit, which
+            was encoded once.
         pieces: word pieces encoded.
         split: documents that became more than one passage.
         truncated: documents whose end was cut off, because `on_long` says so or because their
@@ -36,6 +38,7 @@ class IndexingReport:
     empty: int = 0
     empty_ids: list[str] = field(default_factory=list)
     passages: int = 0
+    repeated: int = 0
     pieces: int = 0
     split: int = 0
     truncated: int = 0
