@@ -57,6 +57,7 @@ from indexes.segments.maintenance import compact as compact
 from indexes.segments.maintenance import merge as merge
 from indexes.segments.maintenance import planned_choice as planned_choice
 from indexes.segments.maintenance import rebuild as rebuild
+from indexes.segments.maintenance import settle as settle
 from indexes.store.connection import DATABASE_FILE as DATABASE_FILE
 from indexes.store.connection import foreign_files as foreign_files
 from indexes.store.connection import is_index as is_index

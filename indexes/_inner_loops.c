@@ -1,9 +1,10 @@
 /* What a query does for every posting or passage: BM25 looks up terms, weighs and finds the best
- * passages; a filter looks up its bits; equal vectors are scored exactly.
+ * passages; a filter looks up its bits; vectors are scanned, and equal ones scored exactly.
  *
  * The modules that call these functions hold the same in Python and NumPy, for where there was no
  * compiler. Both do the same operations on the same numbers in the same order, so that scores are
  * equal to the last bit; that is why products and sums must not be contracted (see setup.py).
+ * `products` is the exception: it finds candidates, which are scored again by `dots`.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -457,6 +458,51 @@ dots(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+/* Thirty-two sums side by side, four registers of AVX2. */
+#define LANES 32
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && !defined(__clang__)
+__attribute__((target_clones("avx2", "default")))
+#endif
+static void
+multiply_rows(const float *vectors, Py_ssize_t rows, const float *query, Py_ssize_t dimensions,
+              float *score)
+{
+    for (Py_ssize_t row = 0; row < rows; row++, vectors += dimensions) {
+        float sums[LANES] = {0};
+        Py_ssize_t i = 0;
+        for (; i + LANES <= dimensions; i += LANES)
+            for (int lane = 0; lane < LANES; lane++)
+                sums[lane] += vectors[i + lane] * query[i + lane];
+        for (int lane = 0; i < dimensions; i++, lane++)
+            sums[lane] += vectors[i] * query[i];
+        for (int half = LANES / 2; half; half /= 2)
+            for (int lane = 0; lane < half; lane++)
+                sums[lane] += sums[lane + half];
+        score[row] = sums[0];
+    }
+}
+
+static PyObject *
+products(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[3];
+    Py_buffer *vectors = &given[0], *query = &given[1], *scores = &given[2];
+    if (!PyArg_ParseTuple(arguments, "y*y*w*:products", vectors, query, scores))
+        return NULL;
+    Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(float);
+    Py_ssize_t rows = scores->len / (Py_ssize_t)sizeof(float);
+    int fits = vectors->len / (Py_ssize_t)sizeof(float) == rows * dimensions;
+    Py_BEGIN_ALLOW_THREADS
+    if (fits)
+        multiply_rows(vectors->buf, rows, query->buf, dimensions, scores->buf);
+    Py_END_ALLOW_THREADS
+    if (!release(given, 3, fits))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, values, counts, order, best_positions, best_scores): how many were found, "
@@ -467,6 +513,9 @@ static PyMethodDef methods[] = {
      "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
      "at the positions with the query."},
     {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
+    {"products", products, METH_VARARGS,
+     "products(vectors, query, scores): set the scores to the inner products of all vectors with "
+     "the query, in single precision."},
     {"weigh", weigh, METH_VARARGS,
      "weigh(positions, frequencies, counts, factors, lengths, slope, constant, k1, values): "
      "whether the postings are possible."},

@@ -287,6 +287,7 @@ class Index:
         stage: Stage = no_progress,
         report: IndexingReport | None = None,
         prune: bool = False,
+        compact: bool = True,
     ) -> IndexingReport:
         """Add documents, and replace those whose id the index holds.
 
@@ -308,6 +309,8 @@ class Index:
             stage: receives the progress of a search structure that is built.
             report: counts are added to it, so that a caller has them after an interruption.
             prune: delete every document of the index that is not among `documents`.
+            compact: merge segments at the end where that makes queries faster. What such a merge
+                reads is bounded by what was added; `Index.compact` merges everything.
 
         Returns:
             What was done; `report` if given.
@@ -355,6 +358,8 @@ class Index:
                     )
                 indexer.report.deleted = writer.delete_untouched()
                 merge(writer, stage)
+            if compact:
+                indexer.settle()
             if indexer.report.empty:
                 warnings.warn(indexer.report.empty_note, stacklevel=2)
             return indexer.report

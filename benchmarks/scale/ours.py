@@ -20,7 +20,7 @@ import numpy as np
 from measures import PeakMemory, memory, percentiles, size_of, timed
 from synthetic import BLOCK, blocks, queries
 
-from indexes.segments.maintenance import compact, merge, rebuild
+from indexes.segments.maintenance import merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.segment_structure import search_vectors
@@ -35,10 +35,10 @@ NEW_FILTERS = 50
 
 
 def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
-    """Add all passages as `retriever index` does, then make one segment of them."""
+    """Add all passages and leave what `retriever index` leaves."""
     from retriever import Index
 
-    Index.create(folder, structures=StructureSettings("flat")).close()
+    Index.create(folder, structures=StructureSettings(index_type)).close()
     started = time.perf_counter()
     generating = 0.0
     with PeakMemory() as peak, Writer(folder) as writer:
@@ -50,12 +50,13 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
             _commit(writer, start, texts, np.concatenate([vectors for _, _, vectors in parts]))
             merge(writer)
         added = time.perf_counter()
-        rebuild(writer, StructureSettings(index_type))
+        settle(writer, passages)
         built = time.perf_counter()
-        compact(writer)
+        segments = len(writer.segments())
     return {
         "add_s": added - started - generating,
         "structure_s": built - added,
+        "segments": segments,
         "bytes": size_of(folder),
         "peak": peak.bytes,
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli.commands.index import OnLong, index_documents, on_long_option
+from cli.commands.index import OnLong, compact_option, index_documents, on_long_option
 from cli.options.declaring import Command
 from cli.options.encoder import device_option, download_option
 from cli.options.index import index_option
@@ -21,6 +21,7 @@ from cli.options.source import SourceOptions, source_options, sources_argument
 @on_long_option
 @device_option
 @download_option
+@compact_option
 @quiet_option
 @json_option
 def command(
@@ -30,6 +31,7 @@ def command(
     on_long: OnLong | None,
     device: str | None,
     download: bool,
+    no_compact: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -46,6 +48,7 @@ def command(
         source.reader(sources),
         on_long=on_long,
         prune=False,
+        compact=not no_compact,
         quiet=quiet,
         as_json=as_json,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
-from cli.options.declaring import Command, option
+from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import MINILM, EncoderOptions, encoder_options
 from cli.options.index import OWN_OR, index_option
 from cli.options.output import json_option, quiet_option
@@ -23,6 +23,7 @@ from cli.output.progress import counted
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
     from retriever.index import Index
+    from retriever.indexing.report import IndexingReport
 
 OnLong = Literal["split", "truncate", "error"]
 
@@ -33,6 +34,13 @@ on_long_option = option(
     "stop.",
     shown_default=OWN_OR.format("split"),
     section="Input",
+)
+
+compact_option = option(
+    "--no-compact",
+    is_flag=True,
+    help="Do not merge segments at the end, as is done where it makes queries faster.",
+    section=RARE,
 )
 
 
@@ -50,6 +58,7 @@ on_long_option = option(
 @encoder_options(OWN_OR.format(MINILM))
 @analyzer_options(OWN_OR)
 @structure_options(OWN_OR.format("auto"))
+@compact_option
 @quiet_option
 @json_option
 def command(
@@ -61,6 +70,7 @@ def command(
     encoder: EncoderOptions,
     analyzer: AnalyzerOptions,
     structure: StructureOptions,
+    no_compact: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -100,6 +110,7 @@ def command(
         reader,
         on_long=on_long,
         prune=recreate,
+        compact=not no_compact,
         quiet=quiet,
         as_json=as_json,
     )
@@ -112,6 +123,7 @@ def index_documents(
     *,
     on_long: OnLong | None,
     prune: bool,
+    compact: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -123,6 +135,7 @@ def index_documents(
         reader: the corpus.
         on_long: as for `Index.add`.
         prune: delete every document that is not in the corpus.
+        compact: as for `Index.add`.
         quiet: print nothing but warnings.
         as_json: print an object.
 
@@ -148,6 +161,7 @@ def index_documents(
                 stage=stack.enter_context(Stages(quiet=quiet)),
                 report=report,
                 prune=prune,
+                compact=compact,
             )
         except KeyboardInterrupt:
             _note(f"{folder}: what was encoded is kept; run the same command again to resume")
@@ -161,9 +175,12 @@ def index_documents(
         "empty": reader.empty,
         "identical": reader.duplicates,
         "passages": report.passages,
+        "repeated": report.repeated,
         "pieces": report.pieces,
         "split": report.split,
         "truncated": report.truncated,
+        "merged_segments": report.merged_segments,
+        "merge_seconds": round(report.merge_seconds, 3),
         "seconds": round(time.monotonic() - started, 3),
         "bytes": size_on_disk(folder),
     }
@@ -183,8 +200,18 @@ def index_documents(
             + (f", {reader.empty:,} empty" if reader.empty else "")
             + f"; {counted(report.passages, 'passage')} encoded"
             + (f" ({counted(report.split, 'document')} split)" if report.split else "")
-            + f" in {summary['seconds']:.1f} s; {human_bytes(summary['bytes'])} on disk"
+            + f" in {summary['seconds']:.1f} s"
+            + merge_note(report)
+            + f"; {human_bytes(summary['bytes'])} on disk"
         )
+
+
+def merge_note(report: IndexingReport) -> str:
+    """What a summary says of the merge at the end; empty if there was none."""
+    if not report.merged_segments:
+        return ""
+    merged = counted(report.merged_segments, "segment")
+    return f", {report.merge_seconds:.1f} s of it to merge {merged}"
 
 
 def _note(line: str) -> None:

@@ -1,18 +1,21 @@
-"""Keeping the number of segments small.
+"""Keeping the number of segments small, and queries fast.
 
 Before a merge that builds a search structure, a line on the logger of this module, of level INFO,
-says how many passages it reads and how much memory it takes.
+says how many passages it reads and how much memory it takes; `settle` says afterwards how long it
+took.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 from indexes.progress import Stage, no_progress
 from indexes.segments.live import LiveSegment
-from indexes.segments.policy import next_merge
+from indexes.segments.policy import Part, faster_merge, next_merge
 from indexes.vectors.choice import FLAT, Choice, StructureSettings
+from indexes.vectors.segment_structure import buildable_choice
 from indexes.writer import Writer
 
 LOG = logging.getLogger(__name__)
@@ -44,6 +47,38 @@ def merge_once(writer: Writer, stage: Stage = no_progress) -> int:
     if chosen is None:
         return 0
     _replace(writer, live[chosen.start : chosen.stop], None, stage)
+    return len(chosen)
+
+
+def settle(writer: Writer, added: int, stage: Stage = no_progress) -> int:
+    """The merge at the end of a run that adds passages, if it makes queries faster.
+
+    See `indexes.segments.policy.faster_merge`. Where segments are merged, the passages that wait in
+    the database are merged with them.
+
+    Args:
+        writer: of the index.
+        added: how many passages the run has added.
+        stage: receives the progress of the search structure.
+
+    Returns:
+        How many segments were read; 0 if there was nothing worth merging.
+
+    Raises:
+        See `merge`.
+    """
+    if _faster_merge(writer, added) is None:
+        return 0
+    writer.flush()
+    chosen = _faster_merge(writer, added)
+    if chosen is None:
+        return 0
+    started, read = time.monotonic(), f"{len(chosen)} segment{'s' * (len(chosen) > 1)}"
+    _replace(writer, chosen, None, stage)
+    name = planned_choice(chosen, writer.structures).spec.name
+    if name != FLAT:
+        took = time.monotonic() - started
+        LOG.info("%s: %s merged into one (%s) in %.1f s", writer.folder, read, name, took)
     return len(chosen)
 
 
@@ -90,11 +125,27 @@ def planned_choice(live: Sequence[LiveSegment], structures: StructureSettings) -
     """The structure that the live passages of some segments get together.
 
     Raises:
-        ConfigError, MissingExtraError: see `StructureSettings.choice`.
+        ConfigError, MissingExtraError: see `build_structure`.
     """
     passages = sum(len(one.segment.ids) - len(one.deleted) for one in live)
     dimensions = live[0].segment.vectors.shape[1] if live else 1
-    return structures.choice(passages, dimensions)
+    return buildable_choice(structures, passages, dimensions)
+
+
+def _faster_merge(writer: Writer, added: int) -> Sequence[LiveSegment] | None:
+    """The segments to merge for faster queries."""
+    live, structures = writer.segments(), writer.structures
+
+    def is_scanned(passages: int) -> bool:
+        dimensions = live[0].segment.vectors.shape[1]
+        return buildable_choice(structures, passages, dimensions).spec.name == FLAT
+
+    parts = [
+        Part(len(one.segment.ids) - len(one.deleted), one.segment.structure.structure is None)
+        for one in live
+    ]
+    chosen = faster_merge(parts, added, is_scanned)
+    return None if chosen is None else live[chosen.start : chosen.stop]
 
 
 def _replace(

@@ -11,15 +11,31 @@ So a passage is written once in each tier that it comes through, and once more w
 comes after small ones. Merged segments are neighbors: ids stay in ascending order.
 
 A segment of which half the passages or more are deleted is rewritten without them.
+
+Few segments are not yet fast queries: three segments that are scanned can hold 200,000 passages. At
+the end of a run that adds documents, `faster_merge` therefore looks for one more merge, by what a
+query costs (`query_cost`). What that merge may read is bounded by what is new, so that a small
+addition to a large index never rewrites the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 FACTOR = 8
 FLOOR = 1024
 _DEAD_SHARE = 0.5
+
+# What a segment costs a query apart from its size, in scanned passages; and how many passages a
+# structure over n of them compares with a query, centroids included, in units of √n.
+SEGMENT_COST = 2000
+STRUCTURE_READS = 12
+# A merge for faster queries reads at most this many passages for each new one, and saves at least
+# this share of a query's cost.
+GROWTH = 4
+_SAVED = 0.25
 
 
 def tier(passages: int) -> int:
@@ -56,3 +72,66 @@ def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
         if tiers[first : first + FACTOR] == [found] * FACTOR:
             return range(first, first + FACTOR)
     return None
+
+
+class Part(NamedTuple):
+    """A segment as a query sees it.
+
+    Attributes:
+        passages: live ones.
+        scanned: whether all its vectors are scanned, for want of a search structure.
+    """
+
+    passages: int
+    scanned: bool
+
+
+def query_cost(part: Part) -> float:
+    """An estimate of what a segment costs a query, in scanned passages.
+
+    >>> query_cost(Part(150_000, scanned=True)), round(query_cost(Part(150_000, scanned=False)))
+    (152000, 6648)
+    """
+    read = part.passages
+    return SEGMENT_COST + (read if part.scanned else min(read, STRUCTURE_READS * math.sqrt(read)))
+
+
+def faster_merge(
+    parts: Sequence[Part], added: int, is_scanned: Callable[[int], bool]
+) -> range | None:
+    """The merge that makes queries fastest, of those worth their cost.
+
+    It saves a quarter of a query's cost or more, and reads at most `GROWTH` times as many passages
+    as are new: those that the run added or, if they are more, those that get a structure for the
+    first time. If the merged segment is scanned, the second number is that of all passages outside
+    the largest segment. So a passage is charged with `GROWTH` reads when it is added, and again
+    when it gets its first structure or joins a larger scanned segment; and what an interrupted run
+    left undone is still due in the next one.
+
+    Args:
+        parts: the segments, the oldest first.
+        added: how many passages the run added.
+        is_scanned: whether a merged segment of this number of passages is scanned.
+
+    Returns:
+        Neighboring places in `parts`, a single one to give it a structure; None if nothing is
+        worth it. Of equal merges, the one that reads least.
+    """
+    whole = sum(map(query_cost, parts))
+    best, cost, read = None, (1 - _SAVED) * whole, math.inf
+    for start in range(len(parts)):
+        for stop in range(start + 1, len(parts) + 1):
+            chosen = parts[start:stop]
+            passages = sum(part.passages for part in chosen)
+            unbuilt = sum(part.passages for part in chosen if part.scanned)
+            if passages > GROWTH * max(added, unbuilt):
+                continue
+            scanned = is_scanned(passages)
+            outside = passages - max(part.passages for part in chosen)
+            if scanned and (stop == start + 1 or passages > GROWTH * max(added, outside)):
+                continue
+            merged = query_cost(Part(passages, scanned)) if passages else 0.0
+            after = whole - sum(map(query_cost, chosen)) + merged
+            if (after, passages) <= (cost, read):
+                best, cost, read = range(start, stop), after, passages
+    return best

@@ -1,4 +1,9 @@
-"""Exact inner-product search over kept vectors, with FAISS's kernel, on a GPU for large batches.
+"""Exact inner-product search over kept vectors: one query in one pass, several by FAISS's kernel,
+or on a GPU where that pays.
+
+One query is scanned by one thread, unless the vectors are many. The threads of FAISS and of NumPy's
+BLAS wait for each other by spinning: where the processor has other work, a scan of a millisecond
+then takes fifty, see docs/scale.md.
 
 Positions are local to one segment. FAISS's "nothing found" (-1) never leaves this module, and
 neither does its convention of a fixed number of columns.
@@ -22,6 +27,8 @@ from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, loa
 _GATHER_SHARE = 1 / 16
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
+# Numbers that one thread scans for one query: 0.5 GB, some 50 ms.
+_ONE_THREAD = 2**27
 # Least number of multiplications that is worth a transfer to a GPU, and bytes sent at once.
 _GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
 _GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
@@ -50,11 +57,11 @@ def search_flat(
 
     Returns:
         For each query (positions int64, scores float32), higher scores first, at most
-        min(k, allowed) entries. The order among equal scores is FAISS's.
+        min(k, allowed) entries. Equal scores come in any order.
 
     Raises:
         DamagedIndexError: the vectors were altered.
-        MissingExtraError: FAISS is not installed.
+        MissingExtraError: FAISS is needed and not installed.
         ValueError: queries and vectors have different dimensions.
     """
     if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
@@ -70,6 +77,8 @@ def search_flat(
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
     guard.check_all()
+    if len(queries) == 1 and compiled is not None and is_one_pass(vectors, allowed):
+        return [_best(_products(vectors, queries[0], allowed), k)]
     faiss = load_faiss()
     found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
     scores, positions = found_there or _scan(faiss, vectors, queries, k, allowed)
@@ -129,11 +138,9 @@ def at_least(
     """
     if allowed is not None and allowed.count <= len(vectors) * _GATHER_SHARE:
         guard.check_rows(allowed.positions)
-        scores = np.asarray(vectors[allowed.positions] @ query)
-        return allowed.positions[scores >= floor]
+        return allowed.positions[exact_scores(vectors, allowed.positions, query) >= floor]
     guard.check_all()
-    found = np.flatnonzero(np.asarray(vectors @ query) >= floor)
-    return found if allowed is None else found[allowed.at(found)]
+    return np.flatnonzero(_products(vectors, query, allowed) >= floor)
 
 
 def is_one_pass(vectors: NDArray[np.float32], allowed: Allowed | None) -> bool:
@@ -154,17 +161,39 @@ def nearest_with_ties(
     of `search_flat`.
     """
     guard.check_all()
-    scores = np.asarray(vectors @ query)
-    scores[np.isnan(scores)] = -np.inf
-    if allowed is not None:
-        scores[
-            ~np.unpackbits(allowed.bits, count=len(scores), bitorder="little").view(np.bool_)
-        ] = -np.inf
+    scores = _products(vectors, query, allowed)
     floor = -np.inf
     if k < len(scores):
         least = float(np.partition(scores, -k)[-k])
         floor = least - tie_slack(least) if np.isfinite(least) else least
     return np.flatnonzero((scores >= floor) & (scores > -np.inf))
+
+
+def _products(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], allowed: Allowed | None
+) -> NDArray[np.float32]:
+    """(n,) float32: the inner products of all vectors with a query (d,), in single precision.
+
+    -inf where a product is not a number, and for a vector that is not allowed.
+    """
+    if compiled is not None and vectors.size <= _ONE_THREAD:
+        scores = np.empty(len(vectors), np.float32)
+        compiled.products(vectors, np.ascontiguousarray(query, np.float32), scores)
+    else:
+        scores = np.asarray(vectors @ query)
+    scores[np.isnan(scores)] = -np.inf
+    if allowed is not None:
+        mask = np.unpackbits(allowed.bits, count=len(scores), bitorder="little")
+        scores[mask == 0] = -np.inf
+    return scores
+
+
+def _best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The positions of the `k` highest scores above -inf, highest first, and these scores."""
+    best = np.argpartition(-scores, k - 1)[:k] if k < len(scores) else np.arange(len(scores))
+    best = best[np.argsort(-scores[best], kind="stable")]
+    best = best[scores[best] > -np.inf]
+    return best.astype(np.int64), scores[best]
 
 
 def _search_among(
@@ -176,6 +205,11 @@ def _search_among(
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """As `search_flat`, of the vectors at (m,) positions, few among many."""
     guard.check_rows(positions)
+    if len(queries) == 1:
+        scores = exact_scores(vectors, positions, queries[0]).astype(np.float32)
+        scores[np.isnan(scores)] = -np.inf
+        best, values = _best(scores, k)
+        return [(positions[best], values)]
     vectors = np.asarray(vectors)
     copied = np.empty((min(_COPIED, len(positions)), vectors.shape[1]), np.float32)
     best = np.empty((len(queries), 0), np.int64)
@@ -243,6 +277,13 @@ def _scan(
     ]
     if allowed is not None:
         arguments.append(faiss.IDSelectorBitmap(allowed.bits))
-    # The kernel behind IndexFlat, called on the vectors in place: nothing is copied.
-    faiss.knn_inner_product(*arguments)
+    threads = faiss.omp_get_max_threads()
+    alone = len(queries) == 1 and vectors.size <= _ONE_THREAD
+    try:
+        # The number is the calling thread's own.
+        faiss.omp_set_num_threads(1 if alone else threads)
+        # The kernel behind IndexFlat, called on the vectors in place: nothing is copied.
+        faiss.knn_inner_product(*arguments)
+    finally:
+        faiss.omp_set_num_threads(threads)
     return scores, positions

@@ -7,7 +7,7 @@ was chosen, and the recall that was measured for each search effort.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from indexes.errors import MissingExtraError
 from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
 from indexes.filters.allowed import Allowed
 from indexes.progress import Stage, no_progress
-from indexes.vectors.choice import AUTO, FLAT, StructureSettings
+from indexes.vectors.choice import AUTO, FLAT, Choice, StructureSettings
 from indexes.vectors.flat import at_least, search_flat
 from indexes.vectors.library import load_faiss
 from indexes.vectors.recall import Found, Measured, cheapest, measure, sample_queries
@@ -92,20 +92,32 @@ def build_structure(
         MissingExtraError: FAISS is not installed, and the structure needs it.
         StorageError: the disk is full.
     """
-    choice = settings.choice(*vectors.shape)
+    choice = buildable_choice(settings, *vectors.shape)
     if choice.spec.name == FLAT:
         return SegmentStructure(FLAT, choice.reasons)
-    try:
-        load_faiss()
-    except MissingExtraError:
-        if settings.index_type != AUTO:
-            raise
-        # BM25 needs no FAISS, and an index that only BM25 searches is merged without it.
-        return SegmentStructure(FLAT, (*choice.reasons, "FAISS is not installed: flat"))
     write_structure(folder / STRUCTURE_FILE, vectors, choice.spec, stage=stage)
     structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)
     measured = measure(structure.searcher, vectors, sample_queries(vectors))
     return SegmentStructure(choice.spec.name, choice.reasons, tuple(measured), structure)
+
+
+def buildable_choice(settings: StructureSettings, passages: int, dimensions: int) -> Choice:
+    """The structure that `build_structure` builds for this number of vectors.
+
+    Raises:
+        ConfigError, MissingExtraError: see `build_structure`.
+    """
+    choice = settings.choice(passages, dimensions)
+    if choice.spec.name != FLAT:
+        try:
+            load_faiss()
+        except MissingExtraError:
+            if settings.index_type != AUTO:
+                raise
+            # BM25 needs no FAISS, and an index that only BM25 searches is merged without it.
+            reasons = (*choice.reasons, "FAISS is not installed: flat")
+            return replace(StructureSettings(FLAT).choice(passages, dimensions), reasons=reasons)
+    return choice
 
 
 def open_segment_structure(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress
+from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress, settle
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
@@ -72,6 +72,7 @@ class _Entry:
         is_new: whether the index holds no document with that id.
         terms: of each passage.
         pieces: what the encoder reads of each passage; None once its vectors are there.
+        digests: of what is encoded of each passage.
         vectors: (passages, dimensions) float32.
         truncated: whether its end was cut off.
         superseded: a later document has the same id.
@@ -81,6 +82,7 @@ class _Entry:
     is_new: bool
     terms: list[list[str]]
     pieces: list[Any] | None = None
+    digests: list[bytes] = field(default_factory=list)
     vectors: NDArray[np.float32] | None = None
     truncated: bool = False
     superseded: bool = False
@@ -130,8 +132,12 @@ class Indexer:
         self._uncommitted: dict[str, _Entry] = {}
         self._waiting: list[_Entry] = []
         self._waiting_pieces = self._waiting_passages = self._ready_passages = 0
+        # The vectors of the passages encoded since the last commit, by digest of what was encoded.
+        self._encoded: dict[bytes, NDArray[np.float32]] = {}
         self._metadata: dict[str, dict[str, Any]] = {}
         self._computed: set[str] = set()
+        # Passages committed, and whether any of them became a segment.
+        self._added, self._wrote_segment = 0, False
         self._committed_at = time.monotonic()
 
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
@@ -176,6 +182,22 @@ class Indexer:
             self._take(chunk)
             self._flush()
             raise
+
+    def settle(self) -> None:
+        """Merge segments after `add`, if it makes queries faster; see `indexes.settle`.
+
+        A small addition that waits in the database leaves the segments alone.
+
+        Raises:
+            StorageError: the disk is full or cannot be written; the index is as before.
+        """
+        if self._added and not self._wrote_segment:
+            return
+        started = time.monotonic()
+        merged = settle(self._writer, self._added, self._stage)
+        if merged:
+            self.report.merged_segments += merged
+            self.report.merge_seconds += time.monotonic() - started
 
     def _take(self, chunk: dict[str, Document | ReadyDocument]) -> None:
         """Sort documents into unchanged ones, those with new metadata only, and those to encode.
@@ -248,6 +270,7 @@ class Indexer:
                 is_new,
                 self._terms(document, spans),
                 pieces=rows,
+                digests=[_digest(passage_text(document, span)) for span in spans],
                 truncated=truncated,
             )
             self._uncommitted[document.id] = entry
@@ -290,29 +313,41 @@ class Indexer:
         return spans, rows, bool(cut) or self._passages.on_long == "truncate"
 
     def _encode(self) -> None:
-        """Encode the waiting passages; their word pieces are not needed any more."""
+        """Encode the waiting passages, equal ones once; their pieces are not needed any more."""
         waiting = [entry for entry in self._waiting if not entry.superseded]
         self._waiting, self._waiting_pieces, self._waiting_passages = [], 0, 0
-        rows = [row for entry in waiting for row in entry.pieces or ()]
-        if not rows:
+        digests = [digest for entry in waiting for digest in entry.digests]
+        if not digests:
             return
-        self._progress.window(len(rows))
-        encoder = self._encoder()
-        vectors = encoder.encode_pieces(rows, self._progress.encoded)
-        if isinstance(encoder, Encoder):
-            self._computed |= encoder.computed
-        self.report.pieces += sum(map(len, rows))
+        rows = {
+            digest: row
+            for entry in waiting
+            for digest, row in zip(entry.digests, entry.pieces or (), strict=True)
+            if digest not in self._encoded
+        }
+        if rows:
+            self._progress.window(len(rows))
+            encoder = self._encoder()
+            vectors = encoder.encode_pieces(list(rows.values()), self._progress.encoded)
+            if isinstance(encoder, Encoder):
+                self._computed |= encoder.computed
+            self.report.pieces += sum(map(len, rows.values()))
+            self._encoded.update(zip(rows, vectors, strict=True))
+        if len(rows) < len(digests):
+            self.report.repeated += len(digests) - len(rows)
+            vectors = np.stack([self._encoded[digest] for digest in digests])
         start = 0
         for entry in waiting:
             stop = start + len(entry.document.spans)
             entry.vectors, entry.pieces = vectors[start:stop], None
             start = stop
-        self._ready_passages += len(rows)
+        self._ready_passages += len(digests)
 
     def _write(self) -> None:
         """Commit what is encoded, and changes of metadata."""
         ready = [entry for entry in self._uncommitted.values() if entry.vectors is not None]
         wrote_segment = False
+        self._added += sum(len(entry.document.spans) for entry in ready)
         if ready or self._metadata:
             vectors = [entry.vectors for entry in ready if entry.vectors is not None]
             wrote_segment = self._writer.commit(
@@ -327,9 +362,10 @@ class Indexer:
         self._uncommitted = {
             id_: entry for id_, entry in self._uncommitted.items() if entry.vectors is None
         }
-        self._metadata, self._ready_passages = {}, 0
+        self._metadata, self._encoded, self._ready_passages = {}, {}, 0
         self._committed_at = time.monotonic()
         if wrote_segment:
+            self._wrote_segment = True
             merge(self._writer, self._stage)
 
     def _record(self) -> None:
@@ -363,8 +399,11 @@ def passage_text(document: Document, span: tuple[int, int] | None) -> str:
 def content_hash(document: Document) -> bytes:
     """16 bytes that change when title or text does."""
     title = document.title or ""
-    content = f"{len(title)} {title}{document.text}".encode()
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return _digest(f"{len(title)} {title}{document.text}")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:

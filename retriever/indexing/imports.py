@@ -38,6 +38,7 @@ def import_documents(
     progress: Callable[[int], object] = lambda documents: None,
     stage: Stage = no_progress,
     report: IndexingReport | None = None,
+    compact: bool = True,
 ) -> IndexingReport:
     """Put documents and their ready vectors into an index, which is created if there is none.
 
@@ -63,6 +64,7 @@ def import_documents(
         progress: called with the number of documents read since the last call.
         stage: receives the progress of a search structure that a merge builds.
         report: counts are added to it, so that a caller has them after a failure.
+        compact: as of `Index.add`.
 
     Raises:
         ConfigError: no encoder is named; what `Index.create` raises.
@@ -99,7 +101,9 @@ def import_documents(
     first = list(islice(ready, 1))
     with Index.create(folder, encoder=encoder, analyzer=analyzer, structures=structures) as index:
         documents = _counted(chain(first, ready), progress)
-        report = index.add(documents, made_by=own, commit=commit, stage=stage, report=report)
+        report = index.add(
+            documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
+        )
     if corpus is not None and corpus.empty:
         count_empty(report, corpus.empty, corpus.empty_at)
         warnings.warn(report.empty_note, stacklevel=2)

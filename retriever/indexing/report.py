@@ -19,11 +19,16 @@ class IndexingReport:
         empty: documents skipped because they hold neither text nor title.
         empty_ids: ids of the first ten of these, or their places in a file.
         passages: passages that were encoded, or stored with a ready vector.
+        repeated: how many of them share the vector of an equal passage of the same commit, which
+            was encoded once.
         pieces: word pieces encoded.
         split: documents that became more than one passage.
         truncated: documents whose end was cut off, because `on_long` says so or because their
             title alone fills half the window.
         scaled: ready vectors that were brought to length 1, as those of the encoder are.
+        merged_segments: segments merged at the end so that queries are fast; 1 if a single one got
+            a search structure.
+        merge_seconds: how long that took.
     """
 
     added: int = 0
@@ -33,10 +38,13 @@ class IndexingReport:
     empty: int = 0
     empty_ids: list[str] = field(default_factory=list)
     passages: int = 0
+    repeated: int = 0
     pieces: int = 0
     split: int = 0
     truncated: int = 0
     scaled: int = 0
+    merged_segments: int = 0
+    merge_seconds: float = field(default=0.0, compare=False)
 
     @property
     def empty_note(self) -> str:

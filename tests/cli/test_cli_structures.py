@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 
@@ -101,7 +102,8 @@ def test_info_has_a_line_for_each_of_many_segments(retriever, write_jsonl, monke
     monkeypatch.setattr("indexes.segments.maintenance.next_merge", lambda *_: None)
     monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
     for number in range(20):
-        retriever("index", write_jsonl(*records(2, seed=number)), "--memory", "1GB")
+        source = write_jsonl(*records(2, seed=number))
+        retriever("index", source, "--memory", "1GB", "--no-compact")
     text = retriever("info").out
     assert "index type   auto, within 1.0 GB\n" in text
     lines = text.split("\n\n")[1].splitlines()
@@ -141,7 +143,7 @@ def test_a_build_is_announced_by_every_command_that_merges(
     assert retriever("rebuild", "--index-type", "IVF4,Flat").code == 0
     changed = [{**record, "text": "other words"} for record in records(200)]
     for command in (
-        ("index", write_jsonl(*changed, name="changed.jsonl"), "--json"),
+        ("index", write_jsonl(*changed, name="changed.jsonl"), "--json", "--no-compact"),
         ("delete", "--where", 'id like "d0-1%"', "--json"),
         ("compact",),
     ):
@@ -152,3 +154,21 @@ def test_a_build_is_announced_by_every_command_that_merges(
         assert (
             "passages and building their search structure (IVF4,Flat), which takes up to " in line
         )
+
+
+def test_a_run_ends_with_the_structure_that_its_size_deserves_and_says_so(
+    retriever, write_jsonl, monkeypatch
+):
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 1000)
+    first = retriever("index", write_jsonl(*records(1500)), "--no-compact", "--json")
+    assert json.loads(first.out)["merged_segments"] == 0
+    assert [one["structure"] for one in segments(retriever)] == ["flat"]
+    # Nothing is new in the second run, which does what the first one left undone.
+    done = retriever("index", write_jsonl(*records(1500)))
+    assert "1,500 unchanged" in done.out
+    assert "s of it to merge 1 segment;" in done.out
+    announced, timed = done.err.splitlines()[-2:]
+    assert "merging 1,500 passages and building their search structure (ivf)" in announced
+    assert re.fullmatch(r"\.retriever: 1 segment merged into one \(ivf\) in \d+\.\d s", timed)
+    assert [one["structure"] for one in segments(retriever)] == ["ivf"]
+    assert retriever("verify").code == 0

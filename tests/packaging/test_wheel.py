@@ -65,15 +65,18 @@ def test_the_environment_runs_the_wheel_and_not_the_checkout(clean, tmp_path):
 
 
 @pytest.mark.soak
-def test_without_faiss_dense_queries_say_which_extra_to_install(clean, tmp_path):
+def test_without_faiss_a_batch_of_queries_says_which_extra_to_install(clean, tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "The cat sat on the mat."}\n')
+    (tmp_path / "queries.jsonl").write_text(
+        '{"id": "1", "text": "cat"}\n{"id": "2", "text": "mat"}\n'
+    )
     # A module that cannot be imported, as if FAISS were not installed.
     (tmp_path / "stub").mkdir()
     (tmp_path / "stub/faiss.py").write_text("raise ImportError('No module named faiss')\n")
     environment = _environment(clean, PYTHONPATH=str(tmp_path / "stub"))
     _run(["retriever", "index", "corpus.jsonl"], cwd=tmp_path, env=environment)
     done = subprocess.run(
-        ["retriever", "query", "cat"],
+        ["retriever", "query", "--queries", "queries.jsonl", "--run", "out.run"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -83,5 +86,6 @@ def test_without_faiss_dense_queries_say_which_extra_to_install(clean, tmp_path)
     assert done.returncode == 2
     assert "layer-retriever[cpu]" in done.stderr
     assert done.stderr.count("\n") == 1
-    found = _run(["retriever", "query", "cat", "--mode", "bm25"], cwd=tmp_path, env=environment)
-    assert "a" in found.stdout
+    for mode in ("bm25", "hybrid", "dense"):
+        found = _run(["retriever", "query", "cat", "--mode", mode], cwd=tmp_path, env=environment)
+        assert "a" in found.stdout

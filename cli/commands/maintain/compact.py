@@ -19,9 +19,9 @@ from cli.output.progress import counted
 def command(folder: Path, as_json: bool) -> None:
     """Merge all segments and free disk space.
 
-    Makes the index as small and fast as possible; adding documents merges segments too. Deleted
-    passages are removed from the disk. Answers stay the same, and searches continue during the
-    merge. The disk temporarily needs room for a second copy.
+    Makes the index as small and fast as possible, whatever it costs; a run that adds documents
+    merges only what is worth its cost. Deleted passages are removed from the disk. Answers stay the
+    same, and searches continue during the merge. The disk temporarily needs room for a second copy.
     """
     from cli.output.progress import Stages, human_bytes
     from retriever.description import size_on_disk

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from cli.commands.index import compact_option, merge_note
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
 from cli.options.encoder import EncoderOptions, encoder_options
@@ -39,6 +40,7 @@ from cli.output.progress import counted
 @encoder_options("the one that an export names beside its vectors")
 @analyzer_options(OWN_OR)
 @structure_options(OWN_OR.format("auto"))
+@compact_option
 @quiet_option
 @json_option
 def command(
@@ -50,6 +52,7 @@ def command(
     encoder: EncoderOptions,
     analyzer: AnalyzerOptions,
     structure: StructureOptions,
+    no_compact: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -76,6 +79,7 @@ def command(
             analyzer=analyzer.settings(),
             structures=structure.settings(),
             progress=done,
+            compact=not no_compact,
         )
     if report.scaled:
         click.echo(
@@ -91,4 +95,5 @@ def command(
             f"{report.unchanged:,} unchanged"
             + (f", {report.empty:,} empty" if report.empty else "")
             + f"; {counted(report.passages, 'vector')} stored"
+            + merge_note(report)
         )

@@ -27,7 +27,7 @@ import indexes.segments.policy
 from indexes.bm25.scoring import BM25
 from indexes.errors import DamagedIndexError
 from indexes.reader import Reader
-from indexes.segments.maintenance import compact, merge
+from indexes.segments.maintenance import compact, merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.flat import search_flat
 from indexes.verify import verify
@@ -208,3 +208,46 @@ def test_a_segment_that_is_really_gone_is_damage(tmp_path: Path) -> None:
     ):
         compact(writer)
     assert "000001" in verify(folder)[0]
+
+
+def test_a_settled_index_answers_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
+    chance = random.Random(7)
+    parts = [[sample(chance, f"d{part}-{i}") for i in range(100)] for part in range(4)]
+    folder = make_index(tmp_path / "index", *parts)
+    with Writer(folder) as writer:
+        commit(writer, sample(chance, "waiting"))
+        writer.delete(["d0-1", "d2-50"])
+        queries = [[word] for word in WORDS[:5]] + [chance.choices(WORDS, k=4)]
+        expected = [answers(folder, query) for query in queries]
+        assert settle(writer, 400) == 5
+        assert settle(writer, 0) == 0
+        (only,) = writer.segments()
+        assert only.segment.structure.name == "ivf"
+        assert len(only.segment.ids) == len(live_passages_of(folder))
+    assert verify(folder) == []
+    for query, before in zip(queries, expected, strict=True):
+        same(answers(folder, query), before)
+
+
+def live_passages_of(folder: Path) -> list[int]:
+    with reading(folder) as view:
+        return live_passages(view)
+
+
+def test_a_large_segment_is_left_alone_by_a_small_addition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
+    monkeypatch.setattr("indexes.segments.policy.SEGMENT_COST", 100)
+    chance = random.Random(8)
+    folder = make_index(tmp_path / "index", [sample(chance, f"a{i}") for i in range(400)])
+    with Writer(folder, pending_limit=0) as writer:
+        assert settle(writer, 400) == 1
+        (large,) = writer.segments()
+        for number in range(6):
+            commit(writer, sample(chance, f"b{number}"))
+            settle(writer, 1)
+            assert writer.segments()[0].segment.number == large.segment.number
+        # The small ones became few among themselves.
+        assert len(writer.segments()) <= 3

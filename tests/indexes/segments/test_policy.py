@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes.segments.policy import FACTOR, FLOOR, next_merge, tier
+from indexes.segments.policy import (
+    FACTOR,
+    FLOOR,
+    GROWTH,
+    Part,
+    faster_merge,
+    next_merge,
+    query_cost,
+    tier,
+)
 
 SIZES = st.lists(st.integers(1, 40 * FLOOR), max_size=60)
 
@@ -78,3 +87,81 @@ def test_nothing_is_merged_without_need() -> None:
     assert next_merge([3, 5 * FLOOR], [0, 0]) == range(2)
     assert next_merge([5 * FLOOR, *[1] * FACTOR], [0] * (FACTOR + 1)) == range(1, FACTOR + 1)
     assert next_merge([5, 4, 3], [0, 2, 1]) == range(1, 2)
+
+
+LIMIT = 50_000
+PARTS = st.lists(st.builds(Part, st.integers(0, 400_000), st.booleans()), max_size=8)
+
+
+def is_scanned(passages: int) -> bool:
+    return passages <= LIMIT
+
+
+def after(parts: list[Part], chosen: range) -> list[Part]:
+    merged = sum(part.passages for part in parts[chosen.start : chosen.stop])
+    left = [Part(merged, is_scanned(merged))] if merged else []
+    return [*parts[: chosen.start], *left, *parts[chosen.stop :]]
+
+
+@given(PARTS, st.integers(0, 100_000))
+def test_a_faster_merge_saves_a_quarter_and_reads_little(parts: list[Part], added: int) -> None:
+    chosen = faster_merge(parts, added, is_scanned)
+    if chosen is None:
+        return
+    read = parts[chosen.start : chosen.stop]
+    new = max(added, sum(part.passages for part in read if part.scanned))
+    assert read
+    assert sum(part.passages for part in read) <= GROWTH * new
+    before, left = sum(map(query_cost, parts)), sum(map(query_cost, after(parts, chosen)))
+    assert left <= 0.75 * before
+    # No other merge within the same bound is better.
+    for start in range(len(parts)):
+        for stop in range(start + 1, len(parts) + 1):
+            if sum(part.passages for part in parts[start:stop]) <= GROWTH * added:
+                other = after(parts, range(start, stop))
+                is_same = stop == start + 1 and is_scanned(parts[start].passages)
+                assert is_same or sum(map(query_cost, other)) >= left
+
+
+@pytest.mark.parametrize(
+    ("parts", "added", "expected"),
+    [
+        # A bulk run, and the same one resumed after it was killed in the merge.
+        ([Part(65_536, True), Part(65_536, True), Part(17_506, True)], 148_578, range(3)),
+        ([Part(65_536, True), Part(65_536, True), Part(17_506, True)], 0, range(3)),
+        ([Part(65_536, True)], 65_536, range(1)),
+        # A few passages beside many.
+        ([Part(1_000_000, False), Part(1000, True)], 1000, None),
+        ([Part(1_000_000, False), *[Part(1000, True)] * 6], 1000, range(1, 7)),
+        # As many as are there, and far fewer.
+        ([Part(148_578, False), Part(60_000, True)], 60_000, range(2)),
+        ([Part(1_000_000, False), Part(60_000, True)], 60_000, range(1, 2)),
+        # Several slow runs of one small corpus.
+        ([Part(3000, True)] * 5, 15_000, range(5)),
+        ([Part(40_000, True), Part(8000, True)], 8000, None),
+        ([Part(10, True)], 10, None),
+        ([], 0, None),
+    ],
+)
+def test_which_merge_is_worth_its_cost(
+    parts: list[Part], added: int, expected: range | None
+) -> None:
+    assert faster_merge(parts, added, is_scanned) == expected
+
+
+@pytest.mark.parametrize("batch", [600, 5000, 60_000])
+def test_faster_merges_write_a_passage_a_few_times(batch: int) -> None:
+    parts: list[Part] = []
+    written = 0
+    for _ in range(150):
+        parts.append(Part(batch, True))
+        while (due := next_merge([part.passages for part in parts], [0] * len(parts))) is not None:
+            written += sum(part.passages for part in parts[due.start : due.stop])
+            parts = after(parts, due)
+        chosen = faster_merge(parts, batch, is_scanned)
+        if chosen is not None:
+            written += sum(part.passages for part in parts[chosen.start : chosen.stop])
+            parts = after(parts, chosen)
+        # A scan of all would cost up to nine millions.
+        assert sum(map(query_cost, parts)) <= 150_000
+    assert written <= 8 * 150 * batch

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import indexes.vectors.flat
 from indexes.errors import MissingExtraError
 from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import search_flat
@@ -149,4 +150,51 @@ def test_a_missing_faiss_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtraError, match=r"layer-retriever\[cpu\]"):
-        search_flat(np.ones((2, 2), np.float32), np.ones((1, 2), np.float32), 1)
+        search_flat(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), 1)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("share", [None, 1.0, 0.7, 0.3, 0.01])
+@pytest.mark.parametrize("dimensions", [1, 31, 32, 100])
+def test_one_query_finds_what_brute_force_finds(
+    monkeypatch: pytest.MonkeyPatch, is_compiled: bool, share: float | None, dimensions: int
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(indexes.vectors.flat, "compiled", None)
+    chance = np.random.default_rng(dimensions)
+    vectors = chance.standard_normal((700, dimensions)).astype(np.float32)
+    allowed = None if share is None else chance.random(700) < share
+    query = chance.standard_normal((1, dimensions)).astype(np.float32)
+    for k in (1, 10, 699, 700, 900):
+        check(vectors, query, k, allowed)
+
+
+def test_one_query_neither_loads_faiss_nor_takes_its_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import faiss
+
+    if indexes.vectors.flat.compiled is None:
+        pytest.skip("built without a compiler")
+    threads: list[int] = []
+    search = faiss.knn_inner_product
+
+    def watched(*arguments: Any) -> None:
+        threads.append(faiss.omp_get_max_threads())
+        search(*arguments)
+
+    monkeypatch.setattr(faiss, "knn_inner_product", watched)
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(2)
+    try:
+        vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
+        some = Allowed.of(np.arange(400) % 4 == 0)
+        search_flat(vectors, vectors[:1], 5)
+        assert threads == []
+        search_flat(vectors, vectors[:1], 5, some)
+        assert threads == [1]
+        search_flat(vectors, vectors[:2], 5, some)
+        assert threads == [1, 2]
+        assert faiss.omp_get_max_threads() == 2
+    finally:
+        faiss.omp_set_num_threads(before)

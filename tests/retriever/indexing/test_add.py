@@ -324,3 +324,26 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatc
     peak(6_000)
     small, large = peak(2_000), peak(20_001)
     assert large < 1.3 * small
+
+
+def test_equal_passages_of_a_commit_are_encoded_once(tmp_path, fake_encoder):
+    pairs = [(f"d{i}", f"text number n{i % 7}") for i in range(60)]
+    titled = Document("t", "number n3", "text")
+    window = CommitSettings(window_passages=1)
+    with Index.create(tmp_path / "index") as index:
+        before = sum(fake_encoder.batches)
+        done = index.add([*(Document(*pair) for pair in pairs), titled], commit=window)
+        # A title is encoded before the text, as one passage.
+        assert sum(fake_encoder.batches) - before == 7
+        assert (done.passages, done.repeated, done.pieces) == (61, 54, 7 * 5)
+        found = {hit.id: hit for hit in index.search("text n3", k=100, mode="dense")}
+        assert len(found) == 61
+        # Each has the vector of its own text.
+        vectors = fake_encoder.encode([*(text for _, text in pairs), "text number n3"])
+        expected = vectors @ fake_encoder.encode(["text n3"], query=True)[0]
+        for (id_, _), score in zip([*pairs, ("t", "")], expected.tolist(), strict=True):
+            assert found[id_].dense == pytest.approx(score, abs=1e-5)
+        # Equal to what an earlier commit encoded.
+        again = index.add([Document("later", "text number n3")])
+        assert (again.repeated, again.passages) == (0, 1)
+        assert index.verify() == []

@@ -46,7 +46,7 @@ def corpus(n, seed=0):
 def add_in_parts(index, documents, size):
     """Each part becomes a segment of its own."""
     for start in range(0, len(documents), size):
-        index.add(documents[start : start + size])
+        index.add(documents[start : start + size], compact=False)
 
 
 def build(folder, documents):

@@ -62,9 +62,9 @@ def documents():
 def index(tmp_path, fake_encoder, documents, monkeypatch):
     monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 20)
     with Index.create(tmp_path / "my.index") as index:
-        index.add(made_up(30, 1))
-        index.add(made_up(20, 2, 20))
-        index.add(made_up(15, 3, 45))
+        index.add(made_up(30, 1), compact=False)
+        index.add(made_up(20, 2, 20), compact=False)
+        index.add(made_up(15, 3, 45), compact=False)
         index.delete([f"d{number:03}" for number in range(0, 65, 7)])
         info = index.info()
         assert len(info["segments"]) > 1
