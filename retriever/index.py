@@ -17,6 +17,7 @@ from indexes import (
     BM25,
     Backup,
     Choice,
+    Facets,
     Stage,
     StructureSettings,
     Writer,
@@ -63,7 +64,7 @@ from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
 from retriever.opened import OpenedIndex
 from retriever.search.engine import Hit, ScoredPassages
-from retriever.search.queries import candidates_of, search_texts, unknown_fields
+from retriever.search.queries import candidates_of, facets_of, search_texts, unknown_fields
 from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
 
@@ -418,7 +419,7 @@ class Index:
         compiled = compile_where(where)
         with self._writer() as writer:
             with self._opened.view() as view:
-                problem = unknown_fields(view, compiled)
+                problem = unknown_fields(view, compiled.fields)
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
             deleted = writer.delete_where(compiled)
@@ -644,6 +645,50 @@ class Index:
             What `search_many` raises.
         """
         return candidates_of(self._opened, texts, settings or SearchSettings())
+
+    def facets(
+        self,
+        fields: Iterable[str],
+        text: str | None = None,
+        *,
+        where: str | None = None,
+        limit: int = 10,
+    ) -> Facets:
+        """Count the documents that have each value of metadata fields.
+
+        The counts are of all documents that a search can rank, not of its best hits, so that a
+        filter for a value leaves as many documents as its count says. The modes ``dense`` and
+        ``hybrid`` rank every document that passes the filter (`documents`), ``bm25`` those of them
+        that share a term with the query (`matches`).
+
+        Args:
+            fields: names as a filter writes them: ``lang``, ``author.name``.
+            text: a query; None counts no matches.
+            where: count only documents that match this filter.
+            limit: maximum number of values of each field, the most frequent first; at least 1.
+
+        Raises:
+            TypeError: `fields` is a single string.
+            ConfigError: `limit` is below 1.
+            BadInputError: the query is empty, or not valid Unicode.
+            FilterError: the filter does not parse, or a field is no metadata field.
+            DamagedIndexError: a file of the index is missing or altered.
+            ClosedIndexError: the index is closed.
+        """
+        require_several("fields", fields)
+        if limit < 1:
+            raise ConfigError(f"limit: expected 1 or more, found {limit}")
+        compiled = None if where is None else compile_where(where)
+        return facets_of(self._opened, list(fields), text, compiled, limit)
+
+    def fields(self) -> dict[str, int]:
+        """The metadata fields that a document has or had, ascending, and how many values each has.
+
+        A value counts once for each segment that has it; those of the last few additions, which
+        wait in the database, do not count. Empty for an index of format 1 or 2.
+        """
+        with self._opened.view() as view:
+            return view.known_fields()
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
         """How the index differs from a corpus, in numbers of documents; nothing is changed.

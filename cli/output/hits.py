@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 from wcwidth import width, wrap
@@ -12,6 +13,9 @@ from wcwidth import width, wrap
 from cli.output.tables import on_one_line, table, without_controls
 from retriever.search.engine import Hit
 from retriever.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from retriever import Facets
 
 _LINES = 3
 _INDENT = 5 * " "
@@ -93,6 +97,30 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
         for hit in hits
     ]
     return "\n".join([how, *table(header, rows, left=(len(header) - 1,))])
+
+
+def facets_json(facets: Facets, query: str | None = None) -> str:
+    """One line of JSON with the counts of all values; `query` is the query's id."""
+    record: dict[str, Any] = {} if query is None else {"query": query}
+    return json.dumps(record | {"facets": asdict(facets)}, ensure_ascii=False)
+
+
+def facets_text(facets: Facets) -> str:
+    """A table for each field: its values, with matches and documents."""
+    lines = []
+    for name, facet in facets.fields.items():
+        rows = [
+            [_value(one.value), f"{one.matches:,}", f"{one.documents:,}"] for one in facet.values
+        ]
+        if facet.distinct > len(rows):
+            rows.append([f"… {facet.distinct - len(rows):,} more", "", ""])
+        lines += ["", *table([name, "matches", "documents"], rows)]
+    return "\n".join(lines)
+
+
+def _value(value: object) -> str:
+    """A string as it is, a number or boolean as JSON writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _score(value: float | None) -> str:

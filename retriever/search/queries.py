@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from indexes import View, Where
+from indexes import BM25, Facets, View, Where, parse_field
 from retriever.corpus.documents import string_fault
 from retriever.errors import BadInputError
 from retriever.indexing.creation import IndexState
@@ -29,11 +29,7 @@ def search_texts(
     """The hits of each query; see `Index.search_many`."""
     batch: list[str] = []
     for number, text in enumerate(texts, start=1):
-        fault = string_fault(text)
-        if not text.strip():
-            fault = "is empty: expected at least one word"
-        if fault is not None:
-            raise BadInputError(f"query {number} {fault}")
+        _check_query(text, number)
         batch.append(text)
         if len(batch) == _BATCH:
             yield from _search(index, batch, settings, where, reranker)
@@ -55,14 +51,50 @@ def candidates_of(
                 return Engine(view, replace(settings, mode="hybrid")).candidates(queries)
 
 
-def unknown_fields(view: View, where: Where) -> str | None:
-    """What to say of fields in a filter that no document has; None if all are known."""
-    for name, known in view.unknown_fields(where).items():
+def facets_of(
+    index: OpenedIndex, names: Sequence[str], text: str | None, where: Where | None, limit: int
+) -> Facets:
+    """The values of metadata fields; see `Index.facets`."""
+    paths = [parse_field(name) for name in names]
+    if text is not None:
+        _check_query(text)
+    while True:
+        state = index.state()
+        with index.view() as view:
+            # An index that replaced this one meanwhile may have another analyzer.
+            if view.identity != state.identity:
+                continue
+            _warn_unknown(view, where)
+            if problem := unknown_fields(view, [path[0] for path in paths]):
+                warnings.warn(f"facets: {problem}", stacklevel=3)
+            matching = None
+            if text is not None:
+                bm25 = BM25(view.segments, statistics=view.statistics)
+                matching = bm25.query(state.analyzer.tokens(text)).matching()
+            return view.facets(names, where, matching, limit)
+
+
+def unknown_fields(view: View, names: Iterable[str]) -> str | None:
+    """What to say of fields that no document has; None if all are known."""
+    for name, known in view.unknown_fields(names).items():
         near = difflib.get_close_matches(name, known, 1)
         guess = f"; did you mean {near[0]!r}?" if near else ""
         there = f"fields: {', '.join(known)}" if known else "no document has metadata"
         return f"no document has the field {name!r}{guess} ({there})"
     return None
+
+
+def _check_query(text: str, number: int = 1) -> None:
+    fault = string_fault(text)
+    if not text.strip():
+        fault = "is empty: expected at least one word"
+    if fault is not None:
+        raise BadInputError(f"query {number} {fault}")
+
+
+def _warn_unknown(view: View, where: Where | None) -> None:
+    if where is not None and (problem := unknown_fields(view, where.fields)):
+        warnings.warn(f"filter: {problem}", stacklevel=3)
 
 
 def _search(
@@ -85,8 +117,7 @@ def _search(
             # An index that replaced this one meanwhile may have another encoder and analyzer.
             if view.identity != state.identity:
                 continue
-            if where is not None and (problem := unknown_fields(view, where)):
-                warnings.warn(f"filter: {problem}", stacklevel=2)
+            _warn_unknown(view, where)
             found = Engine(view, wide, where).search(queries)
             if reranker is None:
                 return found
