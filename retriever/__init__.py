@@ -57,5 +57,6 @@ from retriever.indexing.reindex import reindexed as reindexed
 from retriever.indexing.report import IndexingReport as IndexingReport
 from retriever.search.engine import Hit as Hit
 from retriever.search.fusion import FusionSettings as FusionSettings
+from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
 from retriever.search.settings import SearchSettings as SearchSettings

@@ -25,22 +25,7 @@ Spans = Sequence[tuple[int, int]]
 def hit_json(hit: Hit, query: str | None = None) -> str:
     """One line of JSON with every component score and rank; `query` is the query's id."""
     record: dict[str, Any] = {} if query is None else {"query": query}
-    record |= {
-        "rank": hit.rank,
-        "score": hit.score,
-        "id": hit.id,
-        "title": hit.title,
-        "passage": hit.passage,
-        "start": hit.start,
-        "stop": hit.stop,
-        "dense": hit.dense,
-        "dense_rank": hit.dense_rank,
-        "bm25": hit.bm25,
-        "bm25_rank": hit.bm25_rank,
-        **({} if hit.first_rank is None else {"first_rank": hit.first_rank}),
-        "metadata": hit.metadata,
-    }
-    return json.dumps(record, ensure_ascii=False)
+    return json.dumps(record | hit.to_json(), ensure_ascii=False)
 
 
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
