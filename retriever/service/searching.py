@@ -74,7 +74,8 @@ def search_job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         catalog.check_text("where", request.where)
     settings = _settings(request)
     catalog.check_number("k", settings.k, limits.max_k)
-    catalog.check_number("depth", settings.depth, limits.max_k)
+    if request.depth is not None:
+        catalog.check_number("depth", request.depth, limits.max_k)
     if request.rerank and catalog.reranker is None:
         raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
     if request.rerank and request.like is not None:

@@ -104,6 +104,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host.strip("[]"), port))
+        listening.listen(1_024)
     except OSError as error:
         listening.close()
         raise ConfigError(
