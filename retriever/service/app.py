@@ -10,27 +10,24 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+from prometheus_client import CollectorRegistry, Histogram
 from starlette.middleware.cors import CORSMiddleware
 
 from retriever.errors import ConfigError, RetrieverError
 from retriever.index import Index
 from retriever.search.reranking import Reranker
-from retriever.service import compatible, documents
+from retriever.service import compatible, documents, searching, status
 from retriever.service.batching import Batcher
 from retriever.service.catalog import Catalog
 from retriever.service.compatible import EncodingJob, RerankJob, encoded, relevances
 from retriever.service.faults import error_body, install
-from retriever.service.gone import unless_gone
 from retriever.service.guard import Guard
 from retriever.service.reference import reference_page
-from retriever.service.schemas import Ranking, SearchRequest
-from retriever.service.searching import Answer, SearchJob, answers, search_job
+from retriever.service.search_jobs import Answer, SearchJob, answers
 from retriever.service.settings import ServiceSettings
 
 _LOG = logging.getLogger("retriever.service")
@@ -64,12 +61,6 @@ _ERROR = {
 }
 
 
-class SearchParameters(Ranking):
-    """A search as the parameters of an address."""
-
-    query: Annotated[list[str], Query(min_length=1, examples=[["how do cells die"]])]
-
-
 def create_app(
     indexes: Mapping[str, Index],
     settings: ServiceSettings | None = None,
@@ -100,7 +91,7 @@ def create_app(
         registry=registry,
     )
     batcher = partial(Batcher, wait=limits.batch_wait, queue=limits.queue, threads=_THREADS)
-    searching: Batcher[SearchJob, Answer] = batcher(
+    searches: Batcher[SearchJob, Answer] = batcher(
         lambda jobs: answers(jobs, reranker),
         size=limits.batch,
         observe=sizes.labels("search").observe,
@@ -113,7 +104,7 @@ def create_app(
     )
     writing = ThreadPoolExecutor(1, "retriever-write")
     batchers: dict[str, Batcher[Any, Any]] = {
-        "search": searching,
+        "search": searches,
         "embeddings": encoding,
         "rerank": reranking,
     }
@@ -141,65 +132,10 @@ def create_app(
     )
     install(app)
 
-    @app.post("/search", tags=["search"], summary="Search")
-    async def search(request: Request, asked: SearchRequest) -> Any:
-        """Hits of one query, of several, or of a document to find similar ones of.
-
-        Each result has `hits`, the highest score first, with the scores and ranks of both
-        components, and `facets` if fields were named. Offsets count Unicode characters.
-        """
-        job = search_job(catalog, asked)
-        weight = max(1, len(job.texts))
-        return JSONResponse(await unless_gone(request, searching.submit(job, weight)))
-
-    @app.get("/search", tags=["search"], summary="Search by address")
-    async def search_by_address(
-        request: Request, asked: Annotated[SearchParameters, Query()]
-    ) -> Any:
-        """The same with parameters; repeat `query` and `facets` for several."""
-        job = search_job(catalog, SearchRequest.model_validate(asked.model_dump()))
-        return JSONResponse(await unless_gone(request, searching.submit(job, len(job.texts))))
-
-    @app.get("/info", tags=["service"], summary="The indexes and the limits")
-    def info() -> Any:
-        """What each index is and holds, its metadata fields, and what the service allows."""
-        return {
-            "version": app.version,
-            "default": catalog.default,
-            "writable": limits.writable,
-            "reranker": reranker is not None,
-            "limits": {
-                name: getattr(limits, name)
-                for name in ("max_k", "max_queries", "max_text", "max_texts", "max_upload")
-            },
-            "indexes": {name: _described(index) for name, index in catalog.indexes.items()},
-        }
-
-    @app.get("/health", tags=["service"], summary="Whether the indexes can be read")
-    def health() -> Any:
-        """Status 200 if all can be read."""
-        for index in catalog.indexes.values():
-            len(index)
-        return {"status": "ok"}
-
-    documents_held = Gauge(
-        "retriever_documents", "Documents of each index.", ["index"], registry=registry
-    )
-    waiting = Gauge(
-        "retriever_waiting", "Queries and texts that wait.", ["work"], registry=registry
-    )
-
-    @app.get("/metrics", tags=["service"], summary="Counts for Prometheus")
-    def metrics() -> Response:
-        """In the text format of Prometheus."""
-        for name, index in catalog.indexes.items():
-            documents_held.labels(name).set(len(index))
-        for work, one in batchers.items():
-            waiting.labels(work).set(one.waiting)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
+    app.include_router(searching.router(catalog, searches))
     app.include_router(documents.router(catalog, writing))
     app.include_router(compatible.router(catalog, encoding, reranking))
+    app.include_router(status.router(catalog, registry, batchers))
 
     @app.get("/docs", include_in_schema=False)
     def reference() -> HTMLResponse:
@@ -222,12 +158,6 @@ def _static(name: str) -> Callable[[Request], Response]:
     content = (files("retriever.service") / "page" / name).read_bytes()
     kind = _TYPES[name.rpartition(".")[2]]
     return lambda request: Response(content, media_type=kind)
-
-
-def _described(index: Index) -> dict[str, Any]:
-    # Where an index is kept is nobody else's business.
-    kept = {name: one for name, one in index.info().items() if name not in ("folder", "remains")}
-    return {**kept, "fields": index.fields()}
 
 
 def _load_encoders(catalog: Catalog) -> None:
