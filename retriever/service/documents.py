@@ -22,6 +22,17 @@ from retriever.service.schemas import DocumentBody
 
 T = TypeVar("T")
 _IN_MEMORY = 2**20
+_LINES = {
+    "required": True,
+    "content": {
+        kind: {
+            "schema": {"type": "string"},
+            "example": '{"id": "1", "text": "Sailing ships need wind."}\n'
+            '{"id": "2", "text": "Steam engines need coal.", "year": 1999}\n',
+        }
+        for kind in ("application/x-ndjson", "text/plain")
+    },
+}
 Id = Annotated[
     str, Path(alias="id", description="Id of the document; may hold slashes.", examples=["42"])
 ]
@@ -80,18 +91,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor) -> APIRouter:
     @routes.post(
         "/documents",
         summary="Add or replace many documents",
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/x-ndjson": {
-                        "schema": {"type": "string"},
-                        "example": '{"id": "1", "text": "Sailing ships need wind."}\n'
-                        '{"id": "2", "text": "Steam engines need coal.", "year": 1999}\n',
-                    }
-                },
-            }
-        },
+        openapi_extra={"requestBody": _LINES},
     )
     async def post(request: Request, index: Name = None) -> dict[str, Any]:
         """JSON Lines, a document a line: `text`, and optionally `id` and `title`; all other fields

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -55,7 +55,7 @@ def router(
             len(index)
         return {"status": "ok"}
 
-    @routes.get("/metrics", summary="Counts for Prometheus")
+    @routes.get("/metrics", summary="Counts for Prometheus", response_class=PlainTextResponse)
     def metrics() -> Response:
         """In the text format of Prometheus."""
         for name, index in catalog.indexes.items():
