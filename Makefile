@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,openvino,parquet,plot,sentences,dev
+EXTRAS := offline,cpu,openvino,parquet,plot,sentences,serve,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 

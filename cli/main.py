@@ -28,6 +28,7 @@ COMMANDS: Tree = {
     "index": "cli.commands.index",
     "add": "cli.commands.add",
     "query": "cli.commands.query",
+    "serve": "cli.commands.serve",
     "delete": "cli.commands.delete",
     "info": "cli.commands.info",
     "verify": "cli.commands.maintain.verify",

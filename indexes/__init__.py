@@ -46,8 +46,12 @@ from indexes.files.atomic import whole_folder as whole_folder
 from indexes.files.atomic import write_lines as write_lines
 from indexes.files.faults import damaged_database as damaged_database
 from indexes.files.faults import storage_errors as storage_errors
+from indexes.filters.facets import Facet as Facet
+from indexes.filters.facets import Facets as Facets
+from indexes.filters.facets import FacetValue as FacetValue
 from indexes.filters.grammar import Where as Where
 from indexes.filters.grammar import compile_where as compile_where
+from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from indexes.errors import DamagedIndexError
 from indexes.files.faults import readable, storage_errors
+from indexes.filters.facets import Owners
 from indexes.segments.live import live_segments
-from indexes.segments.segment import Segment
+from indexes.segments.segment import PENDING, Segment
 from indexes.store.connection import identity, transaction
 from indexes.store.pool import ConnectionPool, Session
 from indexes.store.settings import read_setting
@@ -78,14 +79,19 @@ class Reader:
         ):
             return known
         opened: dict[tuple[int, str], Segment] = {}
+        owners: Owners = {}
         if known is not None and known.identity == session.identity:
             opened = {
                 (one.segment.number, one.segment.manifest): one.segment for one in known.segments
             }
+            # A copy at once: other threads add to it. Passages in files keep their documents.
+            owners = {key: held for key, held in known.owners.copy().items() if key in opened}
+            owners.pop((PENDING, ""), None)
         commit = Commit(
             session.identity,
             generation,
             live_segments(self.folder, session.connection, opened),
+            owners,
         )
         # Not locked: where threads race, the next one opens the segments again.
         latest = self._commit

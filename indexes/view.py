@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,13 @@ from indexes.bm25.scoring import CorpusStatistics
 from indexes.files.faults import damaged_database, readable, storage_errors
 from indexes.filters.allowed import Allowed
 from indexes.filters.applying import allowed_passages, unknown_fields
+from indexes.filters.facets import (
+    Facets,
+    Owners,
+    counted_documents,
+    facet,
+    known_fields,
+)
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import RanksCache
 from indexes.segments.live import LiveSegment
@@ -79,6 +86,7 @@ class Commit:
         identity: of the database that it was read from.
         generation: increases by one with every commit.
         segments: the live segments in ascending order of their passages' ids.
+        owners: which passages of a segment belong to one document, where that was asked for.
         allowed: by filter, the passages that it allows.
         ranks: the values of passages, for filters that many values meet.
         verified: ids of passages whose documents were found unaltered.
@@ -87,6 +95,7 @@ class Commit:
     identity: Identity | None
     generation: int
     segments: tuple[LiveSegment, ...]
+    owners: Owners = field(default_factory=dict)
     allowed: LRUCache[tuple[object, ...], list[Allowed]] = field(
         default_factory=lambda: LRUCache(_FILTERS)
     )
@@ -168,9 +177,63 @@ class View:
                 self._commit.allowed[key] = found
         return found
 
-    def unknown_fields(self, where: Where) -> dict[str, list[str]]:
-        """The fields of a filter that no document has had; see `indexes.filters.applying`."""
-        return unknown_fields(self._connection, where)
+    def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """The fields among some that no document has had; see `indexes.filters.applying`."""
+        return unknown_fields(self._connection, names)
+
+    def known_fields(self) -> dict[str, int]:
+        """The fields that a document has had; see `indexes.filters.facets`."""
+        return known_fields(self._connection)
+
+    def facets(
+        self,
+        names: Sequence[str],
+        where: Where | None,
+        matching: Sequence[NDArray[np.integer]] | None,
+        limit: int,
+    ) -> Facets:
+        """How many of the documents that pass a filter have each value of some fields.
+
+        Args:
+            names: of metadata fields, as a filter writes them.
+            where: the filter; None for all documents.
+            matching: for each segment the positions of passages that match a query; None if there
+                is no query.
+            limit: maximum number of values of each field.
+
+        Raises:
+            FilterError: a name is no metadata field.
+            DamagedIndexError: what is read of metadata was altered.
+        """
+        commit = self._commit
+        with readable(self._folder):
+            counted = counted_documents(
+                self._connection,
+                self.segments,
+                self.live if where is None else self.allowed(where),
+                matching,
+                commit.owners,
+            )
+        documents, matches = (
+            sum(len(positions) for positions in column)
+            for column in ([one.documents for one in counted], [one.matches for one in counted])
+        )
+        return Facets(
+            documents,
+            None if matching is None else matches,
+            {
+                name: facet(
+                    self._connection,
+                    self._folder,
+                    counted,
+                    name,
+                    limit,
+                    commit.ranks,
+                    queried=matching is not None,
+                )
+                for name in names
+            },
+        )
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
         """For each passage id: its document's number and the user's id of that document.

@@ -10,6 +10,9 @@ Importing it loads neither torch nor FAISS; searching by BM25 needs neither.
 
 from indexes import BM25Settings as BM25Settings
 from indexes import BM25Variant as BM25Variant
+from indexes import Facet as Facet
+from indexes import Facets as Facets
+from indexes import FacetValue as FacetValue
 from indexes import StructureSettings as StructureSettings
 from indexes import point_at as point_at
 from indexes import remains as remains
@@ -54,5 +57,6 @@ from retriever.indexing.reindex import reindexed as reindexed
 from retriever.indexing.report import IndexingReport as IndexingReport
 from retriever.search.engine import Hit as Hit
 from retriever.search.fusion import FusionSettings as FusionSettings
+from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
 from retriever.search.settings import SearchSettings as SearchSettings

@@ -17,6 +17,7 @@ from indexes import (
     BM25,
     Backup,
     Choice,
+    Facets,
     Stage,
     StructureSettings,
     Writer,
@@ -63,7 +64,14 @@ from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
 from retriever.opened import OpenedIndex
 from retriever.search.engine import Hit, ScoredPassages
-from retriever.search.queries import candidates_of, search_texts, unknown_fields
+from retriever.search.queries import (
+    QueryVectors,
+    candidates_of,
+    facets_of,
+    search_texts,
+    similar_to,
+    unknown_fields,
+)
 from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
 
@@ -265,6 +273,19 @@ class Index:
             raise KeyError(id_)
         return Document(stored.id, stored.text, stored.title, stored.metadata)
 
+    def spans(self, id_: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of the passages of a document, in order.
+
+        Raises:
+            KeyError: the index holds no such document.
+            DamagedIndexError: the document was altered on the disk.
+        """
+        with self._opened.view() as view:
+            stored = view.document(id_)
+        if stored is None:
+            raise KeyError(id_)
+        return [(start, stop) for _, start, stop in stored.passages]
+
     def __iter__(self) -> Iterator[Document]:
         """All documents of one commit, as a stream in ascending order of ids (by code point).
 
@@ -423,7 +444,7 @@ class Index:
         compiled = compile_where(where)
         with self._writer() as writer:
             with self._opened.view() as view:
-                problem = unknown_fields(view, compiled)
+                problem = unknown_fields(view, compiled.fields)
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
             deleted = writer.delete_where(compiled)
@@ -607,6 +628,7 @@ class Index:
         *,
         where: str | None = None,
         reranker: Reranker | None = None,
+        ready: QueryVectors | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[list[Hit]]:
         """Find the best documents for each of several queries.
@@ -616,6 +638,7 @@ class Index:
             settings: as of `search`, like the other arguments.
             where: a filter for all queries.
             reranker: for all queries.
+            ready: the vectors of all queries, encoded before; None encodes.
             keywords: single fields of the settings.
 
         Returns:
@@ -625,7 +648,8 @@ class Index:
             TypeError: `texts` is a single string, or a keyword is unknown.
             ConfigError: a setting is out of range.
             BadInputError: a query is empty, or not valid Unicode.
-            EncoderMismatchError: the reranker was trained on the vectors of another encoder.
+            EncoderMismatchError: the reranker was trained on the vectors of another encoder, or
+                `ready` was made by one.
             FilterError: the filter does not parse.
             DamagedIndexError: a file of the index is missing or altered.
             ClosedIndexError: the index is closed.
@@ -634,7 +658,38 @@ class Index:
         require_several("texts", texts)
         wanted = search_settings(settings, keywords)
         compiled = None if where is None else compile_where(where)
-        return search_texts(self._opened, texts, wanted, compiled, reranker)
+        return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
+
+    def more_like(
+        self,
+        id_: str,
+        settings: SearchSettings | None = None,
+        *,
+        start: int = 0,
+        where: str | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hit]:
+        """Find the documents that are most like one of the index; nothing is encoded.
+
+        Args:
+            id_: the document.
+            settings: as of `search`.
+            start: character offset in its text; the passage that holds it is what the others are
+                compared with, by its stored vector and, in ``bm25`` and ``hybrid``, by the terms
+                of its text and of the title.
+            where: rank only documents that match this filter.
+            keywords: single fields of the settings.
+
+        Returns:
+            At most `k` hits as of `search`, without the document itself.
+
+        Raises:
+            KeyError: the index holds no such document.
+            What `search_many` raises.
+        """
+        wanted = search_settings(settings, keywords)
+        compiled = None if where is None else compile_where(where)
+        return similar_to(self._opened, id_, start, wanted, compiled)
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
@@ -649,6 +704,61 @@ class Index:
             What `search_many` raises.
         """
         return candidates_of(self._opened, texts, settings or SearchSettings())
+
+    def facets(
+        self,
+        fields: Iterable[str],
+        text: str | None = None,
+        *,
+        where: str | None = None,
+        limit: int = 10,
+    ) -> Facets:
+        """Count the documents that have each value of metadata fields.
+
+        The counts are of all documents that a search can rank, not of its best hits, so that a
+        filter for a value leaves as many documents as its count says. The modes ``dense`` and
+        ``hybrid`` rank every document that passes the filter (`documents`), ``bm25`` those of them
+        that share a term with the query (`matches`).
+
+        Args:
+            fields: names as a filter writes them: ``lang``, ``author.name``.
+            text: a query; None counts no matches.
+            where: count only documents that match this filter.
+            limit: maximum number of values of each field, the most frequent first; at least 1.
+
+        Raises:
+            TypeError: `fields` is a single string.
+            ConfigError: `limit` is below 1.
+            BadInputError: the query is empty, or not valid Unicode.
+            FilterError: the filter does not parse, or a field is no metadata field.
+            DamagedIndexError: a file of the index is missing or altered.
+            ClosedIndexError: the index is closed.
+        """
+        require_several("fields", fields)
+        if limit < 1:
+            raise ConfigError(f"limit: expected 1 or more, found {limit}")
+        compiled = None if where is None else compile_where(where)
+        return facets_of(self._opened, list(fields), text, compiled, limit)
+
+    def fields(self) -> dict[str, int]:
+        """The metadata fields that a document has or had, ascending, and how many values each has.
+
+        A value counts once for each segment that has it; those of the last few additions, which
+        wait in the database, do not count. Empty for an index of format 1 or 2.
+        """
+        with self._opened.view() as view:
+            return view.known_fields()
+
+    def filter_warning(self, where: str) -> str | None:
+        """What is doubtful about a filter: a field that no document has; None if nothing is.
+
+        Raises:
+            FilterError: the filter does not parse.
+        """
+        compiled = compile_where(where)
+        with self._opened.view() as view:
+            problem = unknown_fields(view, compiled.fields)
+        return None if problem is None else f"filter: {problem}"
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
         """How the index differs from a corpus, in numbers of documents; nothing is changed.

@@ -47,6 +47,14 @@ Print = Callable[[list["Hit"], str, str | None], None]
     help="Rank the best --depth hits again with this trained reranker.",
     section="Ranking",
 )
+@option(
+    "--facets",
+    metavar="FIELD",
+    multiple=True,
+    help="Count the documents that have each value of this metadata field; repeatable. Counts are "
+    "of the documents that pass the filter, and of those that share a term with the query.",
+    section="Search",
+)
 @model_options(OWN)
 @json_option
 @option(
@@ -76,6 +84,7 @@ def command(
     folder: Path,
     where: str | None,
     queries: str | None,
+    facets: tuple[str, ...],
     ranking: RankingOptions,
     rerank: Path | None,
     encoder: ModelOptions,
@@ -96,6 +105,8 @@ def command(
         raise click.UsageError("give either TEXT or --queries")
     if run_file is not None and queries is None:
         raise click.UsageError("--run needs --queries")
+    if run_file is not None and facets:
+        raise click.UsageError("--facets has no effect with --run: leave one of them out")
     if not text and queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
     settings, choice = ranking.settings(), encoder.choice()
@@ -109,7 +120,7 @@ def command(
         pointing(where),
     ):
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
-        show = _printer(index, settings, where, as_json=as_json, explain=explain, full=full)
+        show = _printer(index, settings, where, facets, as_json=as_json, explain=explain, full=full)
         if queries is not None:
             _answer_file(search, settings, queries, on_error, run_file, show)
         elif text:
@@ -124,21 +135,25 @@ def _printer(
     index: Index,
     settings: SearchSettings,
     where: str | None,
+    fields: tuple[str, ...],
     *,
     as_json: bool,
     explain: bool,
     full: bool,
 ) -> Print:
-    from cli.output.hits import explanation, hit_json, hit_text
+    from cli.output.hits import explanation, facets_json, facets_text, hit_json, hit_text
     from retriever.search.highlights import highlights
 
     styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     cells = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
 
     def show(hits: list[Hit], text: str, query: str | None) -> None:
+        counts = index.facets(fields, text, where=where) if fields else None
         if as_json:
             for hit in hits:
                 click.echo(hit_json(hit, query))
+            if counts is not None:
+                click.echo(facets_json(counts, query))
             return
         if query is not None:
             click.echo(f"== {query}: {text}")
@@ -148,6 +163,8 @@ def _printer(
             click.echo(hit_text(hit, spans, cells=cells, styled=styled, full=full), color=styled)
         if explain and hits:
             click.echo(explanation(hits, settings))
+        if counts is not None:
+            click.echo(facets_text(counts))
         if not hits:
             click.echo(_why_nothing(index, text, settings, where), err=True)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 from wcwidth import width, wrap
@@ -12,6 +13,9 @@ from wcwidth import width, wrap
 from cli.output.tables import on_one_line, table, without_controls
 from retriever.search.engine import Hit
 from retriever.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from retriever import Facets
 
 _LINES = 3
 _INDENT = 5 * " "
@@ -21,22 +25,7 @@ Spans = Sequence[tuple[int, int]]
 def hit_json(hit: Hit, query: str | None = None) -> str:
     """One line of JSON with every component score and rank; `query` is the query's id."""
     record: dict[str, Any] = {} if query is None else {"query": query}
-    record |= {
-        "rank": hit.rank,
-        "score": hit.score,
-        "id": hit.id,
-        "title": hit.title,
-        "passage": hit.passage,
-        "start": hit.start,
-        "stop": hit.stop,
-        "dense": hit.dense,
-        "dense_rank": hit.dense_rank,
-        "bm25": hit.bm25,
-        "bm25_rank": hit.bm25_rank,
-        **({} if hit.first_rank is None else {"first_rank": hit.first_rank}),
-        "metadata": hit.metadata,
-    }
-    return json.dumps(record, ensure_ascii=False)
+    return json.dumps(record | hit.to_json(), ensure_ascii=False)
 
 
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
@@ -93,6 +82,30 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
         for hit in hits
     ]
     return "\n".join([how, *table(header, rows, left=(len(header) - 1,))])
+
+
+def facets_json(facets: Facets, query: str | None = None) -> str:
+    """One line of JSON with the counts of all values; `query` is the query's id."""
+    record: dict[str, Any] = {} if query is None else {"query": query}
+    return json.dumps(record | {"facets": asdict(facets)}, ensure_ascii=False)
+
+
+def facets_text(facets: Facets) -> str:
+    """A table for each field: its values, with matches and documents."""
+    lines = []
+    for name, facet in facets.fields.items():
+        rows = [
+            [_value(one.value), f"{one.matches:,}", f"{one.documents:,}"] for one in facet.values
+        ]
+        if facet.distinct > len(rows):
+            rows.append([f"… {facet.distinct - len(rows):,} more", "", ""])
+        lines += ["", *table([name, "matches", "documents"], rows)]
+    return "\n".join(lines)
+
+
+def _value(value: object) -> str:
+    """A string as it is, a number or boolean as JSON writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _score(value: float | None) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from eval.inspect.layers import LayerSimilarity
     from eval.inspect.meta import MetaWord
     from eval.inspect.sensitivity import Sensitivity
-    from eval.inspect.weights import WeightedWord
     from eval.inspect.words import VarianceGroups
+    from retriever.encoders.fusion.word_weights import WeightedWord
 
 # With more layers, numbers in the cells could not be read.
 _NUMBERED_LAYERS = 13

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from eval.inspect.figures import variances_figure
 from eval.inspect.layers import unit_vectors
 from eval.inspect.states import InspectedText, Inspection, TextsRead
-from eval.inspect.whole_words import word_of_pieces, word_spans, word_vectors
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports.model import Table
 from eval.reports.text import table_lines
 from eval.vectors.encoders import Loading
+from retriever.encoders.fusion.whole_words import word_of_pieces, word_spans, word_vectors
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

@@ -66,6 +66,10 @@ class BM25Query:
         pairs = [accumulate(*pair) for pair in zip(self._contributions, self._sizes, strict=True)]
         return [scores for scores, _ in pairs], [matches for _, matches in pairs]
 
+    def matching(self) -> list[NDArray[np.uint32]]:
+        """For each segment, (m,) the positions of live passages with a query term, ascending."""
+        return [np.unique(contributions.positions) for contributions in self._contributions]
+
     def at(
         self, segment: int, positions: NDArray[np.integer]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,8 +68,8 @@ def allowed_passages(
         return found
 
 
-def unknown_fields(connection: sqlite3.Connection, where: Where) -> dict[str, list[str]]:
-    """The fields of a filter that no document has ever had.
+def unknown_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, list[str]]:
+    """Those of some fields that no document has ever had.
 
     Returns:
         For each, the fields that exist, ascending; empty if all are known, and for an
@@ -77,7 +77,7 @@ def unknown_fields(connection: sqlite3.Connection, where: Where) -> dict[str, li
     """
     if format_version(connection) < _VALUES_SINCE:
         return {}
-    named = _fields(where.tree)
+    named = set(names)
     unknown = sorted(named - field_numbers(connection, named).keys())
     if not unknown:
         return {}
@@ -218,9 +218,3 @@ class _Evaluation:
             )
             self._of_absent[leaf] = bool(rows.fetchone()[0])
         return self._of_absent[leaf]
-
-
-def _fields(node: Condition) -> set[str]:
-    if isinstance(node, Leaf):
-        return set() if node.field is None else {node.field}
-    return set().union(*map(_fields, node.parts))

@@ -49,7 +49,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from indexes.filters.sql import Condition, Field, Sql, equals, join
+from indexes.errors import FilterError
+from indexes.filters.sql import Condition, Field, Sql, equals, fields_of, join
 from indexes.filters.tokens import Token, Value, error_at, point_at, tokens
 
 __all__ = ["Where", "compile_where", "point_at"]
@@ -82,6 +83,11 @@ class Where:
     parameters: tuple[Value, ...]
     tree: Condition
 
+    @property
+    def fields(self) -> set[str]:
+        """The top-level metadata fields that it names."""
+        return fields_of(self.tree)
+
 
 def compile_where(text: str) -> Where:
     """Compile a filter in the grammar above.
@@ -91,6 +97,25 @@ def compile_where(text: str) -> Where:
             message is one line with the 1-based character, `position` is that character from 0.
     """
     return _Parser(text).parse()
+
+
+def parse_field(text: str) -> tuple[str, ...]:
+    """The names of a metadata field as a filter writes it: ``lang``, ``author.name``.
+
+    Raises:
+        FilterError: it is no field, or the document's own id or title.
+    """
+    try:
+        field = _Parser(text).field()
+    except FilterError as error:
+        reason = str(error).removeprefix("filter, ").replace("the filter", "the field")
+        raise FilterError(f"field {text!r}, {reason}") from None
+    if field.column:
+        raise FilterError(
+            f"field {text!r}: expected metadata, found the document's own {text}; write `{text}`, "
+            "in backquotes, for a metadata field of that name"
+        )
+    return field.names
 
 
 class _Parser:
@@ -105,6 +130,12 @@ class _Parser:
         sql = self._or(negated=False)
         self._expect("'and', 'or' or the end of the filter", "end")
         return Where(f"({sql.text})", sql.parameters, sql.tree)
+
+    def field(self) -> Field:
+        """A field alone."""
+        field = self._field()
+        self._expect("'.' or the end of the filter", "end")
+        return field
 
     def _accept(self, *kinds: str) -> Token | None:
         if (token := self._token).kind not in kinds:

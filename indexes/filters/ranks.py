@@ -90,6 +90,13 @@ class Ranks:
                 parameters,
             ).fetchall()
 
+    def counts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(values + 1,) int64: how many of some positions have each value, by its number.
+
+        Number 0 counts those without a value.
+        """
+        return np.bincount(self._ranks[positions], minlength=self._count + 1)
+
     def having(self, numbers: Sequence[int]) -> BitMap:
         """The positions of the passages whose value has one of some numbers, ascending."""
         first, last = (numbers[0], numbers[-1]) if numbers else (1, 0)

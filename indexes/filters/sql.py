@@ -45,6 +45,13 @@ class Joint:
 Condition = Leaf | Joint
 
 
+def fields_of(node: Condition) -> set[str]:
+    """The top-level metadata fields that a condition looks at."""
+    if isinstance(node, Leaf):
+        return set() if node.field is None else {node.field}
+    return set().union(*map(fields_of, node.parts))
+
+
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A condition as SQL.

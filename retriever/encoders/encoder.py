@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from retriever.encoders.loading import load_model
 from retriever.encoders.meta.folder import MetaParts
 from retriever.encoders.meta.model import Contributions, MetaModel
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
+from retriever.encoders.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backends.model import LightModel
@@ -21,6 +22,9 @@ from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.states import TextStates, text_states
 from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError, require_several
+
+if TYPE_CHECKING:
+    from retriever.encoders.fusion.word_weights import WeightedWord
 
 Done = Callable[[int, int], None]
 
@@ -256,6 +260,26 @@ class Encoder:
         model = self._transformer()
         prompt = len(self.spec.settings.passage_prompt or "")
         return text_states(model, self._cut(texts), self._prompted(texts, False), prompt)
+
+    def word_weights(self, text: str) -> list[WeightedWord]:
+        """The weight of each word of a text in its SBERT-WK vector, in the order of the text.
+
+        Args:
+            text: as a passage; cut at the window, with a warning.
+
+        Raises:
+            ConfigError: the encoder's fusion is not SBERT-WK.
+            BadInputError: the text has no word piece that is pooled.
+        """
+        from retriever.encoders.fusion.word_weights import word_weights
+
+        if self.spec.settings.fusion != "sbert-wk":
+            raise ConfigError(
+                f"{self.spec}: expected an encoder with SBERT-WK, whose words have weights"
+            )
+        settings = sbert_wk_settings(self.spec.settings, self.depth)
+        (states,) = self.hidden_states([text])
+        return word_weights(text, states, settings, "word")
 
     def contributions(self, text: str) -> Contributions:
         """How long each source's part of each word's vector is, of one text as a passage.

@@ -84,6 +84,24 @@ class Hit:
     passage_number: int
     first_rank: int | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, without `passage_number`; `first_rank` only where there is one."""
+        return {
+            "rank": self.rank,
+            "score": self.score,
+            "id": self.id,
+            "title": self.title,
+            "passage": self.passage,
+            "start": self.start,
+            "stop": self.stop,
+            "dense": self.dense,
+            "dense_rank": self.dense_rank,
+            "bm25": self.bm25,
+            "bm25_rank": self.bm25_rank,
+            **({} if self.first_rank is None else {"first_rank": self.first_rank}),
+            "metadata": self.metadata,
+        }
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredPassages:

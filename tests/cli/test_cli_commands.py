@@ -195,6 +195,26 @@ def test_a_filter_narrows_the_hits(retriever, indexed):
     assert {hit["id"] for hit in hits} == {"a", "b", "d"}
 
 
+def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed):
+    years = sorted(record["year"] for record in RECORDS if "year" in record)
+    done = retriever("query", "red", "-k", "1", "--facets", "year")
+    table = [line.split() for line in done.out.splitlines()[-len(set(years)) - 1 :]]
+    assert table[0] == ["year", "matches", "documents"]
+    assert sorted(int(row[0]) for row in table[1:]) == sorted(set(years))
+    assert sum(int(row[2]) for row in table[1:]) == len(years)
+    done = retriever("query", "red", "-k", "1", "--facets", "year", "--json")
+    *_, last = lines_of_json(done.out)
+    values = last["facets"]["fields"]["year"]["values"]
+    assert [[str(one["value"]), str(one["matches"]), str(one["documents"])] for one in values] == (
+        table[1:]
+    )
+
+
+def test_facets_of_what_is_no_field_are_refused(retriever, indexed):
+    refused(retriever("query", "red", "--facets", "title"), "field 'title'", "`title`")
+    refused(retriever("query", "--queries", "q.txt", "--run", "r", "--facets", "year"), "--facets")
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

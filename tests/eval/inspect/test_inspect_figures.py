@@ -17,9 +17,9 @@ from eval.inspect.figures import (
 )
 from eval.inspect.layers import LayerSimilarity
 from eval.inspect.sensitivity import Sensitivity
-from eval.inspect.weights import WeightedWord
 from eval.inspect.words import VarianceGroups, WordVariance
 from eval.reports.figure_files import check_figure, save_figure
+from retriever.encoders.fusion.word_weights import WeightedWord
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 
 pytest.importorskip("matplotlib")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from eval.inspect.states import InspectedText, Inspection
-from eval.inspect.weights import word_weights
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
+from retriever.encoders.fusion.word_weights import word_weights
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import BadInputError
 from tests.eval.inspect.fake_states import FakeStates
@@ -21,7 +21,7 @@ def weigh(unit, preset="paper", variance="all", start=1, text=TEXT):
     expected = reference(
         one.states.states, one.states.kept, preset=preset, start=start, variance=variance
     )
-    return one, word_weights(one, settings, unit), expected
+    return one, word_weights(one.text, one.states, settings, unit), expected
 
 
 @pytest.mark.parametrize(("preset", "variance", "start"), CASES)
@@ -61,7 +61,7 @@ def test_places_are_those_of_the_text():
 
 def test_pieces_of_the_prompt_have_weights_too_and_no_place():
     (one,) = Inspection(FakeStates(prompt="say: "), ["it"])
-    found = word_weights(one, SBERTWKSettings().resolved(4), "word")
+    found = word_weights(one.text, one.states, SBERTWKSettings().resolved(4), "word")
     assert [(word.text, word.start) for word in found] == [
         ("[CLS]", None),
         ("say", None),
@@ -82,24 +82,24 @@ def made(text, pieces, spans, states=None):
 def test_byte_pieces_of_one_character_are_one_unit_and_spaces_are_trimmed():
     one = made(" a 🙂 !", ["▁", "▁a", "b1", "b2", "▁!"], [(0, 1), (0, 2), (3, 4), (3, 4), (4, 6)])
     settings = SBERTWKSettings().resolved(3)
-    found = word_weights(one, settings, "word")
+    found = word_weights(one.text, one.states, settings, "word")
     assert [(word.text, word.start, word.stop) for word in found] == [
         ("▁", 0, 1),
         ("a", 1, 2),
         ("🙂", 3, 4),
         ("!", 5, 6),
     ]
-    assert len(word_weights(one, settings, "piece")) == 5
+    assert len(word_weights(one.text, one.states, settings, "piece")) == 5
 
 
 def test_repeated_words_are_units_of_their_own():
     one = made("a a", ["a", "a"], [(0, 1), (2, 3)])
-    assert len(word_weights(one, SBERTWKSettings().resolved(3), "word")) == 2
+    assert len(word_weights(one.text, one.states, SBERTWKSettings().resolved(3), "word")) == 2
 
 
 def test_words_without_variance_have_equal_weights():
     one = made("ab c", ["a", "##b", "c"], [(0, 1), (1, 2), (3, 4)], np.ones((4, 3, 5), np.float32))
-    found = word_weights(one, SBERTWKSettings().resolved(3), "word")
+    found = word_weights(one.text, one.states, SBERTWKSettings().resolved(3), "word")
     assert [word.weight for word in found] == pytest.approx([2 / 3, 1 / 3])
     assert found[0].layers == pytest.approx([1 / 3] * 3)
 
@@ -108,4 +108,4 @@ def test_a_text_of_which_nothing_is_kept_is_refused():
     one = made("a", ["a"], [(0, 1)])
     one.states.kept[:] = False
     with pytest.raises(BadInputError, match="with word pieces that are pooled"):
-        word_weights(one, SBERTWKSettings().resolved(3), "word")
+        word_weights(one.text, one.states, SBERTWKSettings().resolved(3), "word")

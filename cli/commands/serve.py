@@ -1,0 +1,195 @@
+"""`retriever serve`: search over HTTP, and a search page."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options.declaring import RARE, Command, option
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+_MEBIBYTE = 2**20
+# Seconds that requests have to end after SIGTERM.
+_DRAIN = 30
+
+
+@click.command("serve", cls=Command)
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[INDEX]...")
+@option(
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="Address to listen on; one that other machines can reach needs --token.",
+    section="Input",
+)
+@option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8765,
+    metavar="N",
+    help="Port to listen on; 0 takes a free one.",
+    section="Input",
+)
+@option(
+    "--token",
+    default="",
+    metavar="SECRET",
+    envvar="RETRIEVER_TOKEN",
+    show_envvar=True,
+    help="Ask every client for this bearer token. Other users of this machine can see it on the "
+    "command line, but not in the environment variable.",
+    section="Input",
+)
+@option(
+    "--writable",
+    is_flag=True,
+    help="Let clients add, replace and delete documents.",
+    section="Input",
+)
+@option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Host name under which clients reach the service, besides localhost and IP addresses; "
+    "repeatable.",
+    section="Input",
+)
+@option(
+    "--cors",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let web pages of this origin call the service, such as https://example.org; repeatable.",
+    section="Input",
+)
+@option(
+    "--rerank",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Trained reranker for requests that ask for it.",
+    section="Ranking",
+)
+@option("--device", metavar="DEVICE", help="torch device of the models.", section="Encoder")
+@option(
+    "--max-k",
+    type=click.IntRange(min=1),
+    default=1_000,
+    metavar="N",
+    help="Maximum number of hits of a query.",
+    section=RARE,
+)
+@option(
+    "--max-upload",
+    type=click.IntRange(min=1),
+    default=256,
+    metavar="MIB",
+    help="Maximum size of an upload of documents in MiB.",
+    section=RARE,
+)
+@option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    metavar="SECONDS",
+    help="Time after which a request is given up.",
+    section=RARE,
+)
+@option(
+    "--queue",
+    type=click.IntRange(min=1),
+    default=1_024,
+    metavar="N",
+    help="Maximum number of queries that wait; more are refused with status 503.",
+    section=RARE,
+)
+def command(
+    folders: tuple[Path, ...],
+    host: str,
+    port: int,
+    token: str,
+    writable: bool,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    rerank: Path | None,
+    device: str | None,
+    max_k: int,
+    max_upload: int,
+    timeout: float,
+    queue: int,
+) -> None:
+    """Serve indexes over HTTP, with a search page at / and a reference at /docs.
+
+    INDEX is an index folder; without one it is $RETRIEVER_INDEX or .retriever. Clients name an
+    index by the name of its folder; the first one is the default. Documents that any process adds
+    are found by the next query. Ctrl-C and SIGTERM end the service after the requests that run.
+    """
+    import os
+
+    from retriever.extras import require_extra
+    from retriever.index import Index
+    from retriever.search.reranking import load_reranker
+
+    require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
+    from retriever.service import ServiceSettings, create_app
+    from retriever.service.settings import bound_socket, is_loopback
+
+    if not token and not is_loopback(host):
+        raise click.UsageError(
+            f"--host {host} can be reached from other machines: give --token, or set "
+            "RETRIEVER_TOKEN"
+        )
+    settings = ServiceSettings(
+        token=token,
+        writable=writable,
+        hosts=tuple(name.lower() for name in hosts),
+        origins=origins,
+        max_k=max_k,
+        max_upload=max_upload * _MEBIBYTE,
+        timeout=timeout,
+        queue=queue,
+    )
+    chosen = folders or (Path(os.environ.get("RETRIEVER_INDEX", ".retriever")),)
+    names = [folder.absolute().name for folder in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.UsageError(
+                f"two indexes are called {name!r}: clients name an index by its folder's name, so "
+                "rename one of them"
+            )
+    reranker = None if rerank is None else load_reranker(rerank, device=device)
+    with ExitStack() as stack:
+        indexes = {
+            name: stack.enter_context(Index.open(folder, device=device, lock_timeout=5.0))
+            for name, folder in zip(names, chosen, strict=True)
+        }
+        app = create_app(indexes, settings, reranker=reranker)
+        listening = stack.enter_context(bound_socket(host, port))
+        _run(app, listening)
+
+
+def _run(app: FastAPI, listening: socket.socket) -> None:
+    import warnings
+
+    import uvicorn
+
+    # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
+    warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
+    host, port = listening.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    click.echo(f"search page at {address}/ (reference at {address}/docs); Ctrl-C ends")
+    config = uvicorn.Config(
+        app, log_level="warning", timeout_graceful_shutdown=_DRAIN, server_header=False
+    )
+    # uvicorn raises the signal again when it has drained: ending so is no failure.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[listening])

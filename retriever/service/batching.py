@@ -1,0 +1,142 @@
+"""Requests that arrive together run as one batch, in a thread.
+
+The first request of a batch waits a few milliseconds for others; while all threads are busy, more
+of them come together. A request whose client has gone is left out, and a full queue refuses more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from retriever.service.faults import ServiceError
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[J, R]):
+    job: J
+    weight: int
+    future: asyncio.Future[R]
+
+
+class Batcher(Generic[J, R]):
+    """Collects jobs and runs them in batches.
+
+    Args:
+        run: called in a thread with the jobs of a batch; returns for each its result, or the
+            exception that it failed with.
+        size: maximum weight of a batch; a job of a larger weight runs alone.
+        wait: seconds that the first job of a batch waits for others.
+        queue: maximum weight of the jobs that wait.
+        threads: batches that run at the same time.
+        observe: called with the weight of each batch.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[J]], Sequence[R | Exception]],
+        *,
+        size: int,
+        wait: float,
+        queue: int,
+        threads: int,
+        observe: Callable[[int], None],
+    ) -> None:
+        self._run = run
+        self._size = size
+        self._wait = wait
+        self._queue = queue
+        self._threads = threads
+        self._observe = observe
+        self._waiting: deque[_Waiting[J, R]] = deque()
+        self._weight = 0
+        self._arrived = asyncio.Event()
+        self._pool = ThreadPoolExecutor(threads, "retriever-batch")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def waiting(self) -> int:
+        """The weight of the jobs that wait."""
+        return self._weight
+
+    def start(self) -> None:
+        """Begin to run jobs; called inside an event loop."""
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(self._threads)]
+
+    async def stop(self) -> None:
+        """End; jobs that run are finished, those that wait are refused."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for one in self._waiting:
+            one.future.cancel()
+        self._waiting.clear()
+        self._pool.shutdown()
+
+    async def submit(self, job: J, weight: int = 1) -> R:
+        """Run a job, together with others, and return its result.
+
+        Cancelling the call takes a job that waits out of the queue.
+
+        Raises:
+            ServiceError: the queue is full.
+            What the job failed with.
+        """
+        if self._weight and self._weight + weight > self._queue:
+            raise ServiceError(
+                503, f"{self._weight} queries or texts are waiting already; try again in a second"
+            )
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        one = _Waiting(job, weight, future)
+        self._waiting.append(one)
+        self._weight += weight
+        self._arrived.set()
+        try:
+            return await future
+        finally:
+            if one in self._waiting:
+                self._waiting.remove(one)
+                self._weight -= weight
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._arrived.wait()
+            if self._weight < self._size:
+                await asyncio.sleep(self._wait)
+            batch = self._take()
+            if not batch:
+                continue
+            self._observe(sum(one.weight for one in batch))
+            jobs = [one.job for one in batch]
+            try:
+                results = await loop.run_in_executor(self._pool, self._run, jobs)
+            except Exception as error:
+                results = [error] * len(jobs)
+            for one, result in zip(batch, results, strict=True):
+                if one.future.done():
+                    continue
+                if isinstance(result, Exception):
+                    one.future.set_exception(result)
+                else:
+                    one.future.set_result(result)
+
+    def _take(self) -> list[_Waiting[J, R]]:
+        batch: list[_Waiting[J, R]] = []
+        weight = 0
+        while self._waiting and (not batch or weight + self._waiting[0].weight <= self._size):
+            one = self._waiting.popleft()
+            self._weight -= one.weight
+            if not one.future.done():
+                batch.append(one)
+                weight += one.weight
+        if not self._waiting:
+            self._arrived.clear()
+        return batch

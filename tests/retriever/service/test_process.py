@@ -1,0 +1,131 @@
+"""`retriever serve` as a process: commits of others, clients that leave, and SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from retriever import Document, Index
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+# A server with a slow stand-in for a reranker, so that a request takes a while.
+SERVER = """
+import sys, time
+import numpy as np
+import retriever.search.reranking as reranking
+class Slow:
+    reads_vectors = False
+    def check(self, encoder): pass
+    def score(self, query, vector, passages, vectors):
+        print("working", flush=True)
+        time.sleep(0.6)
+        return np.zeros(len(passages), np.float32)
+reranking.load_reranker = lambda folder, **_: Slow()
+from cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@contextmanager
+def serving(folder, *options):
+    environment = {**os.environ, "RETRIEVER_TOKEN": ""}
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, "serve", str(folder), "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        try:
+            address = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
+            yield process, int(address[1])
+        finally:
+            process.kill()
+
+
+def ask(port, **asked):
+    body = json.dumps({"mode": "bm25", **asked}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/search", body, {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)["results"][0]["hits"]
+
+
+def test_a_process_serves_commits_of_others_and_drains_at_sigterm(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        index.add([Document("1", "apples")])
+        with serving(tmp_path / "index", "--rerank", "any") as (process, port):
+            assert [hit["id"] for hit in ask(port, query="apples")] == ["1"]
+            index.add([Document("2", "zebras")])
+            assert [hit["id"] for hit in ask(port, query="zebras")] == ["2"]
+
+            # The first two keep both threads busy; the third one's client leaves meanwhile.
+            answers = []
+            threads = [
+                threading.Thread(
+                    target=lambda: answers.append(ask(port, query="apples", rerank=True))
+                )
+                for _ in range(2)
+            ]
+            for thread in threads:
+                thread.start()
+                assert process.stdout.readline() == "working\n"
+            body = json.dumps({"query": "zebras", "mode": "bm25", "rerank": True}).encode()
+            with socket.create_connection(("127.0.0.1", port)) as leaving:
+                leaving.sendall(
+                    b"POST /search HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                    % len(body)
+                    + body
+                )
+                time.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            for thread in threads:
+                thread.join()
+            out, err = process.communicate(timeout=20)
+    assert [[hit["id"] for hit in hits] for hits in answers] == [["1"], ["1"]]
+    assert process.returncode == 0
+    # Nobody worked for the client that left.
+    assert out == ""
+    # The encoder of this index is no model.
+    assert err.splitlines() == [line for line in err.splitlines() if "only --mode bm25" in line]
+
+
+def test_other_machines_are_served_only_with_a_token(retriever, tmp_path, fake_encoder):
+    Index.create(tmp_path / "index").close()
+    done = retriever("serve", tmp_path / "index", "--host", "0.0.0.0")
+    assert done.code == 2
+    assert "--token" in done.err
+
+
+def test_two_indexes_of_one_name_are_refused(retriever, tmp_path, fake_encoder):
+    for parent in "ab":
+        (tmp_path / parent).mkdir()
+        Index.create(tmp_path / parent / "index").close()
+    done = retriever("serve", tmp_path / "a/index", tmp_path / "b/index")
+    assert done.code == 2
+    assert "two indexes are called 'index'" in done.err
+
+
+def test_a_port_in_use_is_named(retriever, tmp_path, fake_encoder):
+    Index.create(tmp_path / "index").close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = retriever("serve", tmp_path / "index", "--port", port)
+    assert done.code == 2
+    assert f"127.0.0.1:{port}" in done.err
+    assert "--port" in done.err

@@ -1,0 +1,441 @@
+"""The service in this process: its answers are those of the Python API, and it refuses the rest."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+from fastapi.testclient import TestClient
+
+from retriever import Index, IndexLockedError
+from retriever.service import ServiceSettings, create_app
+
+pytestmark = pytest.mark.filterwarnings("ignore:filter. no document")
+DOCUMENTS = [
+    {"id": "a", "text": "red apples and green pears", "lang": "en", "year": 2001},
+    {"id": "b", "title": "Boats", "text": "sailing boats need wind", "lang": "en", "year": 2002},
+    {"id": "c", "text": "rote Äpfel und Birnen", "lang": "de", "year": 2003},
+    {"id": "d/e", "text": "wind and apples", "lang": "de", "year": 2004, "tags": ["x", "y"]},
+]
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "fruit") as index:
+        index.add(DOCUMENTS)
+        yield index
+
+
+def client_of(*indexes, headers=None, reranker=None, **settings):
+    app = create_app(
+        {one.folder.name: one for one in indexes}, ServiceSettings(**settings), reranker=reranker
+    )
+    return TestClient(
+        app, base_url="http://127.0.0.1:8765", headers=headers, raise_server_exceptions=False
+    )
+
+
+@pytest.fixture
+def client(index):
+    with client_of(index) as client:
+        yield client
+
+
+@pytest.fixture
+def writer(index):
+    with client_of(index, writable=True) as client:
+        yield client
+
+
+def hits_of(answer, place=0):
+    assert answer.status_code == 200, answer.text
+    return answer.json()["results"][place]["hits"]
+
+
+def error_of(answer, status):
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error", "message"}
+    assert body["error"]["message"] == body["message"]
+    return body["message"]
+
+
+SETTINGS = [
+    {},
+    {"mode": "bm25", "k": 2, "k1": 0.9, "b": 0.1, "variant": "bm25+"},
+    {"mode": "dense", "recall": 0.5},
+    {"alpha": 0.3, "normalization": "z-score", "depth": 3},
+    {"fusion": "rrf", "rrf_k": 10},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("where", [None, 'lang = "de" and year > 2003'])
+def test_hits_are_those_of_the_python_api(client, index, settings, where):
+    expected = [hit.to_json() for hit in index.search("wind apples", where=where, **settings)]
+    asked = {"query": "wind apples", **settings}
+    if where is not None:
+        asked["where"] = where
+    assert hits_of(client.post("/search", json=asked)) == expected
+    assert hits_of(client.get("/search", params=asked)) == expected
+
+
+def test_several_queries_are_answered_in_their_order(client, index):
+    texts = ["wind", "Birnen", "wind"]
+    answer = client.post("/search", json={"query": texts, "k": 1})
+    assert [one["query"] for one in answer.json()["results"]] == texts
+    found = [hits[0].id for hits in index.search_many(texts, k=1)]
+    assert [hits_of(answer, place)[0]["id"] for place in range(3)] == found
+    assert client.get("/search", params={"query": texts, "k": 1}).json() == answer.json()
+
+
+def test_facets_and_marks_are_those_of_the_python_api(client, index):
+    answer = client.post(
+        "/search", json={"query": "wind", "facets": ["lang"], "facet_limit": 1, "highlight": True}
+    )
+    facets = answer.json()["results"][0]["facets"]
+    assert (facets["documents"], facets["matches"]) == (4, 2)
+    expected = index.facets(["lang"], "wind", limit=1).fields["lang"].values[0]
+    assert facets["fields"]["lang"]["values"] == [
+        {"value": expected.value, "documents": 2, "matches": 1, "where": 'lang = "de"'}
+    ]
+    marked = [hit for hit in hits_of(answer) if hit["marks"]]
+    assert {hit["passage"][slice(*hit["marks"][0])] for hit in marked} == {"wind"}
+
+
+def test_documents_like_one_leave_it_out(client, index):
+    answer = client.post("/search", json={"like": {"id": "d/e"}, "k": 2})
+    expected = [hit.to_json() for hit in index.more_like("d/e", k=2)]
+    assert hits_of(answer) == expected
+    assert "d/e" not in {hit["id"] for hit in expected}
+    error_of(client.post("/search", json={"like": {"id": "zz"}}), 404)
+
+
+def test_a_doubtful_filter_is_answered_with_a_warning(client):
+    answer = client.post("/search", json={"query": "wind", "where": "yeer = 3"})
+    (warning,) = answer.json()["warnings"]
+    assert "did you mean 'year'" in warning
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "says"),
+    [
+        ({}, 400, "query: expected either"),
+        ({"query": "a", "like": {"id": "a"}}, 400, "query: expected either"),
+        ({"query": []}, 400, "found none"),
+        ({"query": " "}, 400, "query 1 is empty: expected at least one word"),
+        ({"query": "a\ud800"}, 400, "surrogate"),
+        ({"query": "a" * 101}, 413, "at most 100 characters, found 101"),
+        ({"query": ["a"] * 4}, 400, "queries: expected at most 3, found 4"),
+        ({"query": "a", "k": 51}, 400, "k: expected at most 50, found 51"),
+        ({"query": "a", "k": 0}, 422, "k: "),
+        ({"query": "a", "kk": 1}, 422, "kk: "),
+        ({"query": "a", "index": "../fruit"}, 404, "there is no index '../fruit'"),
+        ({"query": "a", "where": "x ="}, 400, "filter, character 4"),
+        ({"query": "a", "fusion": "rrf", "alpha": 0.5}, 400, "alpha"),
+        ({"query": "a", "facets": ["title"]}, 400, "field 'title'"),
+        ({"query": "a", "rerank": True}, 400, "no reranker"),
+    ],
+)
+def test_faulty_requests_are_refused_with_one_object(index, asked, status, says):
+    with client_of(index, max_text=100, max_queries=3, max_k=50) as client:
+        body = json.dumps(asked).encode()
+        answer = client.post("/search", content=body, headers={"content-type": "application/json"})
+        assert says in error_of(answer, status)
+
+
+def test_one_faulty_request_of_a_batch_leaves_the_others(index):
+    with client_of(index, batch_wait=0.2) as client:
+        answers = {}
+
+        def ask(number, asked):
+            answers[number] = client.post("/search", json=asked)
+
+        asked = [{"query": "wind"}, {"query": "wind", "where": "x ="}, {"query": "apples"}]
+        threads = [threading.Thread(target=ask, args=pair) for pair in enumerate(asked)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [answers[number].status_code for number in range(3)] == [200, 400, 200]
+
+
+def test_a_commit_of_another_process_is_seen_by_the_next_query(client, index):
+    with Index.open(index.folder) as other:
+        other.add([{"id": "new", "text": "zebras"}])
+        assert hits_of(client.post("/search", json={"query": "zebras", "mode": "bm25"}))
+        other.delete(["new"])
+    assert not hits_of(client.post("/search", json={"query": "zebras", "mode": "bm25"}))
+
+
+def test_documents_are_read_with_their_passages(client, index):
+    answer = client.get("/documents/d/e")
+    assert answer.json() == {
+        "id": "d/e",
+        "text": "wind and apples",
+        "title": None,
+        "metadata": {"lang": "de", "tags": ["x", "y"], "year": 2004},
+        "passages": [[0, 15]],
+    }
+    assert "holds no document 'zz'" in error_of(client.get("/documents/zz"), 404)
+
+
+def test_documents_are_added_replaced_and_deleted(writer, index):
+    record = {"title": "T", "text": "a zebra", "nested": {"x": [1]}}
+    assert writer.put("/documents/a", json=record).json()["updated"] == 1
+    assert index["a"].metadata == {"nested": {"x": [1]}}
+    lines = '{"id": "n1", "text": "one"}\n\n{"id": "b", "text": "two", "year": 1}\n'
+    report = writer.post("/documents", content=lines).json()
+    assert (report["added"], report["updated"]) == (1, 1)
+    assert writer.delete("/documents/d/e").json() == {"deleted": 1}
+    error_of(writer.delete("/documents/d/e"), 404)
+    assert sorted(document.id for document in index) == ["a", "b", "c", "n1"]
+    assert error_of(writer.put("/documents/a", json={"id": "b", "text": "x"}), 400)
+
+
+def test_a_faulty_line_is_named_and_those_before_it_are_added(writer, index):
+    lines = '{"id": "n1", "text": "one"}\nnot json\n{"id": "n2", "text": "two"}\n'
+    assert "body:2: not JSON" in error_of(writer.post("/documents", content=lines), 400)
+    assert "n1" in index
+    assert "n2" not in index
+
+
+def test_a_service_is_read_only_unless_it_is_writable(client, index):
+    for method, path in (
+        ("PUT", "/documents/a"),
+        ("POST", "/documents"),
+        ("DELETE", "/documents/a"),
+    ):
+        assert "--writable" in error_of(client.request(method, path, json={"text": "x"}), 403)
+    assert index["a"].text == DOCUMENTS[0]["text"]
+
+
+def test_an_index_that_is_locked_is_tried_again_later(writer, index, monkeypatch):
+    def locked(*_):
+        raise IndexLockedError("another writer holds the index")
+
+    monkeypatch.setattr(Index, "add", locked)
+    answer = writer.put("/documents/a", json={"text": "x"})
+    assert error_of(answer, 503) == "another writer holds the index"
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_indexes_are_chosen_by_the_names_of_their_folders(tmp_path, index):
+    with Index.create(tmp_path / "other") as other, client_of(index, other) as client:
+        other.add([{"id": "z", "text": "wind"}])
+        assert {hit["id"] for hit in hits_of(client.get("/search?query=wind&index=other"))} == {"z"}
+        assert client.get("/documents/z?index=other").status_code == 200
+        info = client.get("/info").json()
+        assert list(info["indexes"]) == ["fruit", "other"]
+        assert info["default"] == "fruit"
+        assert str(tmp_path) not in json.dumps(info)
+
+
+def test_embeddings_are_those_of_the_encoder_in_both_formats(client, index):
+    texts = ["red apples", "wind"]
+    expected = index.encoder.encode(texts)
+    answer = client.post("/v1/embeddings", json={"input": texts, "model": "fruit"}).json()
+    assert [one["index"] for one in answer["data"]] == [0, 1]
+    assert np.array_equal(np.array([one["embedding"] for one in answer["data"]], "f4"), expected)
+    assert answer["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    asked = {"input": "wind", "model": "fake::max-length=32", "encoding_format": "base64"}
+    (only,) = client.post("/v1/embeddings", json=asked).json()["data"]
+    assert np.array_equal(np.frombuffer(base64.b64decode(only["embedding"]), "<f4"), expected[1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"input": []}, 400),
+        ({"input": [1, 2]}, 400),
+        ({"input": ["a", " "]}, 400),
+        ({"input": "a", "model": "gpt"}, 404),
+        ({"input": "a", "dimensions": 3}, 400),
+        ({"input": ["a"] * 1025}, 400),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused(client, asked, status):
+    error_of(client.post("/v1/embeddings", json=asked), status)
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+def test_texts_are_reranked_by_cosine_without_a_reranker(client, index, path):
+    texts = ["red apples", {"text": "wind in the sails"}, "wind"]
+    asked = {"query": "wind", "documents": texts, "top_n": 2, "return_documents": True}
+    results = client.post(path, json=asked).json()["results"]
+    vectors = index.encoder.encode(["red apples", "wind in the sails", "wind"])
+    scores = vectors @ index.encoder.encode(["wind"], query=True)[0]
+    assert [one["index"] for one in results] == np.argsort(-scores)[:2].tolist()
+    assert results[0]["document"] == {"text": "wind"}
+    assert results[0]["relevance_score"] == pytest.approx(1)
+
+
+class Shortest:
+    """Prefers short passages."""
+
+    reads_vectors = False
+
+    def check(self, encoder):
+        pass
+
+    def score(self, query, vector, passages, vectors):
+        return np.array([-len(passage) for passage in passages], np.float32)
+
+
+def test_hits_and_texts_are_ranked_by_the_reranker_that_is_asked_for(index):
+    with client_of(index, reranker=Shortest()) as client:
+        found = hits_of(client.post("/search", json={"query": "wind", "rerank": True, "k": 1}))
+        assert [(hit["id"], hit["rank"]) for hit in found] == [("d/e", 1)]
+        assert "first_rank" in found[0]
+        assert "first_rank" not in hits_of(client.get("/search?query=wind"))[0]
+        answer = client.post("/v1/rerank", json={"query": "a", "documents": ["xxx", "x"]})
+        assert [one["index"] for one in answer.json()["results"]] == [1, 0]
+
+
+def test_queries_that_arrive_together_are_encoded_as_one_batch(index, fake_encoder, monkeypatch):
+    batches = []
+    encode = type(fake_encoder).encode
+
+    def noted(self, texts, *, query=False):
+        batches.append(len(texts))
+        return encode(self, texts, query=query)
+
+    monkeypatch.setattr(type(fake_encoder), "encode", noted)
+    with client_of(index, batch_wait=0.3) as client:
+        modes = ["hybrid", "dense", "hybrid", "bm25"]
+        threads = [
+            threading.Thread(
+                target=client.post,
+                args=("/search",),
+                kwargs={"json": {"query": f"wind {number}", "mode": mode}},
+            )
+            for number, mode in enumerate(modes)
+        ]
+        client.get("/health")
+        batches.clear()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert 'retriever_batch_size_sum{work="search"} 4.0' in client.get("/metrics").text
+    assert sorted(batches)[-1] == 3
+
+
+def test_a_full_queue_answers_503_and_when_to_try_again(index):
+    with client_of(index, batch_wait=0.5, queue=2, batch=8) as client:
+        answers = []
+        threads = [
+            threading.Thread(
+                target=lambda: answers.append(client.get("/search?query=wind&mode=bm25"))
+            )
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    refused = [one for one in answers if one.status_code == 503]
+    assert len(refused) == 2
+    assert all(one.headers["retry-after"] == "1" for one in refused)
+
+
+def test_a_request_that_takes_too_long_is_given_up(index):
+    with client_of(index, batch_wait=0.5, timeout=0.05) as client:
+        assert "0.05 seconds" in error_of(client.get("/search?query=wind"), 504)
+
+
+def test_bodies_are_limited_with_and_without_their_length(index):
+    with client_of(index, max_body=200, max_upload=300, writable=True) as client:
+        long = json.dumps({"query": "a" * 200}).encode()
+        kind = {"content-type": "application/json"}
+        error_of(client.post("/search", content=long, headers=kind), 413)
+        error_of(client.post("/search", content=iter([long[:150], long[150:]]), headers=kind), 413)
+        line = b'{"text": "' + b"a" * 120 + b'"}\n'
+        assert client.post("/documents", content=line * 2).status_code == 200
+        error_of(client.post("/documents", content=line * 3), 413)
+        error_of(client.post("/documents", content=iter([line] * 3)), 413)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "127.0.0.1:8765"}, 200),
+        ({"host": "localhost"}, 200),
+        ({"host": "[::1]:8765"}, 200),
+        ({"host": "192.168.1.7"}, 200),
+        ({"host": "Search.example.org:80"}, 200),
+        ({"host": "evil.org"}, 421),
+        ({"host": "127.0.0.1.evil.org"}, 421),
+        ({"host": ""}, 421),
+        ({"origin": "http://127.0.0.1:8765"}, 200),
+        ({"origin": "https://app.example.org"}, 200),
+        ({"origin": "http://127.0.0.1:9999"}, 403),
+        ({"origin": "https://evil.org"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+def test_hosts_and_origins_are_checked(index, headers, status):
+    allowed = {"hosts": ("search.example.org",), "origins": ("https://app.example.org",)}
+    with client_of(index, **allowed) as client:
+        answer = client.get("/search?query=wind&mode=bm25", headers=headers)
+        assert answer.status_code == status
+        shared = answer.headers.get("access-control-allow-origin")
+        assert shared == (
+            "https://app.example.org" if "app.example" in headers.get("origin", "") else None
+        )
+
+
+def test_a_token_opens_everything_but_the_page_and_health(index):
+    with client_of(index, token="s3cret") as client:
+        for path in ("/", "/page.css", "/page.js", "/health"):
+            assert client.get(path).status_code == 200
+        for path in ("/search?query=wind", "/info", "/metrics", "/docs", "/openapi.json"):
+            assert client.get(path).status_code == 401
+            answer = client.get(path, headers={"authorization": "Bearer s3cre"})
+            assert "token" in error_of(answer, 401)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert client.get(path, headers={"authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_metrics_count_requests_by_route(client):
+    client.get("/documents/a")
+    client.get("/documents/zz")
+    client.get("/made/up")
+    text = client.get("/metrics").text
+    for status in ("200", "404"):
+        assert (
+            f'retriever_requests_total{{method="GET",route="/documents/{{id:path}}",status="{status}"}}'
+            " 1.0"
+        ) in text
+    assert "made" not in text
+    assert 'retriever_documents{index="fruit"} 4.0' in text
+
+
+def test_pages_load_nothing_from_elsewhere(client):
+    for path in ("/", "/docs"):
+        answer = client.get(path)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        text = answer.text.replace("http://127.0.0.1:8765", "")
+        assert "http://" not in text
+        assert "https://" not in text
+    assert "/v1/embeddings" in client.get("/docs").text
+
+
+def test_the_description_names_every_route_with_an_example(client):
+    described = client.get("/openapi.json").json()
+    assert set(described["paths"]) >= {
+        *("/search", "/documents", "/documents/{id}", "/info", "/health", "/metrics"),
+        *("/v1/embeddings", "/v1/rerank"),
+    }
+    for schema in ("SearchRequest", "EmbeddingsRequest", "RerankRequest"):
+        assert "examples" in json.dumps(described["components"]["schemas"][schema])
+
+
+def test_addresses_that_do_not_exist_are_404_and_wrong_methods_405(client):
+    assert "/docs lists them" in error_of(client.get("/nothing"), 404)
+    error_of(client.get("/v1/rerank"), 405)
