@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,parquet,plot,sentences,dev
+EXTRAS := offline,cpu,mcp,parquet,plot,sentences,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 

@@ -21,6 +21,7 @@ from indexes.filters.allowed import Allowed
 from indexes.filters.applying import allowed_passages, unknown_fields
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import RanksCache
+from indexes.filters.summary import FieldSummary, field_summaries
 from indexes.segments.live import LiveSegment
 from indexes.segments.segment import contained
 from indexes.store.connection import Identity, format_version
@@ -171,6 +172,10 @@ class View:
     def unknown_fields(self, where: Where) -> dict[str, list[str]]:
         """The fields of a filter that no document has had; see `indexes.filters.applying`."""
         return unknown_fields(self._connection, where)
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields of the documents; see `indexes.filters.summary`."""
+        return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
         """For each passage id: its document's number and the user's id of that document.

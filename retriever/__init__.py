@@ -10,6 +10,7 @@ Importing it loads neither torch nor FAISS; searching by BM25 needs neither.
 
 from indexes import BM25Settings as BM25Settings
 from indexes import BM25Variant as BM25Variant
+from indexes import FieldSummary as FieldSummary
 from indexes import StructureSettings as StructureSettings
 from indexes import point_at as point_at
 from indexes import remains as remains
@@ -53,6 +54,7 @@ from retriever.indexing.recreation import recreated as recreated
 from retriever.indexing.reindex import reindexed as reindexed
 from retriever.indexing.report import IndexingReport as IndexingReport
 from retriever.search.engine import Hit as Hit
+from retriever.search.excerpts import Excerpt as Excerpt
 from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.reranking import load_reranker as load_reranker
 from retriever.search.settings import SearchSettings as SearchSettings

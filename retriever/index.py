@@ -17,6 +17,7 @@ from indexes import (
     BM25,
     Backup,
     Choice,
+    FieldSummary,
     Stage,
     StructureSettings,
     Writer,
@@ -63,6 +64,7 @@ from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
 from retriever.opened import OpenedIndex
 from retriever.search.engine import Hit, ScoredPassages
+from retriever.search.excerpts import Excerpt, excerpt_of
 from retriever.search.queries import candidates_of, search_texts, unknown_fields
 from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
@@ -630,6 +632,51 @@ class Index:
         wanted = search_settings(settings, keywords)
         compiled = None if where is None else compile_where(where)
         return search_texts(self._opened, texts, wanted, compiled, reranker)
+
+    def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
+        """The passage of a hit with its neighbors, as one stretch of the document's text.
+
+        Args:
+            hit: of a search in this index.
+            before: number of passages before it, 0 or more.
+            after: number of passages after it, 0 or more.
+
+        Raises:
+            KeyError: the document was deleted or replaced after the search.
+            DamagedIndexError: the document was altered on the disk.
+        """
+        with self._opened.view() as view:
+            return excerpt_of(view, hit, before, after)
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields that filters can use, with their types and some of their values.
+
+        Returns:
+            In ascending order of names. It takes a few milliseconds, whatever the number of
+            documents. Empty for an index of format 2 or older.
+
+        Raises:
+            DamagedIndexError: what is read of the metadata was altered.
+        """
+        with self._opened.view() as view:
+            return view.fields()
+
+    def unknown_fields(self, where: str) -> str | None:
+        """What is wrong with the fields that a filter names, which is no error in a search.
+
+        Args:
+            where: the filter; docs/ranking.md has the grammar.
+
+        Returns:
+            One line that names a field that no document has, the nearest ones and all others; None
+            if all are known.
+
+        Raises:
+            FilterError: the filter does not parse.
+        """
+        compiled = compile_where(where)
+        with self._opened.view() as view:
+            return unknown_fields(view, compiled)
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
