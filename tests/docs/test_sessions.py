@@ -21,7 +21,12 @@ def session(page, heading):
 
 @pytest.mark.parametrize(
     ("page", "heading", "needed"),
-    [("mcp.md", "A session", "mcp")],
+    [
+        ("mcp.md", "A session", "mcp"),
+        ("integrations.md", "LangChain", "langchain_core"),
+        ("integrations.md", "LlamaIndex", "llama_index.core"),
+        ("integrations.md", "Haystack", "haystack"),
+    ],
 )
 def test_a_session_prints_what_the_page_says(
     page, heading, needed, tmp_path, monkeypatch, fake_encoder
