@@ -10,7 +10,7 @@ from pathlib import Path
 from indexes import Reader, View
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder
+from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
 from retriever.errors import EncoderMismatchError
 from retriever.indexing.creation import IndexState
 
@@ -86,9 +86,20 @@ class OpenedIndex:
         with self._loading:
             loaded = self._loaded
             if loaded is None or loaded.spec.fingerprint != state.encoder.fingerprint:
-                loaded = self._loaded = Encoder.from_spec(
-                    state.encoder, device=self.asked.device, download=self.asked.download
+                loaded = Encoder.from_spec(
+                    state.encoder,
+                    device=self.asked.device,
+                    download=self.asked.download,
+                    asked=self.asked.settings.model,
                 )
+                probes = getattr(loaded, "probes", None)
+                if probes is not None and not same_vectors(state.probes, probes):
+                    raise EncoderMismatchError(
+                        f"{self.folder}: {state.encoder.model} gives other vectors than when the "
+                        "index was made: the model behind that name has changed; make the index "
+                        "again with --recreate"
+                    )
+                self._loaded = loaded
             return loaded
 
     def expect(self, given: LoadedEncoder | None) -> None:

@@ -11,6 +11,9 @@ from retriever.encoders.meta.folder import is_meta_folder, read_folder
 from retriever.encoders.meta.model import MetaModel
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
+from retriever.encoders.remote.address import Address, is_url
+from retriever.encoders.remote.client import Client
+from retriever.encoders.remote.model import RemoteModel
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
@@ -48,6 +51,9 @@ def load_model(
         ModelError, MissingExtraError, ConfigError: see `Encoder.load`.
         SourceError: a file of word vectors is malformed.
     """
+    if is_url(asked.model):
+        remote = RemoteModel(Client(Address.parse(asked.model or "")))
+        return remote.spec(asked), remote
     if is_meta_folder(asked.model or ""):
         meta = _meta(asked, device, download, backbone_of, given)
         return meta.spec(asked), meta
@@ -75,6 +81,8 @@ def find_weights(asked: EncoderSettings, *, download: bool) -> str:
 
     Of a meta-embedding it is that of its folder, which names its sources; they are not looked for.
     """
+    if is_url(asked.model):
+        return Address.parse(asked.model or "").identity
     if is_meta_folder(asked.model or ""):
         return read_folder(Path(asked.model or "")).identity()
     static = _static(asked, download)
@@ -94,6 +102,8 @@ def _meta(
     shared = sharing(()) if backbone_of is Backbone else backbone_of
 
     def load_source(source: EncoderSettings) -> tuple[EncoderSpec, PieceEncoder]:
+        if is_url(source.model):
+            raise ConfigError(f"{asked.model}: expected sources on this machine, found a URL")
         return load_model(source, device=device, download=download, backbone_of=shared)
 
     return MetaModel.load(asked.model or "", load_source, given)
