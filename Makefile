@@ -3,11 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,openvino,parquet,plot,sentences,serve,dev
+EXTRAS := offline,cpu,mcp,openvino,parquet,plot,sentences,serve,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
+# The frameworks that an index works in, and the stores that are imported from: over 1 GB more.
+DOORS := .venv-integrations
+DOOR_EXTRAS := offline,cpu,haystack,langchain,llama-index,mcp,mteb,parquet
 
-.PHONY: env demo check test soak lint docs bench clean
+.PHONY: env demo check test integrations soak lint docs bench clean
 
 env: $(STAMP)
 
@@ -39,6 +42,18 @@ test: lint
 
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
+
+$(DOORS)/.installed: pyproject.toml constraints.txt
+	test -x $(DOORS)/bin/python || $(PYTHON) -m venv $(DOORS)
+	$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e ".[$(DOOR_EXTRAS)]" pytest hypothesis openai
+	touch $@
+
+# Tests against the real packages, which `make test` skips.
+integrations: $(DOORS)/.installed
+	HF_HUB_OFFLINE=1 HAYSTACK_TELEMETRY_ENABLED=False ANONYMIZED_TELEMETRY=False OMP_NUM_THREADS=1 \
+	  $(DOORS)/bin/python -m pytest tests/retriever/integrations tests/docs/test_sessions.py
 
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
 # a writer at it for ten minutes.

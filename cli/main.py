@@ -39,6 +39,7 @@ COMMANDS: Tree = {
     "import": "cli.commands.move.imports",
     "snapshot": "cli.commands.move.snapshot",
     "encode": "cli.commands.encode",
+    "mcp": "cli.commands.mcp",
     "eval": {
         "qa": "cli.commands.eval.qa",
         "sts": "cli.commands.eval.sts",

@@ -53,6 +53,7 @@ from indexes.filters.grammar import Where as Where
 from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
+from indexes.filters.summary import FieldSummary as FieldSummary
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
 from indexes.reader import Reader as Reader

@@ -24,10 +24,10 @@ from indexes.filters.facets import (
     Owners,
     counted_documents,
     facet,
-    known_fields,
 )
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import RanksCache
+from indexes.filters.summary import FieldSummary, field_summaries
 from indexes.segments.live import LiveSegment
 from indexes.segments.segment import contained
 from indexes.store.connection import Identity, format_version
@@ -181,10 +181,6 @@ class View:
         """The fields among some that no document has had; see `indexes.filters.applying`."""
         return unknown_fields(self._connection, names)
 
-    def known_fields(self) -> dict[str, int]:
-        """The fields that a document has had; see `indexes.filters.facets`."""
-        return known_fields(self._connection)
-
     def facets(
         self,
         names: Sequence[str],
@@ -234,6 +230,10 @@ class View:
                 for name in names
             },
         )
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields of the documents; see `indexes.filters.summary`."""
+        return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
         """For each passage id: its document's number and the user's id of that document.

@@ -13,6 +13,7 @@ from indexes import BM25Variant as BM25Variant
 from indexes import Facet as Facet
 from indexes import Facets as Facets
 from indexes import FacetValue as FacetValue
+from indexes import FieldSummary as FieldSummary
 from indexes import StructureSettings as StructureSettings
 from indexes import point_at as point_at
 from indexes import remains as remains
@@ -56,6 +57,7 @@ from retriever.indexing.recreation import recreated as recreated
 from retriever.indexing.reindex import reindexed as reindexed
 from retriever.indexing.report import IndexingReport as IndexingReport
 from retriever.search.engine import Hit as Hit
+from retriever.search.excerpts import Excerpt as Excerpt
 from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker

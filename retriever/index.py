@@ -18,6 +18,7 @@ from indexes import (
     Backup,
     Choice,
     Facets,
+    FieldSummary,
     Stage,
     StructureSettings,
     Writer,
@@ -64,6 +65,7 @@ from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
 from retriever.opened import OpenedIndex
 from retriever.search.engine import Hit, ScoredPassages
+from retriever.search.excerpts import Excerpt, excerpt_of
 from retriever.search.queries import (
     QueryVectors,
     candidates_of,
@@ -691,6 +693,34 @@ class Index:
         compiled = None if where is None else compile_where(where)
         return similar_to(self._opened, id_, start, wanted, compiled)
 
+    def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
+        """The passage of a hit with its neighbors, as one stretch of the document's text.
+
+        Args:
+            hit: of a search in this index.
+            before: number of passages before it, 0 or more.
+            after: number of passages after it, 0 or more.
+
+        Raises:
+            KeyError: the document was deleted or replaced after the search.
+            DamagedIndexError: the document was altered on the disk.
+        """
+        with self._opened.view() as view:
+            return excerpt_of(view, hit, before, after)
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields that filters can use, with their types and some of their values.
+
+        Returns:
+            In ascending order of names. It takes a few milliseconds, whatever the number of
+            documents. Empty for an index of format 2 or older.
+
+        Raises:
+            DamagedIndexError: what is read of the metadata was altered.
+        """
+        with self._opened.view() as view:
+            return view.fields()
+
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
     ) -> list[ScoredPassages]:
@@ -739,15 +769,6 @@ class Index:
             raise ConfigError(f"limit: expected 1 or more, found {limit}")
         compiled = None if where is None else compile_where(where)
         return facets_of(self._opened, list(fields), text, compiled, limit)
-
-    def fields(self) -> dict[str, int]:
-        """The metadata fields that a document has or had, ascending, and how many values each has.
-
-        A value counts once for each segment that has it; those of the last few additions, which
-        wait in the database, do not count. Empty for an index of format 1 or 2.
-        """
-        with self._opened.view() as view:
-            return view.known_fields()
 
     def filter_warning(self, where: str) -> str | None:
         """What is doubtful about a filter: a field that no document has; None if nothing is.

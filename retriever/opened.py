@@ -10,7 +10,7 @@ from pathlib import Path
 from indexes import Reader, View
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder
+from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import EncoderMismatchError
 from retriever.indexing.creation import IndexState
@@ -98,9 +98,20 @@ class OpenedIndex:
         with self._loading:
             loaded = self._loaded.get(spec.settings)
             if loaded is None or loaded.spec.fingerprint != spec.fingerprint:
-                loaded = self._loaded[spec.settings] = Encoder.from_spec(
-                    spec, device=self.asked.device, download=self.asked.download
+                loaded = Encoder.from_spec(
+                    spec,
+                    device=self.asked.device,
+                    download=self.asked.download,
+                    asked=asked.model,
                 )
+                probes = getattr(loaded, "probes", None)
+                if probes is not None and not same_vectors(state.probes, probes):
+                    raise EncoderMismatchError(
+                        f"{self.folder}: {spec.model} gives other vectors than when the index was "
+                        "made: the model behind that name has changed; make the index again with "
+                        "--recreate"
+                    )
+                self._loaded[spec.settings] = loaded
             return loaded
 
     def expect(self, given: LoadedEncoder | None) -> None:

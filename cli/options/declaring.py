@@ -20,6 +20,7 @@ import click
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Section = Literal[
     "Index",
+    "Service",
     "Input",
     "Search",
     "Ranking",

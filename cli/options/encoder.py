@@ -47,8 +47,9 @@ def model_option(default: str) -> Callable[[F], F]:
     return option(
         "--model",
         metavar="MODEL[::SETTING...]",
-        help="Model folder, name of a bundled model, hub id in the local cache or file of word "
-        "vectors; settings may follow, such as ::max-length=256.",
+        help="Model folder, name of a bundled model, hub id in the local cache, file of word "
+        "vectors, or URL#NAME of an embeddings service; settings may follow, such as "
+        "::max-length=256.",
         shown_default=default,
         section="Encoder",
     )

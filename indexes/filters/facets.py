@@ -199,21 +199,6 @@ def facet(
     return Facet(name, tuple(values), len(totals))
 
 
-def known_fields(connection: sqlite3.Connection) -> dict[str, int]:
-    """The top-level fields that any document has had, ascending, and how many values each has.
-
-    A value counts once for each segment; those of passages that wait in the database do not count.
-    Empty for an index of a format that does not say.
-    """
-    if format_version(connection) < _VALUES_SINCE:
-        return {}
-    rows = connection.execute(
-        "SELECT f.name, (SELECT count(*) FROM metadata_values AS v WHERE v.field = f.field "
-        "AND v.segment IN (SELECT segment FROM segments)) FROM fields AS f ORDER BY f.name"
-    )
-    return dict(rows.fetchall())
-
-
 def _values(
     connection: sqlite3.Connection, counted: Counted, name: str, cache: RanksCache
 ) -> Iterator[tuple[Any, int, int]]:

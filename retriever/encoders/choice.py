@@ -10,6 +10,7 @@ from retriever.encoders.loading import find_weights
 from retriever.encoders.meta.folder import is_meta_folder
 from retriever.encoders.models import find_model
 from retriever.encoders.ready import is_ready_file
+from retriever.encoders.remote.address import is_url
 from retriever.encoders.resolution import same_layers
 from retriever.encoders.settings import (
     COMPUTING,
@@ -99,6 +100,8 @@ class ModelChoice:
     def _same_layers(self, spec: EncoderSpec) -> bool:
         static = spec.settings.static is not None
         if static or is_meta_folder(spec.model) or is_ready_file(spec.model):
+            return False
+        if is_url(spec.model) or is_url(self.settings.model):
             return False
         folder = find_model(self.settings.model or spec.model, download=self.download)
         return same_layers(self.settings, spec, folder)

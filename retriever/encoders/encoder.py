@@ -14,6 +14,8 @@ from retriever.encoders.loading import load_model
 from retriever.encoders.meta.folder import MetaParts
 from retriever.encoders.meta.model import Contributions, MetaModel
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
+from retriever.encoders.remote.address import is_url, require_asked
+from retriever.encoders.remote.model import RemoteModel
 from retriever.encoders.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
@@ -77,9 +79,21 @@ class Encoder:
 
     @classmethod
     def from_spec(
-        cls, spec: EncoderSpec, *, device: str | None = None, download: bool = False
+        cls,
+        spec: EncoderSpec,
+        *,
+        device: str | None = None,
+        download: bool = False,
+        asked: str | None = None,
     ) -> Encoder:
         """Load the encoder that a stored specification describes.
+
+        Args:
+            spec: stored with an index.
+            device: as of `load`.
+            download: as of `load`.
+            asked: the model that the user names; a URL that is stored is used only if the user
+                names it too.
 
         Raises:
             EncoderMismatchError: the model of that name is not the one the specification was
@@ -90,6 +104,8 @@ class Encoder:
                 f"the index was made with an encoder that a program gave ({spec.model}): open it "
                 "in Python with Index.open(folder, encoder=...), or search with --mode bm25"
             )
+        if is_url(spec.model):
+            require_asked(spec.model, asked)
         encoder = cls.load(spec.settings, device=device, download=download)
         if encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
@@ -200,6 +216,14 @@ class Encoder:
         return frozenset()
 
     @property
+    def probes(self) -> NDArray[np.float32] | None:
+        """(3, dimensions) float32: vectors of fixed texts by a model behind a URL; None elsewhere.
+
+        They tell whether it is the same model as before; a hash of weights does so elsewhere.
+        """
+        return self._model.probes if isinstance(self._model, RemoteModel) else None
+
+    @property
     def depth(self) -> int:
         """Transformer layers L of the model; its hidden states are 0 (embeddings) to L.
 
@@ -307,6 +331,8 @@ class Encoder:
         A text without a piece is in none of them: its vector is zero.
         """
         limit = BATCH_PIECES[self.spec.settings.dtype or "float32"]
+        if isinstance(self._model, RemoteModel):
+            limit = self._model.batch_pieces
         lengths = np.array([len(ids) for ids in pieces], np.int64)
         filled = np.flatnonzero(lengths)
         for batch in token_batches(lengths[filled], limit):
@@ -330,8 +356,8 @@ class Encoder:
                 model = model.in_torch()
         if not isinstance(model, TransformerModel):
             raise ConfigError(
-                f"{self.spec}: a static encoder or a meta-embedding has no layers of its own; "
-                "name a transformer"
+                f"{self.spec}: a static encoder, a meta-embedding or an encoder behind a URL has "
+                "no layers of its own; name a transformer"
             )
         model.backbone.require_layers()
         return model

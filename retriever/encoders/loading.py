@@ -12,6 +12,9 @@ from retriever.encoders.meta.model import MetaModel
 from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
 from retriever.encoders.ready import ReadyModel, is_ready_file
+from retriever.encoders.remote.address import Address, is_url
+from retriever.encoders.remote.client import Client
+from retriever.encoders.remote.model import RemoteModel
 from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
@@ -55,6 +58,9 @@ def load_model(
     if is_ready_file(asked.model or ""):
         ready = ReadyModel(asked.model or "")
         return ready.spec(asked), ready
+    if is_url(asked.model):
+        remote = RemoteModel(Client(Address.parse(asked.model or "")))
+        return remote.spec(asked), remote
     if is_meta_folder(asked.model or ""):
         meta = _meta(asked, device, download, backbone_of, given)
         return meta.spec(asked), meta
@@ -117,6 +123,8 @@ def find_weights(asked: EncoderSettings, *, download: bool) -> str:
     """
     if is_ready_file(asked.model or ""):
         return ReadyModel(asked.model or "").weights
+    if is_url(asked.model):
+        return Address.parse(asked.model or "").identity
     if is_meta_folder(asked.model or ""):
         return read_folder(Path(asked.model or "")).identity()
     static = _static(asked, download)
@@ -136,6 +144,8 @@ def _meta(
     shared = sharing(()) if backbone_of is Backbone else backbone_of
 
     def load_source(source: EncoderSettings) -> tuple[EncoderSpec, PieceEncoder]:
+        if is_url(source.model):
+            raise ConfigError(f"{asked.model}: expected sources on this machine, found a URL")
         return load_model(source, device=device, download=download, backbone_of=shared)
 
     return MetaModel.load(asked.model or "", load_source, given)

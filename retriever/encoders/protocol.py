@@ -18,7 +18,7 @@ from retriever.errors import ConfigError, EncoderMismatchError, require_several
 Done = Callable[[int, int], None]
 
 # Texts whose vectors identify an encoder.
-_PROBES = (
+PROBES = (
     "The cat sat on the mat.",
     "How do I read a file line by line?",
     "In 1969 two people walked on the moon; 650 million watched.",
@@ -93,6 +93,20 @@ class TextEncoder(Protocol):
         """(texts, dimensions) finite numbers, a row for each text."""
 
 
+def same_vectors(stored: Any, found: NDArray[np.float32]) -> bool:
+    """Whether vectors of the probe texts are of one encoder.
+
+    Args:
+        stored: as nested lists; None or empty for none.
+        found: (texts, dimensions) float32.
+    """
+    known = np.array(stored or [], np.float32)
+    if known.shape != found.shape:
+        return False
+    lengths = np.linalg.norm(known, axis=1) * np.linalg.norm(found, axis=1)
+    return bool(((known * found).sum(axis=1) >= _SAME * lengths).all())
+
+
 def adopt(encoder: LoadedEncoder | TextEncoder) -> LoadedEncoder:
     """An encoder in the form that an index uses.
 
@@ -140,7 +154,7 @@ class AdoptedEncoder:
         self.name = _name_of(encoder)
         self._busy = threading.Lock()
         self._dimensions: int | None = getattr(encoder, "dimensions", None)
-        self.probes = self._vectors(list(_PROBES), query=False)
+        self.probes = self._vectors(list(PROBES), query=False)
         digest = hashlib.sha256(np.round(self.probes, 2).tobytes()).hexdigest()
         self.spec = EncoderSpec(
             EncoderSettings(model=self.name, max_length=int(window)),
@@ -160,12 +174,7 @@ class AdoptedEncoder:
         Raises:
             EncoderMismatchError: it was made with another encoder.
         """
-        stored = np.array(probes or [], np.float32)
-        same = stored.shape == self.probes.shape and spec.model == self.name
-        if same:
-            cosines = (stored * self.probes).sum(axis=1) / np.linalg.norm(stored, axis=1)
-            same = bool((cosines >= _SAME).all())
-        if not same:
+        if spec.model != self.name or not same_vectors(probes, self.probes):
             raise EncoderMismatchError(
                 f"{folder}: the index was made with the encoder {spec.model!r} "
                 f"({spec.dimensions} dimensions, {spec.weights[:18]}), but {self.name!r} "

@@ -49,8 +49,8 @@ class EncoderSettings:
     the default.
 
     Attributes:
-        model: a model folder, a bundled model's name, a hub id, or a file of word vectors or of
-            ready vectors (`.npy`).
+        model: a model folder, a bundled model's name, a hub id, a file of word vectors or of ready
+            vectors (`.npy`), or ``URL#NAME`` of an embeddings service.
         static: how word vectors become one vector: ``average``, ``sif``, ``usif`` or ``p-mean``;
             the model does not run then, its input embeddings are the word vectors.
         layers: the hidden states that are read: ``last``, ``last4``, ``all``, ``0,6``, ``1..4``;

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypedDict
 
 from indexes import StructureSettings, View, damaged_database
 from retriever.analyzer import Analyzer, AnalyzerSettings
-from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 from retriever.indexing.passages import PassageSettings
@@ -83,7 +83,8 @@ class IndexState:
     Attributes:
         identity: which index it is; another after the folder was replaced.
         encoder: the specification of its encoder.
-        probes: vectors that identify an encoder that a program passes; see `AdoptedEncoder`.
+        probes: vectors that identify an encoder that a program passes or that is behind a URL; see
+            `AdoptedEncoder`.
     """
 
     identity: tuple[int, int] | None
@@ -145,10 +146,10 @@ def initial_settings(encoder: LoadedEncoder, asked: IndexSettings) -> dict[str, 
     structures = asked.structures or StructureSettings()
     structures.choice(0, encoder.spec.dimensions)
     analyzer = Analyzer(asked.analyzer)
-    probes = encoder.probes.tolist() if isinstance(encoder, AdoptedEncoder) else []
+    probes = getattr(encoder, "probes", None)
     return {
         "encoder": encoder.spec.to_json(),
-        "probes": probes,
+        "probes": [] if probes is None else probes.tolist(),
         "analyzer": analyzer.settings.to_json(),
         "stop_list": sorted(analyzer.stop_list),
         "passages": asdict(asked.passages or PassageSettings()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -71,4 +72,8 @@ def _described(index: Index) -> dict[str, Any]:
     # Where an index is kept is nobody else's business.
     kept = {name: one for name, one in index.info().items() if name not in ("folder", "remains")}
     weighted = index.encoder_spec.settings.fusion == "sbert-wk"
-    return {**kept, "fields": index.fields(), "word_weights": weighted}
+    return {
+        **kept,
+        "fields": {one.name: asdict(one) for one in index.fields()},
+        "word_weights": weighted,
+    }

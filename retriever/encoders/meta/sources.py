@@ -13,6 +13,7 @@ from retriever.encoders.meta.linear import Floats, Integers
 from retriever.encoders.meta.words import Alignment, Span, align, word_spans
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
 from retriever.encoders.ready import ReadyModel
+from retriever.encoders.remote.address import is_url
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel
@@ -203,7 +204,7 @@ def make_source(spec: EncoderSpec, model: PieceEncoder) -> Source:
     """The source that a loaded model is.
 
     Raises:
-        ConfigError: it is a meta-embedding itself.
+        ConfigError: it is a meta-embedding itself, or behind a URL.
     """
     if isinstance(model, TransformerModel):
         return TransformerSource(spec, model)
@@ -211,6 +212,8 @@ def make_source(spec: EncoderSpec, model: PieceEncoder) -> Source:
         return StaticSource(spec, model)
     if isinstance(model, ReadyModel):
         return TextSource(spec, model)
+    if is_url(spec.model):
+        raise ConfigError(f"source: expected encoders on this machine, found {spec.model}")
     raise ConfigError(
         f"source: {spec.model} is a meta-embedding itself; name the sources that it is made of"
     )

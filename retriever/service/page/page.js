@@ -168,7 +168,7 @@ function filter() {
 
 function fieldsToCount() {
   const { fields, segments } = info.indexes[state.index || info.default];
-  const few = Object.entries(fields).filter(([, values]) => values <= 200 * Math.max(1, segments.length));
+  const few = Object.entries(fields).filter(([, one]) => one.distinct <= 200 * Math.max(1, segments.length));
   return [...new Set([...few.map(([name]) => fieldName(name)), ...nested])].slice(0, FIELDS);
 }
 

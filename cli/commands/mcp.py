@@ -1,0 +1,89 @@
+"""`retriever mcp`: indexes as tools for agents."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from cli.options.declaring import Command, option
+from cli.options.encoder import device_option
+
+
+@click.command("mcp", cls=Command)
+@click.argument("indexes", nargs=-1, metavar="[[NAME=]FOLDER]...")
+@option(
+    "--http",
+    "port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve over HTTP at /mcp on this port instead of standard input and output.",
+    section="Service",
+)
+@option(
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="Address to serve on; one that other machines can reach needs --token.",
+    section="Service",
+)
+@option(
+    "--token",
+    metavar="TEXT",
+    envvar="RETRIEVER_TOKEN",
+    show_envvar=True,
+    help="Answer only requests with the header `Authorization: Bearer TEXT`.",
+    section="Service",
+)
+@device_option
+def command(
+    indexes: tuple[str, ...], port: int | None, host: str, token: str | None, device: str | None
+) -> None:
+    """Serve indexes to agents over the Model Context Protocol.
+
+    The tools `search`, `get` and `status` read the indexes and change nothing. Each index has the
+    name of its folder, unless another NAME is given. Without FOLDER, serves the index that
+    RETRIEVER_INDEX names, else .retriever. Ends with the client's input, or with Ctrl-C.
+    """
+    from importlib.metadata import version
+
+    from retriever.extras import require_extra
+    from retriever.index import Index
+
+    require_extra("mcp", "retriever mcp", "mcp")
+    from retriever.mcp.server import make_server
+    from retriever.mcp.serving import serve_http, serve_stdio
+
+    folders = _named(indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),))
+    with ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(Index.open(folder, device=device))
+            for name, folder in folders.items()
+        }
+        server = make_server(opened, version("layer-retriever"))
+        if port is None:
+            serve_stdio(server)
+        else:
+            address = f"[{host}]" if ":" in host else host
+            click.echo(f"http://{address}:{port}/mcp (Ctrl-C ends)", err=True)
+            serve_http(server, host, port, token)
+
+
+def _named(given: tuple[str, ...]) -> dict[str, Path]:
+    """The folders by name.
+
+    Raises:
+        click.UsageError: two have the same name.
+    """
+    folders: dict[str, Path] = {}
+    for one in given:
+        name, equals, rest = one.partition("=")
+        folder = Path(rest if equals and not Path(one).exists() else one)
+        if folder == Path(one):
+            name = folder.absolute().name.removesuffix(".index").lstrip(".") or "index"
+        if name in folders:
+            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=FOLDER")
+        folders[name] = folder
+    return folders

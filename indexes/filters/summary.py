@@ -1,0 +1,172 @@
+"""The metadata fields of a corpus, with their types and some of their values."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from indexes.files.faults import readable
+from indexes.filters.columns import UNKEPT, unpacked, values_of
+from indexes.segments.live import LiveSegment
+from indexes.store.connection import format_version
+
+_VALUES_SINCE = 3
+FieldType = Literal["string", "number", "boolean", "array", "object"]
+_TYPES: dict[str, FieldType] = {
+    "text": "string",
+    "integer": "number",
+    "real": "number",
+    "true": "boolean",
+    "false": "boolean",
+    "array": "array",
+    "object": "object",
+}
+# Rows that are read of each segment, field and type: those with the least values.
+_READ = 12
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """A top-level field of the metadata.
+
+    Attributes:
+        name: of the field.
+        types: the JSON types of its values, ascending; nulls do not count.
+        values: some of its strings, numbers and booleans, and of the elements of its arrays;
+            strings first, each kind ascending.
+        complete: whether there are no other values.
+        range: the least and the greatest number; None without numbers.
+        distinct: number of values; a value counts once for each segment that has it.
+    """
+
+    name: str
+    types: tuple[FieldType, ...]
+    values: tuple[str | float | bool, ...]
+    complete: bool
+    range: tuple[float, float] | None
+    distinct: int
+
+
+@dataclass
+class _Seen:
+    types: set[FieldType] = field(default_factory=set)
+    values: set[tuple[str, str | float | bool]] = field(default_factory=set)
+    numbers: set[float] = field(default_factory=set)
+    complete: bool = True
+    distinct: int = 0
+
+    def add(self, kind: str, value: Any, *, example: bool = True) -> None:
+        """A value, its type and value as `json_each` gives them."""
+        if kind == UNKEPT:
+            # Too long to be kept: a string, or an array or object.
+            self.complete = False
+            return
+        type_ = _TYPES[kind]
+        self.types.add(type_)
+        if type_ == "number":
+            self.numbers.add(value)
+        if type_ in ("array", "object"):
+            self.complete = False
+            if type_ == "array":
+                for one in json.loads(value):
+                    if isinstance(one, str | int | float | bool):
+                        self.values.add((type(one).__name__, one))
+        elif example:
+            self.values.add((kind, bool(value) if type_ == "boolean" else value))
+
+    def summary(self, name: str) -> FieldSummary:
+        strings = sorted(v for _, v in self.values if isinstance(v, str))
+        booleans = sorted({v for _, v in self.values if isinstance(v, bool)})
+        numbers = sorted(
+            {v for _, v in self.values if isinstance(v, int | float) and not isinstance(v, bool)}
+        )
+        found: list[str | float | bool] = [*strings[:_READ], *numbers[:_READ], *booleans]
+        return FieldSummary(
+            name,
+            tuple(sorted(self.types)),
+            tuple(found),
+            self.complete and max(len(strings), len(numbers)) < _READ,
+            (min(self.numbers), max(self.numbers)) if self.numbers else None,
+            self.distinct,
+        )
+
+
+def field_summaries(
+    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment]
+) -> list[FieldSummary]:
+    """The fields that documents have, in ascending order of names.
+
+    It reads a few rows of each segment, field and type, whatever the number of documents. Of a
+    field whose values are many, those of documents deleted since the last merge may set the range.
+
+    Args:
+        connection: inside the transaction that sees these segments.
+        folder: of the index.
+        segments: all live ones.
+
+    Returns:
+        Nothing for an index of a format that does not keep metadata by value.
+
+    Raises:
+        DamagedIndexError: what is read was altered.
+    """
+    seen: dict[str, _Seen] = {}
+    with readable(folder):
+        if format_version(connection) < _VALUES_SINCE:
+            return []
+        names = dict(connection.execute("SELECT field, name FROM fields"))
+        for live in segments:
+            if live.is_pending:
+                for name, by_value in _waiting(connection).items():
+                    one = seen.setdefault(name, _Seen())
+                    one.distinct += len(by_value)
+                    for value in by_value:
+                        one.add(*value)
+                continue
+            for number, name in names.items():
+                one = seen.setdefault(name, _Seen())
+                one.distinct += _count(connection, live, number)
+                for kind in (*_TYPES, UNKEPT):
+                    _read(connection, live, number, kind, one)
+    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+
+
+def _count(connection: sqlite3.Connection, live: LiveSegment, number: int) -> int:
+    return int(
+        connection.execute(
+            "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?",
+            (live.segment.number, number),
+        ).fetchone()[0]
+    )
+
+
+def _read(
+    connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, seen: _Seen
+) -> None:
+    segment = live.segment.number
+    for order in ("ASC", "DESC"):
+        rows = connection.execute(
+            "SELECT value, passages, checksum FROM metadata_values WHERE segment = ? "  # noqa: S608
+            f"AND field = ? AND type = ? ORDER BY value {order} LIMIT ?",
+            (segment, number, kind, _READ if order == "ASC" else 1),
+        ).fetchall()
+        for value, passages, checksum in rows:
+            held = unpacked(segment, number, kind, value, passages, checksum)
+            if live.without_deleted(held):
+                seen.add(kind, value, example=order == "ASC")
+        if len(rows) < _READ:
+            # All values were read.
+            return
+        seen.complete = False
+
+
+def _waiting(connection: sqlite3.Connection) -> dict[str, dict[Any, list[int]]]:
+    rows: Iterable[tuple[int, str]] = connection.execute(
+        "SELECT DISTINCT d.doc, d.metadata FROM pending AS w "
+        "JOIN passages AS p ON p.passage = w.passage JOIN documents AS d ON d.doc = p.doc"
+    )
+    return values_of(([number], json.loads(metadata)) for number, metadata in rows)

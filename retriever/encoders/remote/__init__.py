@@ -1,0 +1,1 @@
+"""Encoders behind a URL, in the form of OpenAI's embeddings."""

@@ -1,0 +1,65 @@
+"""An index as a retriever of LlamaIndex."""
+
+from __future__ import annotations
+
+import asyncio
+
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from retriever.index import Index
+from retriever.integrations.hits import HIT, metadata_of
+from retriever.search.reranking import Reranker
+from retriever.search.settings import SearchSettings
+
+
+class IndexRetriever(BaseRetriever):
+    """Passages of an index as LlamaIndex nodes, the best first.
+
+    A node has the id of the index's document, the best passage as its text with its offsets, and
+    in its metadata the document's own fields and ``hit``: rank, scores, title and offsets. The text
+    for language models and embeddings leaves ``hit`` out.
+
+    Args:
+        index: an open index.
+        settings: how to rank; None takes the defaults.
+        where: rank only documents that match this filter.
+        reranker: as `Index.search` takes it.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+        reranker: Reranker | None = None,
+    ) -> None:
+        super().__init__()
+        self._index = index
+        self._settings = settings
+        self._where = where
+        self._reranker = reranker
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        hits = self._index.search(
+            query_bundle.query_str, self._settings, where=self._where, reranker=self._reranker
+        )
+        return [
+            NodeWithScore(
+                node=TextNode(
+                    id_=hit.id,
+                    text=hit.passage,
+                    start_char_idx=hit.start,
+                    end_char_idx=hit.stop,
+                    metadata=metadata_of(hit),
+                    excluded_llm_metadata_keys=[HIT],
+                    excluded_embed_metadata_keys=[HIT],
+                ),
+                score=hit.score,
+            )
+            for hit in hits
+        ]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)

@@ -1,0 +1,150 @@
+"""The whole engine as a search model of MTEB: indexing and ranking, not the encoder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from mteb.models.model_meta import ModelMeta
+
+from retriever.corpus import Document
+from retriever.encoders.settings import EncoderSettings
+from retriever.errors import ConfigError
+from retriever.index import Index
+from retriever.indexing.creation import IndexKeywords
+from retriever.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.types import CorpusDatasetType, QueryDatasetType
+
+    from retriever.encoders.protocol import LoadedEncoder, TextEncoder
+
+
+class IndexSearch:
+    """Indexes the corpus of each task and ranks it for the task's queries (`mteb.SearchProtocol`).
+
+    Each corpus has an index of its own below `folder`. It is kept: documents that did not change
+    are not encoded again.
+
+    Args:
+        folder: of the indexes; created if needed.
+        model: the encoder, as settings or in their text form.
+        settings: how to rank; `k` is the task's.
+        encoder: a loaded encoder in place of `model`.
+        device: torch device of the model; None uses a GPU if there is one.
+        create: settings of new indexes, such as ``language="german"``.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        model: str | EncoderSettings = "",
+        settings: SearchSettings | None = None,
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        device: str | None = None,
+        **create: Unpack[IndexKeywords],
+    ) -> None:
+        self._folder = Path(folder)
+        self._model = model
+        self._settings = settings or SearchSettings()
+        self._encoder = encoder
+        self._device = device
+        self._create = create
+        self._index: Index | None = None
+
+    def index(
+        self,
+        corpus: CorpusDatasetType,
+        *,
+        task_metadata: TaskMetadata,
+        hf_split: str,
+        hf_subset: str,
+        **_: Any,
+    ) -> None:
+        """Make the index of a task's corpus, or bring it up to date, for the next searches."""
+        self.close()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = "-".join((task_metadata.name, hf_subset, hf_split)).replace("/", "_")
+        self._index = Index.create(
+            self._folder / name,
+            self._model,
+            encoder=self._encoder,
+            device=self._device,
+            **self._create,
+        )
+        self._index.add(_documents(corpus), prune=True)
+
+    def search(
+        self,
+        queries: QueryDatasetType,
+        *,
+        top_k: int,
+        top_ranked: Mapping[str, list[str]] | None = None,
+        **_: Any,
+    ) -> dict[str, dict[str, float]]:
+        """Rank the corpus that was indexed last.
+
+        Args:
+            queries: with ``id`` and ``text``, and perhaps ``instruction``, which follows the text.
+            top_k: maximum number of documents of a query.
+            top_ranked: by query, the only documents that are ranked, for reranking tasks.
+
+        Returns:
+            For each query, the scores of its documents; higher is better.
+
+        Raises:
+            ConfigError: no corpus was indexed.
+        """
+        if self._index is None:
+            raise ConfigError("search: no corpus was indexed yet: call index first")
+        ids, texts = list(queries["id"]), [_text(query) for query in queries]
+        if top_ranked is None:
+            found = self._index.search_many(texts, self._settings, k=top_k)
+            hits = dict(zip(ids, found, strict=True))
+        else:
+            hits = {
+                id_: self._index.search(
+                    text, self._settings, k=top_k, where=_one_of(top_ranked[id_])
+                )
+                for id_, text in zip(ids, texts, strict=True)
+                if top_ranked.get(id_)
+            }
+        return {id_: {hit.id: hit.score for hit in hits.get(id_, ())} for id_ in ids}
+
+    def close(self) -> None:
+        """Close the index that was made last."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    @property
+    def mteb_model_meta(self) -> ModelMeta:
+        """Names the encoder and how it is ranked."""
+        model = self._model or getattr(self._encoder, "name", "") or "default"
+        label = f"{Path(str(model)).name}-{self._settings.mode}".replace("/", "_")
+        return ModelMeta.create_empty(
+            {
+                "name": f"layer-retriever/{label}",
+                "revision": version("layer-retriever"),
+                "model_type": ["sparse" if self._settings.mode == "bm25" else "dense"],
+            }
+        )
+
+
+def _documents(corpus: CorpusDatasetType) -> Iterator[Document]:
+    for row in corpus:
+        yield Document(row["id"], row.get("text") or "", row.get("title") or None, {})
+
+
+def _text(query: Mapping[str, Any]) -> str:
+    return " ".join(filter(None, (query["text"], query.get("instruction"))))
+
+
+def _one_of(ids: list[str]) -> str:
+    """A filter for some documents."""
+    quoted = (id_.replace("\\", "\\\\").replace('"', '\\"') for id_ in ids)
+    return "id in (" + ", ".join(f'"{id_}"' for id_ in quoted) + ")"

@@ -1,0 +1,1 @@
+"""Indexes as tools for agents, over the Model Context Protocol."""

@@ -1,0 +1,189 @@
+"""Answers that fit a number of tokens, and say what they leave out.
+
+Tokens are estimated, since each model counts its own: one for every four bytes of the answer's
+JSON in UTF-8, rounded up.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+from retriever.corpus import Document
+from retriever.search.engine import Hit
+from retriever.search.excerpts import Excerpt
+
+_BYTES_A_TOKEN = 4
+# Bytes kept for the fields `truncated` and `more`.
+_RESERVED = 320
+# A passage is not cut to fewer characters than this, except of the first hit.
+_SHORTEST = 200
+
+
+def fit_hits(
+    index: str,
+    hits: Sequence[tuple[Hit, Excerpt]],
+    offset: int,
+    max_tokens: int,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The answer of a search.
+
+    A hit that does not fit loses its neighboring passages first and the end of its passage next.
+    It and all later hits are left out if that is not enough.
+
+    Args:
+        index: name of the index.
+        hits: in order, each with the stretch of text to show.
+        offset: number of hits before them.
+        max_tokens: of the whole answer, at least 200.
+        notes: what else the answer says.
+    """
+    answer: dict[str, Any] = {"index": index, "hits": []}
+    if notes:
+        answer["notes"] = list(notes)
+    more = []
+    for place, (hit, excerpt) in enumerate(hits):
+        room = max_tokens * _BYTES_A_TOKEN - _RESERVED - _size(answer)
+        shown = _fit_hit(hit, excerpt, room, first=place == 0)
+        if shown is None:
+            more.append(
+                f"the hits from rank {hit.rank} did not fit: search again with "
+                f"offset={offset + place} or a higher max_tokens"
+            )
+            break
+        answer["hits"].append(shown)
+        if shown.get("cut"):
+            more.append(
+                f"the text of rank {hit.rank} was cut: get its id with start={shown['stop']}"
+            )
+            if place + 1 < len(hits):
+                more.append(f"the next hits did not fit: offset={offset + place + 1}")
+            break
+    answer["truncated"] = bool(more)
+    if more:
+        answer["more"] = "; ".join(more)
+    return answer
+
+
+def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str, Any] | None:
+    """A hit in at most `room` bytes, or None."""
+    whole = _shown(hit, excerpt, hit.metadata)
+    if _size(whole) <= room:
+        return whole
+    own = Excerpt(hit.id, hit.start, hit.stop, hit.passage, excerpt.length)
+    alone = _shown(hit, own, hit.metadata)
+    alone["context_left_out"] = True
+    if excerpt != own and _size(alone) <= room:
+        return alone
+    for metadata in (hit.metadata, None) if first else (hit.metadata,):
+        shown = {**_shown(hit, own, metadata), "text": "", "cut": True}
+        length = _longest(own.text, room - _size(shown))
+        if length >= (1 if first else _SHORTEST):
+            shown["text"], shown["stop"] = own.text[:length], own.start + length
+            return shown
+    return None
+
+
+def _shown(hit: Hit, excerpt: Excerpt, metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """What an agent sees of a hit; scores have four decimals."""
+    shown: dict[str, Any] = {"rank": hit.rank, "id": hit.id}
+    if hit.title is not None:
+        shown["title"] = hit.title
+    shown |= {"start": excerpt.start, "stop": excerpt.stop, "text": excerpt.text}
+    if (excerpt.start, excerpt.stop) != (hit.start, hit.stop):
+        shown["passage"] = [hit.start, hit.stop]
+    shown |= {"length": excerpt.length, "score": round(hit.score, 4)}
+    for name in ("dense", "bm25"):
+        score = getattr(hit, name)
+        if score is not None:
+            shown[name] = round(score, 4)
+            shown[f"{name}_rank"] = getattr(hit, f"{name}_rank")
+    if metadata is None:
+        shown["metadata_left_out"] = True
+    elif metadata:
+        shown["metadata"] = metadata
+    return shown
+
+
+def fit_document(
+    index: str, document: Document, start: int, stop: int | None, max_tokens: int
+) -> dict[str, Any]:
+    """A stretch of a document's text; it is cut at its end, and metadata is left out, to fit.
+
+    Args:
+        index: name of the index.
+        document: with its whole text.
+        start: character offset.
+        stop: character offset; None for the end of the text.
+        max_tokens: of the whole answer, at least 200.
+    """
+    length = len(document.text)
+    start = min(start, length)
+    stop = length if stop is None else max(start, min(stop, length))
+    answer: dict[str, Any] = {"index": index, "id": document.id}
+    if document.title is not None:
+        answer["title"] = document.title
+    answer |= {"length": length, "start": start, "stop": stop, "text": ""}
+    room = max_tokens * _BYTES_A_TOKEN - _RESERVED
+    if document.metadata:
+        answer["metadata"] = document.metadata
+        if _size(answer) > room // 2:
+            del answer["metadata"]
+            answer["metadata_left_out"] = True
+    fits = _longest(document.text[start:stop], room - _size(answer))
+    answer["text"] = document.text[start : start + fits]
+    answer["truncated"] = start + fits < stop
+    if answer["truncated"]:
+        answer["stop"] = start + fits
+        answer["more"] = f"the text was cut: get the same id with start={start + fits}"
+    return answer
+
+
+def fit_fields(
+    answer: dict[str, Any], indexes: Sequence[dict[str, Any]], max_tokens: int
+) -> dict[str, Any]:
+    """The answer about the state of indexes, without the last fields if they do not fit."""
+    shown = [{**one, "fields": dict(one["fields"])} for one in indexes]
+    answer = {**answer, "indexes": shown, "truncated": False}
+    room = max_tokens * _BYTES_A_TOKEN - _RESERVED
+    left_out = 0
+    for one in reversed(shown):
+        while one["fields"] and _size(answer) > room:
+            one["fields"].popitem()
+            left_out += 1
+    while len(shown) > 1 and _size(answer) > room:
+        shown.pop()
+    if left_out:
+        answer["truncated"] = True
+        answer["more"] = (
+            f"{left_out} fields did not fit: ask for one index, or with a higher max_tokens"
+        )
+    return answer
+
+
+def _size(value: Any) -> int:
+    """Bytes of a JSON value."""
+    return len(to_json(value).encode("utf-8", "surrogatepass"))
+
+
+def to_json(value: Any) -> str:
+    """JSON as agents read it: compact, without escapes of letters."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _longest(text: str, room: int) -> int:
+    """Length of the longest beginning of `text` whose JSON takes at most `room` bytes.
+
+    It ends where a word ends, unless nothing would be left.
+    """
+    if _size(text) - 2 <= room:
+        return len(text)
+    # A character takes at least a byte.
+    fits = bisect_right(
+        range(1, min(len(text), max(room, 0)) + 1), room, key=lambda n: _size(text[:n]) - 2
+    )
+    end = max((i for i in range(fits, max(0, fits - 80), -1) if text[i].isspace()), default=0)
+    return end or fits

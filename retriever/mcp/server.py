@@ -1,0 +1,294 @@
+"""The tools `search`, `get` and `status`, which read indexes and change nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+import anyio.to_thread
+from mcp.server import Server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from indexes import FieldSummary
+from retriever.errors import BadInputError, RetrieverError
+from retriever.index import Index
+from retriever.mcp.budget import fit_document, fit_fields, fit_hits, to_json
+from retriever.search.engine import Hit
+from retriever.search.excerpts import Excerpt
+
+# With so few hits, the candidates of a hybrid search do not depend on `k` and `offset`.
+_MOST_HITS = 50
+_SHOWN_VALUES = 12
+_LONGEST_VALUE = 40
+
+SCORES = (
+    "Higher is better. `score` orders the hits. In mode hybrid it lies between 0 and 1, relative "
+    "to the candidates of this query: do not compare it between queries. `dense` is the cosine of "
+    "query and passage, -1 to 1; `bm25` is 0 or more, and 0 if the passage has no word of the "
+    "query. In the modes dense and bm25, `score` is that component. The ranks count candidates."
+)
+_OFFSETS = (
+    "`start` and `stop` are character offsets: `text` is exactly the document's text from `start` "
+    "to `stop`, so a quotation can be checked with `get`. `length` is the number of characters of "
+    "the whole text."
+)
+_GRAMMAR = (
+    'Filter on metadata, such as: year >= 2020 and lang in ("en", "de") and not (tag = \'x\'). '
+    'Operators: = != < <= > >= in like contains exists and or not. `tags contains "a"` looks '
+    "into an array; put other field names than plain words into backquotes; id and title are the "
+    "document's own."
+)
+_INSTRUCTIONS = (
+    "Search in local document collections. Start with `search`; pass context=1 for the passages "
+    "around a hit, and `get` to read on. Cite the document id with the offsets. `status` lists "
+    "collections, fields and the meaning of scores."
+)
+
+P = TypeVar("P", bound=BaseModel)
+
+
+class _Parameters(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    index: str | None = Field(None, description="Which index.")
+    max_tokens: int = Field(
+        4000,
+        ge=200,
+        le=200_000,
+        description="Size limit of the answer in tokens, estimated as bytes of its JSON / 4. An "
+        "answer that leaves something out has truncated=true, and says in `more` how to get it.",
+    )
+
+
+class SearchParameters(_Parameters):
+    """The arguments of `search`."""
+
+    query: str = Field(
+        min_length=1, max_length=10_000, description="A question or words, in plain language."
+    )
+    k: int = Field(5, ge=1, le=_MOST_HITS, description="Maximum number of hits.")
+    offset: int = Field(
+        0, ge=0, lt=_MOST_HITS, description=f"Hits to skip; offset + k is at most {_MOST_HITS}."
+    )
+    mode: Literal["hybrid", "dense", "bm25"] = Field(
+        "hybrid",
+        description="dense ranks by meaning, bm25 by words, hybrid by both.",
+    )
+    where: str | None = Field(None, max_length=10_000, description=_GRAMMAR)
+    context: int = Field(
+        0, ge=0, le=5, description="Neighboring passages to show on each side of a hit."
+    )
+
+
+class GetParameters(_Parameters):
+    """The arguments of `get`."""
+
+    id: str = Field(description="The document's id, as `search` returns it.")
+    start: int = Field(0, ge=0, description="First character to return.")
+    stop: int | None = Field(None, ge=0, description="Character to stop before; null for the end.")
+
+
+class StatusParameters(_Parameters):
+    """The arguments of `status`."""
+
+
+def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
+    """An MCP server over open indexes.
+
+    A call's errors of use are results with `is_error`, whose text an agent can act on. Calls run
+    in threads, side by side. The descriptions of the tools follow the metadata of the corpus.
+
+    Args:
+        indexes: by name, at least one.
+        version: of this program.
+    """
+    tools = _Tools(indexes)
+
+    async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=await anyio.to_thread.run_sync(tools.describe))
+
+    async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+        arguments = params.arguments or {}
+        return await anyio.to_thread.run_sync(tools.call, params.name, arguments)
+
+    return Server(
+        "retriever",
+        version=version,
+        title="Search in local documents",
+        instructions=_INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+class _Tools:
+    """What each tool does, without the protocol."""
+
+    def __init__(self, indexes: Mapping[str, Index]) -> None:
+        self._indexes = dict(indexes)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        calls: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "search": lambda given: self._search(_read(SearchParameters, given)),
+            "get": lambda given: self._get(_read(GetParameters, given)),
+            "status": lambda given: self._status(_read(StatusParameters, given)),
+        }
+        try:
+            if name not in calls:
+                raise BadInputError(f"no tool {name!r}; expected one of {', '.join(calls)}")
+            answer = calls[name](arguments)
+        except RetrieverError as error:
+            return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
+        except Exception:
+            logging.getLogger(__name__).exception("the tool %s failed", name)
+            text = "the server failed; its log has the reason"
+            return CallToolResult(content=[TextContent(text=text)], is_error=True)
+        content = TextContent(text=to_json(answer))
+        return CallToolResult(content=[content], structured_content=answer)
+
+    def describe(self) -> list[Tool]:
+        fields = "; ".join(
+            f"index {name}: {_field_list(index)}" if len(self._indexes) > 1 else _field_list(index)
+            for name, index in self._indexes.items()
+        )
+        search = (
+            "Search passages. A hit is a document with its best passage, the best first. "
+            f"{_OFFSETS} With context, `passage` has the offsets of the hit itself. {SCORES}"
+        )
+        get = f"Read the text of a document, as a whole or from `start` to `stop`. {_OFFSETS}"
+        status = "What the indexes hold: documents, encoder, metadata fields, meaning of scores."
+        return [
+            self._tool("search", search, SearchParameters, where=f"{_GRAMMAR} Fields: {fields}"),
+            self._tool("get", get, GetParameters),
+            self._tool("status", status, StatusParameters),
+        ]
+
+    def _tool(self, name: str, text: str, parameters: type[BaseModel], **descriptions: str) -> Tool:
+        schema = parameters.model_json_schema()
+        del schema["description"]
+        for key, description in descriptions.items():
+            schema["properties"][key]["description"] = description
+        if len(self._indexes) == 1:
+            del schema["properties"]["index"]
+        else:
+            schema["properties"]["index"] = {
+                "type": "string",
+                "enum": list(self._indexes),
+                "description": "Which index.",
+            }
+            if name != "status":
+                schema["required"] = ["index", *schema.get("required", [])]
+        return Tool(
+            name=name,
+            description=text,
+            input_schema=schema,
+            annotations=ToolAnnotations(
+                read_only_hint=True, idempotent_hint=True, open_world_hint=False
+            ),
+        )
+
+    def _search(self, given: SearchParameters) -> dict[str, Any]:
+        name, index = self._index(given.index)
+        last = given.offset + given.k
+        if last > _MOST_HITS:
+            raise BadInputError(
+                f"offset + k: expected at most {_MOST_HITS}, found {last}; ask a narrower question "
+                "or add a filter with where"
+            )
+        notes = []
+        if given.where is not None and (unknown := index.filter_warning(given.where)):
+            notes.append(unknown)
+        hits = index.search(given.query, k=last, mode=given.mode, where=given.where)
+        shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
+        return fit_hits(name, shown, given.offset, given.max_tokens, notes)
+
+    def _get(self, given: GetParameters) -> dict[str, Any]:
+        name, index = self._index(given.index)
+        try:
+            document = index[given.id]
+        except KeyError:
+            raise BadInputError(
+                f"index {name} has no document with the id {given.id!r}; take one from `search`"
+            ) from None
+        return fit_document(name, document, given.start, given.stop, given.max_tokens)
+
+    def _status(self, given: StatusParameters) -> dict[str, Any]:
+        names = list(self._indexes) if given.index is None else [self._index(given.index)[0]]
+        indexes = [_state(name, self._indexes[name]) for name in names]
+        return fit_fields({"scores": SCORES, "filters": _GRAMMAR}, indexes, given.max_tokens)
+
+    def _index(self, name: str | None) -> tuple[str, Index]:
+        if name is None and len(self._indexes) == 1:
+            name = next(iter(self._indexes))
+        if name not in self._indexes:
+            found = "nothing" if name is None else repr(name)
+            raise BadInputError(f"index: expected one of {', '.join(self._indexes)}, found {found}")
+        return name, self._indexes[name]
+
+
+def _read(kind: type[P], arguments: Mapping[str, Any]) -> P:
+    try:
+        return kind.model_validate(arguments)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise BadInputError("; ".join(faults)) from None
+
+
+def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
+    try:
+        return index.excerpt(hit, context, context)
+    except KeyError:
+        # The document was replaced after the search.
+        return Excerpt(hit.id, hit.start, hit.stop, hit.passage, hit.stop)
+
+
+def _state(name: str, index: Index) -> dict[str, Any]:
+    info = index.info()
+    return {
+        "index": name,
+        "documents": info["documents"],
+        "passages": info["passages"],
+        "encoder": info["encoder"]["encoder"],
+        "language": info["analyzer"]["language"],
+        "created": info["created"],
+        "fields": {one.name: _field(one) for one in index.fields()},
+    }
+
+
+def _field(one: FieldSummary) -> dict[str, Any]:
+    found: dict[str, Any] = {"types": list(one.types)}
+    if one.range is not None:
+        found["range"] = list(one.range)
+    values = [value for value in one.values if len(str(value)) <= _LONGEST_VALUE][:_SHOWN_VALUES]
+    if values:
+        complete = one.complete and len(values) == len(one.values)
+        found["values" if complete else "examples"] = values
+    return found
+
+
+def _field_list(index: Index) -> str:
+    """The fields of an index in one line."""
+    fields = index.fields()
+    shown = [f"{one.name} ({_field_line(one)})" for one in fields[:_MOST_HITS]]
+    if len(fields) > len(shown):
+        shown.append(f"and {len(fields) - len(shown)} more: see status")
+    return ", ".join(shown) or "none"
+
+
+def _field_line(one: FieldSummary) -> str:
+    kind = " or ".join(one.types)
+    facts = _field(one)
+    if "values" in facts:
+        return f"{kind}: {', '.join(map(to_json, facts['values']))}"
+    if one.range is not None:
+        return f"{kind}, {one.range[0]:g} to {one.range[1]:g}"
+    return f"{kind}, such as {to_json(facts['examples'][0])}" if "examples" in facts else kind

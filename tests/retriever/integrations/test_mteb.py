@@ -1,0 +1,121 @@
+"""The search model of MTEB, on a task whose data is local."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("mteb")
+
+import mteb
+from datasets import Dataset
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models.models_protocols import SearchProtocol
+
+from retriever import ConfigError, Index, SearchSettings
+from retriever.integrations.mteb import IndexSearch
+
+CORPUS = [
+    {"id": "a", "title": "Fruit", "text": "apples and pears"},
+    {"id": 'quoted "b\\', "title": "", "text": "pears only"},
+    {"id": "c", "title": "", "text": "plums and cherries"},
+    {"id": "d", "title": "", "text": "a house in the garden"},
+]
+QUERIES = [{"id": "q1", "text": "pears only"}, {"id": "q2", "text": "house garden"}]
+QRELS = {"q1": {'quoted "b\\': 1}, "q2": {"d": 1, "a": 1}}
+
+
+class LocalTask(AbsTaskRetrieval):
+    metadata = TaskMetadata(
+        name="LocalFruit",
+        description="Four documents.",
+        reference=None,
+        dataset={"path": "local/none", "revision": "1"},
+        type="Retrieval",
+        category="t2t",
+        modalities=["text"],
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        main_score="ndcg_at_10",
+        date=None,
+        domains=None,
+        task_subtypes=None,
+        license=None,
+        annotations_creators=None,
+        dialect=None,
+        sample_creation=None,
+        bibtex_citation=None,
+    )
+
+    def load_data(self, **_):
+        test = {
+            "queries": Dataset.from_list(QUERIES),
+            "corpus": Dataset.from_list(CORPUS),
+            "relevant_docs": QRELS,
+            "top_ranked": None,
+        }
+        self.dataset = {"default": {"test": test}}
+        self.data_loaded = True
+
+
+@pytest.fixture
+def model(tmp_path, fake_encoder):
+    made = IndexSearch(tmp_path / "indexes", settings=SearchSettings(mode="bm25"), overlap=4)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def indexed(model):
+    metadata = LocalTask.metadata
+    model.index(
+        Dataset.from_list(CORPUS), task_metadata=metadata, hf_split="test", hf_subset="default"
+    )
+    return model
+
+
+def test_a_task_is_scored_as_its_rankings_deserve(model):
+    assert isinstance(model, SearchProtocol)
+    result = mteb.evaluate(model, LocalTask(), cache=None, overwrite_strategy="always")
+    scores = result[0].scores["test"][0]
+    # The first query's document is first. Of the second's, one is first and one is not found:
+    # 1 / (1 + 1 / log2(3)).
+    assert scores["ndcg_at_10"] == pytest.approx((1 + 1 / 1.63093) / 2, abs=1e-4)
+    assert result.model_name == "layer-retriever/default-bm25"
+
+
+def test_scores_are_those_of_the_index(indexed, tmp_path):
+    found = indexed.search(Dataset.from_list(QUERIES), top_k=2)
+    with Index.open(tmp_path / "indexes/LocalFruit-default-test") as index:
+        for query in QUERIES:
+            hits = index.search(query["text"], k=2, mode="bm25")
+            assert found[query["id"]] == {hit.id: hit.score for hit in hits}
+
+
+def test_only_the_given_documents_are_ranked_in_a_reranking_task(indexed):
+    given = {"q1": ["a", 'quoted "b\\'], "q2": []}
+    found = indexed.search(Dataset.from_list(QUERIES), top_k=10, top_ranked=given)
+    assert list(found["q1"]) == ['quoted "b\\', "a"]
+    assert found["q2"] == {}
+
+
+def test_an_instruction_follows_the_query(indexed):
+    query = {"id": "q", "text": "garden", "instruction": "plums"}
+    assert set(indexed.search(Dataset.from_list([query]), top_k=9)["q"]) == {"c", "d"}
+
+
+def test_an_unchanged_corpus_is_not_encoded_again(indexed, fake_encoder):
+    encoded = fake_encoder.encoded
+    indexed.index(
+        Dataset.from_list(CORPUS[:3]),
+        task_metadata=LocalTask.metadata,
+        hf_split="test",
+        hf_subset="default",
+    )
+    assert fake_encoder.encoded == encoded
+    assert indexed.search(Dataset.from_list(QUERIES), top_k=9)["q2"] == {}
+
+
+def test_searching_comes_after_indexing(model):
+    with pytest.raises(ConfigError, match="index first"):
+        model.search(Dataset.from_list(QUERIES), top_k=1)

@@ -1,0 +1,275 @@
+"""The tools as the SDK's own client sees them, on each transport."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("mcp")
+
+import anyio
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from retriever import ConfigError, Index
+from retriever.mcp.server import make_server
+from retriever.mcp.serving import http_app
+
+LONG = " ".join(f"Sentence {i} is about apples." for i in range(40))
+DOCUMENTS = [
+    {"id": "long", "title": "Apples", "text": LONG, "year": 1999, "lang": "en"},
+    {"id": "wide", "text": "Äpfel und Birnen 🍏🍐 im Garten", "year": 2020, "lang": "de"},
+    {"id": "note", "text": "apples and pears", "year": 2021, "lang": "en", "tags": ["fruit"]},
+]
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "fruit.index") as index:
+        index.add(DOCUMENTS)
+        yield index
+
+
+def ask(indexes, *calls):
+    """The results of calls by a client in memory; with no call, the list of tools."""
+
+    async def run():
+        async with Client(make_server(indexes)) as client:
+            if not calls:
+                return (await client.list_tools()).tools
+            return [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return anyio.run(run)
+
+
+def answer(index, name, /, **arguments):
+    (result,) = ask({"fruit": index}, (name, arguments))
+    assert not result.is_error, result.content[0].text
+    assert json.loads(result.content[0].text) == result.structured_content
+    return result.structured_content
+
+
+def refusal(index, name, /, **arguments):
+    (result,) = ask({"fruit": index}, (name, arguments))
+    assert result.is_error
+    return result.content[0].text
+
+
+def tokens(found):
+    """As the page on the server counts them: bytes of compact JSON, divided by four."""
+    return len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()) / 4
+
+
+def test_search_gives_the_hits_of_the_index_with_their_scores(index):
+    hits = index.search("apples and pears", k=3)
+    found = answer(index, "search", query="apples and pears", k=3)
+    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in hits]
+    for shown, hit in zip(found["hits"], hits, strict=True):
+        assert shown["score"] == round(hit.score, 4)
+        assert (shown["dense"], shown["bm25"]) == (round(hit.dense, 4), round(hit.bm25, 4))
+        assert shown["metadata"] == hit.metadata
+    assert not found["truncated"]
+
+
+@pytest.mark.parametrize("context", [0, 1, 5])
+def test_every_text_is_the_document_between_its_offsets(index, context):
+    for hit in answer(index, "search", query="apples 🍏", context=context)["hits"]:
+        whole = index[hit["id"]].text
+        assert hit["text"] == whole[hit["start"] : hit["stop"]]
+        assert hit["length"] == len(whole)
+        read = answer(index, "get", id=hit["id"], start=hit["start"], stop=hit["stop"])
+        assert read["text"] == hit["text"]
+
+
+def test_context_adds_the_passages_on_both_sides(index):
+    query = "Sentence 20 is about apples."
+    alone = answer(index, "search", query=query, where="id = 'long'")["hits"][0]
+    around = answer(index, "search", query=query, where="id = 'long'", context=1)["hits"][0]
+    assert around["passage"] == [alone["start"], alone["stop"]]
+    assert around["start"] < alone["start"]
+    assert around["stop"] > alone["stop"]
+    assert alone["text"] in around["text"]
+
+
+@pytest.mark.parametrize("limit", [200, 230, 260, 300, 400, 600, 1000])
+def test_answers_fit_their_budget_and_say_what_they_leave_out(index, limit):
+    found = answer(index, "search", query="apples", context=5, max_tokens=limit)
+    assert tokens(found) <= limit
+    assert found["hits"]
+    assert found["truncated"] == (
+        len(found["hits"]) < len(DOCUMENTS) or any(hit.get("cut") for hit in found["hits"])
+    )
+    assert ("more" in found) == found["truncated"]
+    for hit in found["hits"]:
+        assert hit["text"]
+        assert hit["text"] == index[hit["id"]].text[hit["start"] : hit["stop"]]
+
+
+def test_offset_gives_the_hits_that_did_not_fit(index):
+    whole = answer(index, "search", query="apples")["hits"]
+    rest = answer(index, "search", query="apples", offset=1)["hits"]
+    assert rest == whole[1:]
+
+
+@pytest.mark.parametrize("limit", [200, 300])
+def test_a_document_is_read_in_parts_by_following_the_answers(index, limit):
+    text, start = "", 0
+    while True:
+        part = answer(index, "get", id="long", start=start, max_tokens=limit)
+        assert tokens(part) <= limit
+        assert part["text"]
+        text, start = text + part["text"], part["stop"]
+        if not part["truncated"]:
+            break
+        assert f"start={start}" in part["more"]
+    assert text == LONG
+
+
+def test_metadata_that_is_larger_than_the_budget_is_left_out(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        index.add([{"id": "1", "text": "apples " * 20, "notes": "x" * 5000}])
+        found = answer(index, "search", query="apples", max_tokens=200)
+        assert tokens(found) <= 200
+        assert found["hits"][0]["metadata_left_out"]
+        assert answer(index, "get", id="1", max_tokens=200)["metadata_left_out"]
+        assert tokens(answer(index, "status", max_tokens=600)) <= 600
+
+
+def test_filters_apply_and_unknown_fields_are_noted(index):
+    found = answer(index, "search", query="apples", where="year >= 2020 and lang = 'en'")
+    assert [hit["id"] for hit in found["hits"]] == ["note"]
+    with pytest.warns(UserWarning, match="yaer"):
+        found = answer(index, "search", query="apples", where="yaer > 1")
+    assert "did you mean 'year'" in found["notes"][0]
+
+
+def test_the_schema_names_the_fields_of_the_corpus(index):
+    search, get, status = ask({"fruit": index})
+    where = search.input_schema["properties"]["where"]["description"]
+    for part in ('lang (string: "de", "en")', "year (number: 1999, 2020, 2021)", "tags (array"):
+        assert part in where
+    assert "index" not in search.input_schema["properties"]
+    index.add([{"id": "new", "text": "plums", "color": "blue"}])
+    search, *_ = ask({"fruit": index})
+    assert 'color (string: "blue")' in search.input_schema["properties"]["where"]["description"]
+    assert all(tool.annotations.read_only_hint for tool in (search, get, status))
+
+
+def test_several_indexes_are_told_apart_by_name(index, tmp_path):
+    with Index.create(tmp_path / "other") as other:
+        other.add([{"id": "a", "text": "apples elsewhere", "place": "x"}])
+        both = {"fruit": index, "other": other}
+        search, *_ = ask(both)
+        assert search.input_schema["properties"]["index"]["enum"] == ["fruit", "other"]
+        assert "index" in search.input_schema["required"]
+        named, unnamed, states = ask(
+            both,
+            ("search", {"query": "apples", "index": "other"}),
+            ("search", {"query": "apples"}),
+            ("status", {}),
+        )
+        assert [hit["id"] for hit in named.structured_content["hits"]] == ["a"]
+        assert unnamed.is_error
+        assert "fruit, other" in unnamed.content[0].text
+        counts = [one["documents"] for one in states.structured_content["indexes"]]
+        assert counts == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("search", {}, "query"),
+        ("search", {"query": "  "}, "is empty"),
+        ("search", {"query": "a", "k": 0}, "k: "),
+        ("search", {"query": "a", "k": 50, "offset": 1}, "at most 50, found 51"),
+        ("search", {"query": "a", "where": "year >"}, "filter"),
+        ("search", {"query": "a", "depth": 3}, "depth"),
+        ("search", {"query": "a", "index": "other"}, "fruit"),
+        ("get", {"id": "nothing"}, "'nothing'"),
+        ("delete", {"id": "note"}, "search, get, status"),
+    ],
+)
+def test_calls_that_cannot_be_answered_say_why(index, name, arguments, message):
+    assert message in refusal(index, name, **arguments)
+
+
+def over_http(app, headers, call):
+    """A call by the SDK's client, of an ASGI application at http://127.0.0.1:8766/mcp."""
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            getattr(app, "_app", app).router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, headers=headers) as http,
+            Client(streamable_http_client("http://127.0.0.1:8766/mcp", http_client=http)) as client,
+        ):
+            return await client.call_tool(*call)
+
+    return anyio.run(run)
+
+
+def posted(app, headers):
+    """The status of a request without the SDK's client."""
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        accept = {"Accept": "application/json, text/event-stream"}
+        async with (
+            getattr(app, "_app", app).router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766") as http,
+        ):
+            return (
+                await http.post("/mcp", json=message, headers={**accept, **headers})
+            ).status_code
+
+    return anyio.run(run)
+
+
+def test_http_answers_without_a_session(index):
+    app = http_app(make_server({"fruit": index}), "127.0.0.1", None)
+    found = over_http(app, {}, ("search", {"query": "apples and pears", "k": 1}))
+    assert found.structured_content["hits"][0]["id"] == "note"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "evil.example"}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "http://localhost:8766"}, 200),
+    ],
+)
+def test_http_refuses_names_that_a_web_page_rebinds(index, headers, status):
+    assert posted(http_app(make_server({"fruit": index}), "127.0.0.1", None), headers) == status
+
+
+def test_a_public_address_needs_a_token(index):
+    with pytest.raises(ConfigError, match="--token"):
+        http_app(make_server({"fruit": index}), "0.0.0.0", None)
+
+
+@pytest.mark.parametrize(("given", "status"), [("", 401), ("Bearer no", 401), ("Bearer yes", 200)])
+def test_only_requests_with_the_token_are_answered(index, given, status):
+    app = http_app(make_server({"fruit": index}), "0.0.0.0", "yes")
+    assert posted(app, {"Authorization": given}) == status
+
+
+def test_the_command_speaks_the_protocol_alone_on_standard_output(index):
+    async def run():
+        command = StdioServerParameters(
+            command=sys.executable,
+            # The index has an encoder that no other process knows: the search is by words.
+            args=["-m", "cli.main", "mcp", f"orchard={index.folder}"],
+        )
+        async with Client(stdio_client(command)) as client:
+            arguments = {"query": "apples and pears", "mode": "bm25", "k": 1}
+            return await client.call_tool("search", arguments)
+
+    found = anyio.run(run).structured_content
+    assert (found["index"], found["hits"][0]["id"]) == ("orchard", "note")
