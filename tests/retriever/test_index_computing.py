@@ -30,6 +30,7 @@ def test_an_index_lists_how_its_vectors_were_computed(bert, tmp_path):
         assert computed(index) == []
         index.add(TEXTS[:1])
         assert computed(index) == ["float32 by numpy"]
+        assert index.info()["encoder"]["backend"] == "numpy"
     with Index.open(tmp_path / "i", "::backend=torch::dtype=bfloat16", device="cpu") as index:
         index.add(TEXTS[1:])
         index.add(["w11"])

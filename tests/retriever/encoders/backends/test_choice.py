@@ -14,6 +14,7 @@ from retriever.encoders.transformer.backends.choice import (
     TORCH_PAYS,
     check_computing,
     engine_for,
+    faster_format,
     runs_on_cpu,
 )
 from retriever.errors import ConfigError, MissingExtraError
@@ -61,6 +62,18 @@ def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
     assert not runs_on_cpu(None)
     monkeypatch.setattr("os.path.exists", lambda path: False)
     assert runs_on_cpu(None)
+
+
+def test_a_faster_number_format_is_named_where_the_processor_has_it(tmp_path, monkeypatch):
+    flags = tmp_path / "cpuinfo"
+    monkeypatch.setattr(choice, "_PROCESSOR", flags)
+    plain = EncoderSettings()
+    assert faster_format(plain) is None
+    for found, expected in (("sse2", None), ("sse2 avx512_bf16", "bfloat16")):
+        flags.write_text(f"flags : {found} avx\n")
+        assert faster_format(plain) == expected
+    assert faster_format(EncoderSettings(dtype="int8")) is None
+    assert faster_format(EncoderSettings(backend="numpy")) is None
 
 
 def test_a_static_encoder_has_no_backend(minilm):
