@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from indexes import LiveSegment, StructureSettings, View, remains
+from retriever.encoders.loading import describe_backend
 from retriever.encoders.meta.folder import is_meta_folder, read_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ModelError
@@ -43,6 +44,7 @@ def describe(
             "max_length": encoder.max_length,
             "fingerprint": encoder.fingerprint,
             "computed": view.setting(COMPUTED, []),
+            "backend": describe_backend(encoder),
             "meta": _describe_meta(encoder),
         },
         "analyzer": state.analyzer.settings.to_json(),

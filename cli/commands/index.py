@@ -42,6 +42,8 @@ compact_option = option(
     help="Do not merge segments at the end, as is done where it makes queries faster.",
     section=RARE,
 )
+# Seconds of indexing after which a faster number format is worth a line.
+_LONG = 60.0
 
 
 @click.command("index", cls=Command)
@@ -144,13 +146,15 @@ def index_documents(
     """
     from cli.output.progress import EncodingProgress, Stages, human_bytes, warn_reader
     from retriever.description import size_on_disk
+    from retriever.encoders.loading import describe_faster
     from retriever.indexing.report import IndexingReport
 
     started = time.monotonic()
     report = IndexingReport()
     with ExitStack() as stack:
         index = stack.enter_context(open_index())
-        window = index.encoder_spec.max_length
+        spec = index.encoder_spec
+        window = spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_reader, reader, _note)
         try:
@@ -184,6 +188,10 @@ def index_documents(
         "seconds": round(time.monotonic() - started, 3),
         "bytes": size_on_disk(folder),
     }
+    if summary["seconds"] > _LONG and report.passages and not quiet:
+        faster = describe_faster(spec)
+        if faster:
+            _note(f"note: {faster} on this processor")
     if report.truncated:
         _note(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "

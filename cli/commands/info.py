@@ -60,6 +60,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
         "fingerprint": encoder["fingerprint"],
         **({"computed": "in " + ", ".join(encoder["computed"])} if encoder["computed"] else {}),
+        **({"backend": encoder["backend"]} if encoder["backend"] else {}),
         "analyzer": f"{analyzer['language']}"
         + (", stemmed" if analyzer["stemming"] else "")
         + (", stop words removed" if analyzer["stop_words"] else ""),

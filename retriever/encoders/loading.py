@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +21,17 @@ from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel, is_static_folder
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.encoders.transformer.backends.choice import check_computing, runs_on_cpu
+from retriever.encoders.transformer.backends.choice import (
+    check_computing,
+    describe_choice,
+    faster_format,
+    runs_on_cpu,
+)
 from retriever.encoders.transformer.backends.model import LightModel
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.shared import sharing
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 # For a model without a limit of positions.
 _USUAL_WINDOW = 512
@@ -114,6 +120,40 @@ def _windowed(settings: EncoderSettings, folder: ModelFolder, longest: int) -> E
             f"{longest} pieces, found {window}"
         )
     return replace(settings, max_length=window)
+
+
+def describe_backend(spec: EncoderSpec) -> str | None:
+    """What runs the model of an encoder on this machine; None if that cannot be said.
+
+    Static encoders, meta-embeddings and objects that a program passes have no backend.
+    """
+    settings = spec.settings
+    if not _runs_a_model(spec):
+        return None
+    with suppress(ModelError, MissingExtraError):
+        folder = find_model(spec.model)
+        if settings.backend == "torch" or not runs_on_cpu(None):
+            return "torch"
+        try:
+            LightModel(folder, settings, fuse(settings, folder), _no_torch)
+        except UnsupportedModelError:
+            return "torch"
+        return describe_choice(settings)
+    return None
+
+
+def describe_faster(spec: EncoderSpec) -> str | None:
+    """What would encode faster on this machine than an encoder in float32 does; None if nothing."""
+    dtype = faster_format(spec.settings) if _runs_a_model(spec) else None
+    return f"--dtype {dtype} would encode in half the time or less" if dtype else None
+
+
+def _runs_a_model(spec: EncoderSpec) -> bool:
+    return not (spec.is_given or spec.settings.static is not None or is_meta_folder(spec.model))
+
+
+def _no_torch() -> TransformerModel:
+    raise NotImplementedError("nothing is encoded")
 
 
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from retriever.encoders.settings import Dtype, EncoderSettings
@@ -18,6 +19,7 @@ Engine = Literal["numpy", "openvino", "torch"]
 # 0.3 to 0.6 s of OpenVINO, of which a third is compiling; 2 to 6 s of torch and transformers.
 OPENVINO_PAYS = 512
 TORCH_PAYS = 4096
+_PROCESSOR = Path("/proc/cpuinfo")
 # What the drivers of NVIDIA, of AMD and of Windows's subsystem for Linux leave in the system.
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
@@ -66,6 +68,35 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
 def way(dtype: Dtype | None, engine: Engine) -> str:
     """How vectors are computed, for a person: the number format, the engine and its version."""
     return f"{dtype or 'float32'} by {engine} {metadata.version(engine)}"
+
+
+def describe_choice(settings: EncoderSettings) -> str:
+    """Which engines `engine_for` takes, for a person.
+
+    Raises:
+        MissingExtraError: OpenVINO is needed and not installed.
+    """
+    few, many = engine_for(settings, 1), engine_for(settings, TORCH_PAYS + 1)
+    if few == many:
+        return many
+    limit = OPENVINO_PAYS if many == "openvino" else TORCH_PAYS
+    return f"{few} for the first {limit} word pieces of a process, then {many}"
+
+
+def faster_format(settings: EncoderSettings) -> str | None:
+    """The number format that would take half the time of float32 or less; None if none would.
+
+    Linux alone says what a processor multiplies.
+    """
+    if (settings.dtype or "float32") != "float32" or settings.backend == "numpy":
+        return None
+    try:
+        flags = _PROCESSOR.read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return None
+    if "avx512_bf16" in flags or "amx_bf16" in flags:
+        return "bfloat16"
+    return "int8" if "avx512_vnni" in flags and has_openvino() else None
 
 
 def check_computing(settings: EncoderSettings) -> None:

@@ -24,8 +24,9 @@ from retriever.encoders.transformer.backends.weights import Affine, Weights
 Floats = NDArray[np.float32]
 Key = TypeVar("Key")
 
-# With int8, this is what attention and norms are computed in.
-_PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16", "int8": "bf16"}
+# With int8, attention and norms are in what the library takes by default: bfloat16 where the
+# processor has it.
+_PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16"}
 # Word pieces of a batch that one core works on.
 BATCH_PIECES = 1024
 # What attention adds at padding: its exponential is 0 in every precision.
@@ -80,15 +81,13 @@ class OpenVINOEngine:
             else (os.cpu_count() or 1)
         )
         graph = _Graph(weights, ranges).model(layers)
-        self._compiled = openvino.Core().compile_model(
-            graph,
-            "CPU",
-            {
-                "INFERENCE_PRECISION_HINT": _PRECISIONS[dtype],
-                "NUM_STREAMS": self._cores,
-                "INFERENCE_NUM_THREADS": self._cores,
-            },
-        )
+        settings: dict[str, Any] = {
+            "NUM_STREAMS": self._cores,
+            "INFERENCE_NUM_THREADS": self._cores,
+        }
+        if dtype in _PRECISIONS:
+            settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[dtype]
+        self._compiled = openvino.Core().compile_model(graph, "CPU", settings)
         self._idle: list[Any] = []
 
     def run(

@@ -1,0 +1,95 @@
+"""How vectors are computed: recorded, no part of the encoder, without torch where possible."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from retriever import Encoder, Index
+from tests.retriever.encoders.architectures import save
+
+TEXTS = ["w1 w2 w3", "w4 w5 zoo", "w6 w7 w8 w9 Hello"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return str(save("bert", tmp_path_factory.mktemp("model") / "bert"))
+
+
+def computed(index):
+    return [way.rpartition(" ")[0] for way in index.info()["encoder"]["computed"]]
+
+
+def test_an_index_lists_how_its_vectors_were_computed(bert, tmp_path):
+    with Index.create(tmp_path / "i", f"{bert}::backend=numpy", device="cpu") as index:
+        assert computed(index) == []
+        index.add(TEXTS[:1])
+        assert computed(index) == ["float32 by numpy"]
+        assert index.info()["encoder"]["backend"] == "numpy"
+    with Index.open(tmp_path / "i", "::backend=torch::dtype=bfloat16", device="cpu") as index:
+        index.add(TEXTS[1:])
+        index.add(["w11"])
+        assert computed(index) == ["float32 by numpy", "bfloat16 by torch"]
+        assert index.verify() == []
+
+
+def test_an_index_takes_queries_of_any_backend_and_number_format(bert, tmp_path):
+    with Index.create(tmp_path / "i", f"{bert}::dtype=bfloat16", device="cpu") as index:
+        index.add(TEXTS)
+        assert "dtype=bfloat16" in str(index.encoder_spec)
+        expected = [hit.id for hit in index.search("w4 w5", mode="dense")]
+    forms = ["", "::backend=torch", "::backend=numpy::dtype=float32", "::dtype=bfloat16"]
+    if find_spec("openvino"):
+        forms.append("::backend=openvino")
+    for form in forms:
+        with Index.open(tmp_path / "i", form, device="cpu") as index:
+            assert [hit.id for hit in index.search("w4 w5", mode="dense")] == expected
+
+
+def test_queries_are_computed_in_float32_whatever_the_passages_were(bert, tmp_path):
+    with Index.create(tmp_path / "i", f"{bert}::dtype=bfloat16", device="cpu") as index:
+        index.add(TEXTS)
+        stored = index.encoder.encode(TEXTS)
+    with Index.open(tmp_path / "i", device="cpu") as index:
+        found = index.search("w4 w5", mode="dense", k=3)
+    query = Encoder.load(f"{bert}::backend=torch", device="cpu").encode(["w4 w5"], query=True)[0]
+    expected = sorted(stored @ query, reverse=True)
+    np.testing.assert_allclose([hit.score for hit in found], expected, rtol=0, atol=2e-6)
+
+
+def test_reindexing_in_another_number_format_encodes_again(bert, tmp_path):
+    with Index.create(tmp_path / "i", f"{bert}::dtype=bfloat16", device="cpu") as index:
+        index.add(TEXTS)
+        assert index.reindex("::dtype=bfloat16") is None
+        report = index.reindex("::dtype=float32::backend=numpy")
+        assert report is not None
+        assert report.passages == 3
+        assert computed(index) == ["float32 by numpy"]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense"])
+@pytest.mark.parametrize("form", ["", "::fusion=sbert-wk"])
+def test_one_command_imports_neither_torch_nor_transformers(form, mode, bert, tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    commands = [
+        ["index", str(corpus), "-i", "i", "-q", "--model", bert + form, "--device", "cpu"],
+        ["encode", str(corpus), "-o", "v.npy", "-q", "--model", bert + form, "--device", "cpu"],
+        ["query", "w4 w5", "-i", "i", "--mode", mode, "--device", "cpu"],
+    ]
+    code = (
+        "import sys, cli.main\n"
+        f"assert [cli.main.run(one) for one in {commands!r}] == [0, 0, 0]\n"
+        "print(sorted({'torch', 'transformers', 'scipy', 'openvino'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "w4 w5 zoo" in done.stdout
