@@ -127,6 +127,11 @@ function change(changes, { pause = 0, replace = false } = {}) {
   remember(replace);
   if (!replace) typing = false;
   showControls();
+  soon(pause);
+}
+
+function soon(pause) {
+  $("results").setAttribute("aria-busy", "true");
   clearTimeout(timer);
   timer = setTimeout(search, pause);
 }
@@ -243,6 +248,13 @@ function showChosen() {
 
 async function search() {
   asked?.abort();
+  const controller = (asked = new AbortController());
+  await answer(controller);
+  // A later search goes on.
+  if (asked === controller) $("results").setAttribute("aria-busy", "false");
+}
+
+async function answer(controller) {
   showChosen();
   if (!info && !(await readInfo())) return;
   const held = info.indexes[state.index || info.default];
@@ -254,7 +266,6 @@ async function search() {
     if (held.documents) return notice("Type a question or some words: hits appear as you type.");
     return emptyIndex();
   }
-  const controller = (asked = new AbortController());
   const begun = performance.now();
   const slow = setTimeout(() => ($("status").textContent = "Searching …"), SLOW);
   const body = { index: state.index || info.default, mode: state.mode, k: state.k, highlight: true, facets: fieldsToCount(), facet_limit: VALUES };
@@ -264,20 +275,20 @@ async function search() {
   const where = filter();
   if (where) body.where = where;
   try {
-    const answer = await call("/search", body, controller.signal);
+    const found = await call("/search", body, controller.signal);
     if (controller.signal.aborted) return;
     clearTimeout(slow);
-    const [result] = answer.results;
+    const [result] = found.results;
     const fields = nested.size;
     learnFields(result.hits);
-    showHits(result.hits, answer);
+    showHits(result.hits, found);
     showFacets(result.facets);
     showStatus(result, performance.now() - begun);
     // Once, to count the values of fields that no search before has shown.
     if (nested.size > fields) return search();
-    if (result.hits.length) answer.warnings.length ? notice(...answer.warnings) : quiet();
+    if (result.hits.length) found.warnings.length ? notice(...found.warnings) : quiet();
     else if (!held.documents && !(await stillEmpty())) search();
-    else await nothing(answer, where);
+    else nothing(found, where);
   } catch (error) {
     if (error.name === "AbortError" || controller.signal.aborted) return;
     failed(error);
@@ -347,7 +358,7 @@ function emptyIndex() {
     element("code", {}, "retriever add SOURCE -i FOLDER"), ". They are found at once."));
 }
 
-async function nothing(answer, where) {
+function nothing(answer, where) {
   if (!info.indexes[state.index || info.default].documents) return emptyIndex();
   const lines = [...answer.warnings];
   if (where) lines.push("No document passes the filter and can be ranked. Remove a filter above.");
@@ -587,11 +598,10 @@ window.addEventListener("popstate", () => {
   state = stateOf(location.search);
   typing = false;
   showControls();
-  clearTimeout(timer);
-  search();
+  soon(0);
 });
 
 if (window.matchMedia("(max-width: 45rem)").matches) $("filters").open = false;
 state = stateOf(location.search);
 showControls();
-search();
+soon(0);

@@ -1,0 +1,96 @@
+"""The official clients of OpenAI and Cohere, and schemathesis, against a running service."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from retriever import Index
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+import uvicorn
+
+from retriever.service import ServiceSettings, create_app
+from retriever.service.settings import bound_socket
+
+TEXTS = ["red apples", "sailing boats need wind"]
+
+
+@contextmanager
+def serving(index, **settings):
+    """A service in a thread of this process; gives its address."""
+    app = create_app({"fruit": index}, ServiceSettings(**settings))
+    with bound_socket("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "fruit") as index:
+        index.add(TEXTS)
+        yield index
+
+
+def test_openais_client_gets_embeddings_in_both_formats(index):
+    openai = pytest.importorskip("openai", reason="openai is not installed")
+    with (
+        serving(index, token="s3cret") as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="s3cret", max_retries=0) as client,
+    ):
+        expected = index.encoder.encode(TEXTS)
+        found = client.embeddings.create(input=TEXTS, model="fruit", encoding_format="float")
+        np.testing.assert_allclose([one.embedding for one in found.data], expected, atol=1e-7)
+        # Without a format the client asks for base64 and decodes it.
+        (only,) = client.embeddings.create(input=TEXTS[0], model="fruit").data
+        np.testing.assert_allclose(only.embedding, expected[0], atol=1e-7)
+        assert [one.id for one in client.models.list()] == ["fruit"]
+        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
+            client.embeddings.create(input="a", model="gpt")
+        with pytest.raises(openai.AuthenticationError, match="token"):
+            client.with_options(api_key="wrong").models.list()
+
+
+@pytest.mark.parametrize("version", ["Client", "ClientV2"])
+def test_coheres_client_reranks(index, version):
+    cohere = pytest.importorskip("cohere", reason="cohere is not installed")
+    httpx = pytest.importorskip("httpx", reason="cohere's client needs httpx")
+    with serving(index) as address, httpx.Client() as transport:
+        client = getattr(cohere, version)("any", base_url=address, httpx_client=transport)
+        found = client.rerank(model="fruit", query="wind in sails", documents=TEXTS, top_n=1)
+    assert [one.index for one in found.results] == [1]
+    scores = index.encoder.encode(TEXTS) @ index.encoder.encode(["wind in sails"], query=True)[0]
+    assert found.results[0].relevance_score == pytest.approx(float(scores[1]))
+
+
+@pytest.mark.soak
+def test_no_request_of_schemathesis_fails_or_hangs(index):
+    pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+    with serving(index, writable=True) as address:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
+                *("--max-examples", "25", "--request-timeout", "20", "--no-color"),
+                "--checks",
+                "not_a_server_error,status_code_conformance,content_type_conformance",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) generated", done.stdout)[1]) > 300

@@ -1,0 +1,256 @@
+"""The search page in a real browser: Debian's Chromium, driven by Selenium.
+
+apt-get install chromium chromium-driver && pip install selenium
+AXE_CORE=axe-core/axe.min.js make soak       # from `npm pack axe-core`, for accessibility
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from retriever import Index
+
+pytestmark = pytest.mark.soak
+pytest.importorskip("fastapi")
+webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium to drive a browser")
+if not (shutil.which("chromium") and shutil.which("chromedriver")):
+    pytest.skip("chromium and chromedriver are not installed", allow_module_level=True)
+
+By = importlib.import_module("selenium.webdriver.common.by").By
+Keys = importlib.import_module("selenium.webdriver.common.keys").Keys
+Wait = importlib.import_module("selenium.webdriver.support.wait").WebDriverWait
+Stale = importlib.import_module("selenium.common.exceptions").StaleElementReferenceException
+
+TOPICS = ["sailing ships need wind", "steam engines need coal", "wind turns the mill 𝔘 again"]
+
+
+def documents():
+    for number in range(24):
+        text = f"{TOPICS[number % 3]} and number{number}. " + "Filler words go on. " * 90
+        yield {
+            "id": f"d/{number}",
+            "title": f"<b>Title</b> {number}" if number % 2 else None,
+            "text": text if number % 4 else TOPICS[number % 3],
+            "lang": "de" if number % 3 else "en",
+            "by": {"name": f"author {number % 2}"},
+        }
+
+
+@contextmanager
+def serving(*folders):
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "serve", *map(str, folders), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield re.search(r"http://[\d.:]+", process.stdout.readline())[0]
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, minilm):
+    folder = tmp_path_factory.mktemp("page")
+    with Index.create(folder / "topics", encoder=minilm) as index:
+        index.add(documents())
+    with Index.create(folder / "weighted", model="all-MiniLM-L6-v2::sbert-wk") as index:
+        index.add([{"id": "1", "title": "Ships", "text": "sailing ships need wind"}])
+    Index.create(folder / "empty", encoder=minilm).close()
+    with serving(folder / "topics", folder / "weighted", folder / "empty") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser(address):
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+    )
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    page = Page(browser, address)
+    page.open("/")
+    yield page
+    # The policy had nothing to refuse, and no script failed.
+    faults = [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+    assert [one for one in faults if "status of 4" not in one] == []
+
+
+class Page:
+    def __init__(self, browser, address):
+        self.browser = browser
+        self.address = address
+
+    def open(self, path):
+        self.browser.get(self.address + path)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return Wait(self.browser, 30).until(lambda _: (self.all(selector) or [None])[0])
+
+    def wait(self, condition):
+        # What a condition looks at may be replaced meanwhile.
+        wait = Wait(self.browser, 30, ignored_exceptions=[Stale])
+        return wait.until(lambda _: condition())
+
+    def type(self, text):
+        self.one("#query").clear()
+        self.one("#query").send_keys(text)
+
+    def status(self):
+        return self.one("#status").text
+
+    def hits(self):
+        return self.browser.execute_script(
+            "return [...document.querySelectorAll('[data-hit]')].map((one) => one.dataset.hit)"
+        )
+
+    def settled(self, query):
+        self.wait(lambda: self.query() == query and self.all("#results[aria-busy=false]"))
+
+    def query(self):
+        return self.browser.execute_script("return location.search")
+
+
+def test_hits_come_as_one_types_and_their_words_are_marked(page):
+    page.type("steam engines")
+    page.wait(lambda: page.hits() and "10 hits" in page.status())
+    assert page.query() == "?q=steam+engines"
+    page.wait(lambda: {"steam", "engines"} <= {one.text for one in page.all("mark")})
+    # Titles are text, not markup.
+    assert any("<b>Title</b>" in one.text for one in page.all("[data-hit]"))
+    assert len(page.all(".hit meter")) == 20
+
+
+def test_modes_and_the_weight_rank_again_and_the_back_button_undoes_them(page):
+    page.type("wind")
+    page.wait(lambda: len(page.hits()) == 10)
+    page.one("input[value=bm25]").click()
+    page.wait(lambda: "mode=bm25" in page.query() and "16 with a word" in page.status())
+    assert not page.one("#weight").is_displayed()
+    page.one("input[value=hybrid]").click()
+    page.settled("?q=wind")
+    before = page.hits()
+    page.one("#alpha").send_keys(Keys.HOME)
+    page.wait(lambda: "alpha=0" in page.query() and page.one("#alpha-shown").text == "0.00")
+    page.browser.back()
+    page.wait(lambda: page.query() == "?q=wind" and page.one("#alpha-shown").text == "0.60")
+    page.wait(lambda: page.hits() == before)
+    page.browser.back()
+    page.wait(lambda: page.one("input[value=bm25]").is_selected())
+
+
+def test_facets_filter_and_their_counts_hold(page):
+    page.open("/?q=wind&mode=bm25")
+    rows = page.wait(lambda: [one for one in page.all(".value") if one.text.startswith("en")])
+    assert rows[0].text.split() == ["en", "8"]
+    rows[0].find_element(By.TAG_NAME, "input").click()
+    page.wait(lambda: page.status().startswith("8 hits"))
+    assert [one.text for one in page.all("#chosen li")] == ['lang = "en" ×']
+    # The fields of objects have facets, too.
+    page.wait(lambda: any(one.text.startswith("author 1") for one in page.all(".value")))
+    page.one("#chosen button").click()
+    page.wait(lambda: not page.all("#chosen li"))
+    page.one("#where").send_keys("lang = 'de' and lang =")
+    page.one("#where-form button").click()
+    page.wait(lambda: "filter, character" in page.one("#notice").text)
+
+
+def test_a_hit_opens_with_its_neighbors_and_finds_others_like_it(page):
+    page.open("/?q=number5")
+    page.wait(lambda: page.hits()[:1] == ["d/5"])
+    page.one("[data-hit]").send_keys(Keys.ENTER)
+    page.wait(lambda: page.all(".opened .passage.found"))
+    assert "passage 1 of" in page.one(".opened").text
+    assert len(page.all(".opened .passage")) == 2
+    assert "open=d%2F5" in page.query()
+    page.one(".opened .buttons button").click()
+    page.wait(lambda: "like=d%2F5" in page.query() and page.hits() and "d/5" not in page.hits())
+    page.browser.back()
+    page.wait(lambda: page.all(".opened") and page.hits()[0] == "d/5")
+    page.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    page.wait(lambda: not page.all(".opened"))
+
+
+def test_words_are_shaded_by_their_sbert_wk_weights(page):
+    page.open("/?q=wind&index=weighted&open=1")
+    page.wait(lambda: len(page.all(".opened span[class^=w]")) == 5)
+    assert [one.text for one in page.all(".opened span[class^=w]")][:2] == ["Ships", "sailing"]
+    page.one(".opened summary").click()
+    weights = [float(one.text) for one in page.all(".opened details td")]
+    assert sum(weights) == pytest.approx(1, abs=0.005)
+
+
+def test_the_keyboard_is_enough(page):
+    page.open("/?q=wind")
+    page.wait(lambda: len(page.hits()) == 10)
+    for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN):
+        page.browser.switch_to.active_element.send_keys(key)
+    active = page.browser.switch_to.active_element
+    assert active.get_attribute("data-hit") == page.hits()[1]
+    active.send_keys("/")
+    assert page.browser.switch_to.active_element.get_attribute("id") == "query"
+
+
+def test_an_empty_index_and_no_hits_say_what_to_do(page):
+    page.open("/?index=empty")
+    page.wait(lambda: "retriever add" in page.one("#notice").text)
+    page.open("/?q=zebra&mode=bm25")
+    page.wait(lambda: "No document shares a word" in page.one("#notice").text)
+    page.one("#notice button").click()
+    page.wait(lambda: len(page.hits()) == 10)
+    page.open("/?q=wind&index=other")
+    page.wait(lambda: "There is no index other" in page.one("#notice").text)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/?q=wind&open=d/0",
+        "/?q=wind&index=weighted&open=1",
+        "/?q=zebra&mode=bm25&f=lang%09lang+%3D+%22en%22",
+        "/docs",
+    ],
+)
+def test_pages_fit_and_axe_finds_no_violation(page, path, width, scheme):
+    axe = os.environ.get("AXE_CORE")
+    if not axe:
+        pytest.skip("AXE_CORE is not set: no axe-core to run")
+    emulate = page.browser.execute_cdp_cmd
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    emulate("Emulation.setEmulatedMedia", {"features": features})
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    emulate("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open(path)
+        if path != "/docs":
+            page.wait(lambda: page.all(".opened") or page.one("#notice").text)
+        page.browser.execute_script(Path(axe).read_text())
+        found = page.browser.execute_async_script("axe.run().then(arguments[0])")
+        wide = page.browser.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        emulate("Emulation.clearDeviceMetricsOverride", {})
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
+    assert wide <= width
