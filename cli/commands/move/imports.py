@@ -25,7 +25,8 @@ from cli.output.progress import counted
     "--vectors",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The .npy file of the vectors, with a row per document of SOURCE, in its order.",
+    help="NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
+    "order.",
     section="Input",
 )
 @option(
@@ -56,7 +57,8 @@ def command(
     """Add documents with existing vectors; nothing is encoded.
 
     SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record,
-    or any corpus together with --vectors. Name the encoder that made the vectors with --model,
+    chroma:DIR or lancedb:DIR (with /NAME of one of several collections or tables), or any corpus
+    together with --vectors. Name the encoder that made the vectors with --model,
     unless an export put its description beside them. The index is created if needed.
     """
     from cli.output.progress import counting
