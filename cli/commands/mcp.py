@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import device_option
 
 
 @click.command("mcp", cls=Command)
-@click.argument("indexes", nargs=-1, metavar="[[NAME=]FOLDER]...")
+@click.argument("indexes", nargs=-1, metavar="[[NAME=]FOLDER]...", shell_complete=complete_path)
 @option(
     "--http",
     "port",

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
+from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.index import OWN_OR, index_option
@@ -19,7 +20,7 @@ from cli.output.progress import counted
 
 
 @click.command("import", cls=Command)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_path)
 @index_option
 @option(
     "--vectors",
