@@ -68,8 +68,10 @@ def command(
             serve_stdio(server)
         else:
             address = f"[{host}]" if ":" in host else host
-            click.echo(f"http://{address}:{port}/mcp (Ctrl-C ends)", err=True)
-            serve_http(server, host, port, token)
+            url = f"http://{address}:{port}/mcp"
+            serve_http(
+                server, host, port, token, lambda: click.echo(f"{url} (Ctrl-C ends)", err=True)
+            )
 
 
 def _named(given: tuple[str, ...]) -> dict[str, Path]:

@@ -344,3 +344,15 @@ def test_texts_are_counted_without_the_tokenizer_of_the_model(
     assert len(found) == pieces
     spans = encoder.piece_offsets(text)
     assert "".join(text[start:stop] for start, stop in spans) == "".join(text.split())
+
+
+def test_a_request_is_that_of_the_official_client(service: Service) -> None:
+    openai = pytest.importorskip("openai")
+    Client(Address.parse(service.model)).vectors(["one", "two"])
+    with openai.OpenAI(base_url=service.url, api_key="key") as client:
+        found = client.embeddings.create(
+            model="letters", input=["one", "two"], encoding_format="float"
+        )
+    assert service.asked[0] == service.asked[1]
+    by_index = sorted(found.data, key=lambda one: one.index)
+    assert [one.embedding for one in by_index] == [vector("one"), vector("two")]
