@@ -14,6 +14,7 @@ from indexes import FaissVectors, Stage, StructureSettings, is_index, no_progres
 from retriever.analyzer import AnalyzerSettings
 from retriever.corpus import CorpusReader, Fields
 from retriever.encoders.choice import ModelChoice
+from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
@@ -170,6 +171,8 @@ def _named_encoder(
             f"it ({' '.join(str(error).split())}); export again, or remove it and use --model"
         ) from error
     model = choice.settings.model or spec.model
+    if is_url(model):
+        require_asked(model, choice.settings.model)
     try:
         replace(choice, encoder=str(replace(choice.settings, model=model))).check(spec, made_by)
     except EncoderMismatchError as error:
