@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 DEMO := .demo
 # The frameworks that an index works in, and the stores that are imported from: over 1 GB more.
 DOORS := .venv-integrations
-DOOR_EXTRAS := offline,cpu,haystack,langchain,llama-index,mcp,mteb,parquet
+DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet
 
 .PHONY: env demo check test integrations soak lint docs bench clean
 
@@ -53,7 +53,8 @@ $(DOORS)/.installed: pyproject.toml constraints.txt
 # Tests against the real packages, which `make test` skips.
 integrations: $(DOORS)/.installed
 	HF_HUB_OFFLINE=1 HAYSTACK_TELEMETRY_ENABLED=False ANONYMIZED_TELEMETRY=False OMP_NUM_THREADS=1 \
-	  $(DOORS)/bin/python -m pytest tests/retriever/integrations tests/docs/test_sessions.py
+	  $(DOORS)/bin/python -m pytest tests/retriever/integrations tests/retriever/indexing/stores \
+	  tests/retriever/encoders/test_remote.py tests/docs/test_sessions.py
 
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
 # a writer at it for ten minutes.

@@ -81,6 +81,8 @@ from indexes.vectors.flat import is_one_pass as is_one_pass
 from indexes.vectors.flat import nearest_with_ties as nearest_with_ties
 from indexes.vectors.flat import rounded as rounded
 from indexes.vectors.flat import tie_slack as tie_slack
+from indexes.vectors.foreign import FaissVectors as FaissVectors
+from indexes.vectors.foreign import is_faiss_file as is_faiss_file
 from indexes.vectors.segment_structure import search_vectors as search_vectors
 from indexes.vectors.segment_structure import vectors_at_least as vectors_at_least
 from indexes.verify import verify as verify

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import device_option
 
 
 @click.command("mcp", cls=Command)
-@click.argument("indexes", nargs=-1, metavar="[[NAME=]FOLDER]...")
+@click.argument("indexes", nargs=-1, metavar="[[NAME=]FOLDER]...", shell_complete=complete_path)
 @option(
     "--http",
     "port",
@@ -67,8 +68,10 @@ def command(
             serve_stdio(server)
         else:
             address = f"[{host}]" if ":" in host else host
-            click.echo(f"http://{address}:{port}/mcp (Ctrl-C ends)", err=True)
-            serve_http(server, host, port, token)
+            url = f"http://{address}:{port}/mcp"
+            serve_http(
+                server, host, port, token, lambda: click.echo(f"{url} (Ctrl-C ends)", err=True)
+            )
 
 
 def _named(given: tuple[str, ...]) -> dict[str, Path]:

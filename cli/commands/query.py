@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import ModelOptions, model_options
 from cli.options.index import OWN, index_option, pointing, where_option
@@ -36,6 +37,7 @@ Print = Callable[[list["Hit"], str, str | None], None]
 @option(
     "--queries",
     metavar="FILE",
+    shell_complete=complete_path,
     help="Answer every query of a file: .jsonl, .csv, .tsv, .txt (one per line), or - for "
     "standard input.",
     section="Search",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.options.completion import complete_model
 from cli.options.declaring import RARE, Decorator, F, option, settings
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def model_option(default: str) -> Callable[[F], F]:
     return option(
         "--model",
         metavar="MODEL[::SETTING...]",
+        shell_complete=complete_model,
         help="Model folder, name of a bundled model, hub id in the local cache, file of word "
         "vectors, or URL#NAME of an embeddings service; settings may follow, such as "
         "::max-length=256.",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import Decorator, option, settings
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader, Fields
 
-sources_argument = click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+sources_argument = click.argument(
+    "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
+)
 
 id_field_option = option(
     "--id-field",

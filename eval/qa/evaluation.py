@@ -28,6 +28,7 @@ from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
 from eval.qa.systems import System, parse_systems
 from eval.qa.training import DEV_MEASURE
 from retriever.encoders.choice import ModelChoice
+from retriever.encoders.remote.address import is_url, require_asked
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross.folder import load_cross_encoder
@@ -297,6 +298,8 @@ def _saved(system: System, resources: Resources, settings: QASettings) -> System
         return _pooled(system, pools, [_cross_scores(system.path, pools, resources, settings)])
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)
+    if is_url(reranker.spec.model):
+        require_asked(reranker.spec.model, resources.model)
     reranker.check_encoder(resources.encoder(encoder).spec)
     return _pooled(system, pools, [head_scores(reranker.score, resources.pairs(pools, encoder))])
 

@@ -19,6 +19,7 @@ from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.settings import parse_encoder
 from retriever.errors import ConfigError
 from retriever.search import BM25Settings
 from retriever.training.sampling import NegativeSource, TrainingSet
@@ -170,6 +171,11 @@ class Resources:
             f"questions, which overlap with {', '.join(map(str, self._data.without))}"
         )
         return kept
+
+    @property
+    def model(self) -> str | None:
+        """The model that the evaluation names."""
+        return parse_encoder(self._encoder).model
 
     def encoder(self, text: str = "") -> Encoder:
         """The encoder of a text form; that of the evaluation if it is empty."""

@@ -56,11 +56,25 @@ def read(source: OpenSource, fields: Fields) -> Iterator[Record]:
         _check_types(header, columns, name)
         number = 0
         for batch in parquet.iter_batches(batch_size=_ROWS):
-            cells = [_cells(column) for column in batch.columns]
-            for row in zip(*cells, strict=True):
-                number += 1
-                yield _record(name, number, header.names, row, columns)
+            yield from batch_records(name, number, batch, columns)
+            number += batch.num_rows
             meter.bytes = max(meter.bytes, before + size * number // parquet.metadata.num_rows)
+
+
+def batch_records(
+    name: str, before: int, batch: pa.RecordBatch, columns: Columns
+) -> Iterator[Record]:
+    """The rows of a batch, converted as `read` says.
+
+    Args:
+        name: of the source, for error messages.
+        before: number of rows of the source before the batch.
+        batch: any columns.
+        columns: those that are not metadata.
+    """
+    cells = [_cells(column) for column in batch.columns]
+    for number, row in enumerate(zip(*cells, strict=True), start=before + 1):
+        yield _record(name, number, batch.schema.names, row, columns)
 
 
 @contextmanager

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
-from indexes import Stage, StructureSettings, is_index, no_progress
+from indexes import FaissVectors, Stage, StructureSettings, is_index, no_progress
 from retriever.analyzer import AnalyzerSettings
 from retriever.corpus import CorpusReader, Fields
 from retriever.encoders.choice import ModelChoice
+from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings, ReadyDocument
 from retriever.indexing.export import encoder_file
-from retriever.indexing.ready_vectors import read_matrix, read_records
+from retriever.indexing.ready_vectors import open_matrix, read_matrix, read_records
 from retriever.indexing.report import IndexingReport, count_empty
+from retriever.indexing.stores.chroma import open_chroma
+from retriever.indexing.stores.lance import open_lance
+from retriever.indexing.stores.store import Metric, Store, ranking_note
 
 
 def import_documents(
@@ -27,7 +32,7 @@ def import_documents(
     source: str | Path,
     model: str = "",
     *,
-    vectors: Path | None = None,
+    vectors: str | Path | None = None,
     fields: Fields = Fields(),  # noqa: B008
     vector_field: str = "vector",
     device: str | None = None,
@@ -44,16 +49,19 @@ def import_documents(
 
     A document whose id the index holds is replaced; one whose title and text are the same keeps
     the vectors that it has. Where the encoder gives vectors of length 1, others are brought to
-    that length and counted; a vector of zeros stays. A document without text and title is counted
+    that length and counted; a vector of zeros stays. A warning says if a store ranks by another
+    metric, so that the order can differ. A document without text and title is counted
     and skipped, with a warning.
 
     Args:
         folder: the index.
-        source: JSON Lines with vectors (see `read_records`), or, with `vectors`, what
+        source: JSON Lines with vectors (see `read_records`); ``chroma:DIR`` or ``lancedb:DIR``,
+            with ``/NAME`` of one of several collections or tables; or, with `vectors`, what
             `CorpusReader` reads.
         model: the encoder that the vectors come from, in its text form. Where the file that an
             export puts beside the vectors exists, it says what is not given here.
-        vectors: a NumPy file, see `retriever.indexing.ready_vectors.read_matrix`.
+        vectors: a NumPy file, see `retriever.indexing.ready_vectors.read_matrix`, or an index that
+            `faiss.write_index` wrote, with the vectors in the order of the documents.
         fields: which field holds what.
         vector_field: the field of one vector for the whole document.
         device: a torch device for the model; None uses a GPU if there is one.
@@ -73,10 +81,12 @@ def import_documents(
             index is created where the first record is bad.
         IndexLockedError, StorageError
     """
+    vectors = None if vectors is None else Path(vectors)
     if vectors is not None and str(source) == "-":
         raise SourceError("stdin: expected a file, since it is read twice; write it into one")
     corpus = None if vectors is None else CorpusReader([source], fields)
-    if vectors is not None or str(source) != "-":
+    store = re.match(r"(chroma|lancedb):(.+)", str(source)) if vectors is None else None
+    if store is None and (vectors is not None or str(source) != "-"):
         _require_file(vectors or Path(source))
     made_by = encoder_file(vectors or Path(source))
     asked = ModelChoice(model, device, download)
@@ -93,10 +103,19 @@ def import_documents(
             f"{made_by}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
             f"index in {folder}, {own} ({own.fingerprint}); import them into another index"
         )
-    if vectors is None or corpus is None:
+    metric: Metric | None = None
+    if store is not None:
+        opened = _open_store(store[1], store[2], own, fields, vector_field)
+        ready, metric = opened.documents, opened.metric
+    elif vectors is None or corpus is None:
         ready = read_records(source, own, fields, vector_field)
     else:
-        ready = read_matrix(corpus, vectors, own)
+        matrix = open_matrix(vectors, own)
+        ready = read_matrix(corpus, vectors, matrix)
+        if isinstance(matrix, FaissVectors):
+            metric = matrix.metric
+            if not matrix.exact:
+                warnings.warn(f"{vectors}: holds approximations of the vectors", stacklevel=2)
     # Read before an index is created.
     first = list(islice(ready, 1))
     with Index.create(folder, encoder=encoder, analyzer=analyzer, structures=structures) as index:
@@ -104,10 +123,22 @@ def import_documents(
         report = index.add(
             documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
         )
+    if metric is not None:
+        note = ranking_note(str(source), metric, bool(own.meaning("normalize")), report.scaled)
+        if note is not None:
+            warnings.warn(note, stacklevel=2)
     if corpus is not None and corpus.empty:
         count_empty(report, corpus.empty, corpus.empty_at)
         warnings.warn(report.empty_note, stacklevel=2)
     return report
+
+
+def _open_store(
+    kind: str, path: str, spec: EncoderSpec, fields: Fields, vector_field: str
+) -> Store:
+    if kind == "chroma":
+        return open_chroma(path, spec, fields)
+    return open_lance(path, spec, fields, vector_field)
 
 
 def _counted(
@@ -144,6 +175,8 @@ def _named_encoder(
             f"it ({' '.join(str(error).split())}); export again, or remove it and use --model"
         ) from error
     model = choice.settings.model or spec.model
+    if is_url(model):
+        require_asked(model, choice.settings.model)
     try:
         replace(choice, encoder=str(replace(choice.settings, model=model))).check(spec, made_by)
     except EncoderMismatchError as error:

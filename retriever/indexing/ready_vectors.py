@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from indexes import FaissVectors, is_faiss_file
 from retriever.corpus import AnyDocument, CorpusReader, Document, Fields, Json, as_document, jsonl
 from retriever.corpus.fields import Assembler
 from retriever.corpus.identity import SeenIds, content_id
@@ -80,20 +81,25 @@ def read_records(
             raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
 
 
-def read_matrix(corpus: CorpusReader, vectors: Path, spec: EncoderSpec) -> Iterator[ReadyDocument]:
-    """The documents of a corpus with the rows of a NumPy file, both in their order.
+def read_matrix(
+    corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors
+) -> Iterator[ReadyDocument]:
+    """The documents of a corpus with the rows of a file, both in their order.
 
     Beside the file there can be the ids of its rows (see `ids_file_of`), a
     JSON value per line: an object with the span of a passage, as an export writes it, or the id of
     a whole document, as `retriever encode` does. Without, each row is a whole document. Everything
     is counted and compared before the first document is given, so the corpus is read twice.
 
+    Args:
+        corpus: the documents.
+        vectors: the file.
+        matrix: what `open_matrix` gave of it.
+
     Raises:
-        SourceError: the file is no array of floats with as many columns as the encoder has
-            dimensions; a row holds NaN or infinity; rows and documents differ in number or in
+        SourceError: a row holds NaN or infinity; rows and documents differ in number or in
             their ids; what `corpus` raises.
     """
-    matrix = _open_matrix(vectors, spec)
     _require_agreement(corpus, vectors, len(matrix))
     for document, rows in zip(corpus, _groups(vectors, len(matrix)), strict=True):
         spans = [row.span or (0, len(document.text)) for row in rows]
@@ -102,7 +108,7 @@ def read_matrix(corpus: CorpusReader, vectors: Path, spec: EncoderSpec) -> Itera
         first, last = rows[0].number, rows[-1].number
         found = np.asarray(matrix[first : last + 1], np.float64)
         names = [f"{vectors}: row {row.number} (counted from 0)" for row in rows]
-        yield ReadyDocument(document, spans, _finite(found, names))
+        yield ReadyDocument(document, spans, finite_rows(found, names))
 
 
 def with_vectors(
@@ -156,7 +162,18 @@ class _Row(NamedTuple):
     span: tuple[int, int] | None
 
 
-def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
+def open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVectors:
+    """Open a NumPy file, or an index that FAISS wrote.
+
+    Raises:
+        SourceError: it is neither, or does not have as many columns as the encoder has dimensions.
+        MissingExtraError: it is of FAISS, which is not installed.
+    """
+    if is_faiss_file(vectors):
+        kept = FaissVectors(vectors)
+        if kept.shape[1] != spec.dimensions:
+            raise SourceError(wrong_width(str(vectors), spec, kept.shape[1]))
+        return kept
     try:
         matrix = np.lib.format.open_memmap(vectors, mode="r")
     except FileNotFoundError as error:
@@ -165,7 +182,8 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
     except Exception as error:
         reason = " ".join(str(error).split())
         raise SourceError(
-            f"{vectors}: expected an array as numpy.save writes it, found another file ({reason})"
+            f"{vectors}: expected an array as numpy.save writes it, or an index as "
+            f"faiss.write_index does, found another file ({reason})"
         ) from error
     if matrix.dtype.kind != "f" or matrix.ndim != 2:
         raise SourceError(
@@ -173,7 +191,7 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any]:
             f"of shape {matrix.shape}; write them as float32, one row per document"
         )
     if matrix.shape[1] != spec.dimensions:
-        raise SourceError(_wrong_width(str(vectors), spec, matrix.shape[1]))
+        raise SourceError(wrong_width(str(vectors), spec, matrix.shape[1]))
     return matrix
 
 
@@ -284,15 +302,15 @@ def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float32]:
             f"{where}: expected a list of {spec.dimensions} numbers; correct the record"
         )
     if len(value) != spec.dimensions:
-        raise SourceError(_wrong_width(where, spec, len(value)))
+        raise SourceError(wrong_width(where, spec, len(value)))
     try:
         found = np.array(value, np.float64)
     except OverflowError:
         found = np.full(len(value), np.inf)
-    return _finite(found[np.newaxis], [where]).reshape(-1)
+    return finite_rows(found[np.newaxis], [where]).reshape(-1)
 
 
-def _finite(found: NDArray[np.float64], names: list[str]) -> NDArray[np.float32]:
+def finite_rows(found: NDArray[np.float64], names: list[str]) -> NDArray[np.float32]:
     """(rows, dimensions) as float32; `names` gives the place of each row."""
     with np.errstate(over="ignore"):
         vectors = found.astype(np.float32)
@@ -305,7 +323,8 @@ def _finite(found: NDArray[np.float64], names: list[str]) -> NDArray[np.float32]
     return vectors
 
 
-def _wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
+def wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
+    """The message for vectors of `found` dimensions."""
     return (
         f"{where}: expected vectors of {spec.dimensions} dimensions, as {spec} gives them, found "
         f"{found}; name the encoder that made them with --model"

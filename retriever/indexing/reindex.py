@@ -12,6 +12,7 @@ from indexes import Reader, View
 from retriever.corpus import Document
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
+from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
@@ -101,6 +102,8 @@ def _whole(choice: ModelChoice, spec: EncoderSpec) -> ModelChoice:
     asked = choice.settings
     if asked.model is not None:
         return choice
+    if is_url(spec.model):
+        require_asked(spec.model, None)
     given = {one.name: getattr(asked, one.name) for one in fields(EncoderSettings)}
     given = {name: value for name, value in given.items() if value is not None}
     return replace(choice, encoder=str(replace(spec.settings, **given)))

@@ -142,25 +142,33 @@ def fit_document(
     return answer
 
 
-def fit_fields(
-    answer: dict[str, Any], indexes: Sequence[dict[str, Any]], max_tokens: int
+def fit_state(
+    explanations: dict[str, str], indexes: Sequence[dict[str, Any]], max_tokens: int
 ) -> dict[str, Any]:
-    """The answer about the state of indexes, without the last fields if they do not fit."""
+    """The answer about the state of indexes.
+
+    To fit, it leaves out the last fields of the last index first, then explanations, then the last
+    indexes.
+
+    Args:
+        explanations: by field of the answer.
+        indexes: each with its ``fields`` by name.
+        max_tokens: of the whole answer, at least 200.
+    """
     shown = [{**one, "fields": dict(one["fields"])} for one in indexes]
-    answer = {**answer, "indexes": shown, "truncated": False}
+    answer: dict[str, Any] = {**explanations, "indexes": shown, "truncated": False}
     room = max_tokens * _BYTES_A_TOKEN - _RESERVED
-    left_out = 0
     for one in reversed(shown):
         while one["fields"] and _size(answer) > room:
             one["fields"].popitem()
-            left_out += 1
-    while len(shown) > 1 and _size(answer) > room:
+    for name in reversed(explanations):
+        if _size(answer) > room:
+            del answer[name]
+    while shown and _size(answer) > room:
         shown.pop()
-    if left_out:
+    if answer != {**explanations, "indexes": list(indexes), "truncated": False}:
         answer["truncated"] = True
-        answer["more"] = (
-            f"{left_out} fields did not fit: ask for one index, or with a higher max_tokens"
-        )
+        answer["more"] = "not all fits: ask for one index, or with a higher max_tokens"
     return answer
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from indexes import FieldSummary
 from retriever.errors import BadInputError, RetrieverError
 from retriever.index import Index
-from retriever.mcp.budget import fit_document, fit_fields, fit_hits, to_json
+from retriever.mcp.budget import fit_document, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.excerpts import Excerpt
 
@@ -224,7 +224,7 @@ class _Tools:
     def _status(self, given: StatusParameters) -> dict[str, Any]:
         names = list(self._indexes) if given.index is None else [self._index(given.index)[0]]
         indexes = [_state(name, self._indexes[name]) for name in names]
-        return fit_fields({"scores": SCORES, "filters": _GRAMMAR}, indexes, given.max_tokens)
+        return fit_state({"scores": SCORES, "filters": _GRAMMAR}, indexes, given.max_tokens)
 
     def _index(self, name: str | None) -> tuple[str, Index]:
         if name is None and len(self._indexes) == 1:
@@ -277,7 +277,11 @@ def _field(one: FieldSummary) -> dict[str, Any]:
 
 def _field_list(index: Index) -> str:
     """The fields of an index in one line."""
-    fields = index.fields()
+    try:
+        fields = index.fields()
+    except RetrieverError as error:
+        # The tools of other indexes are listed all the same.
+        return f"unknown ({error})"
     shown = [f"{one.name} ({_field_line(one)})" for one in fields[:_MOST_HITS]]
     if len(fields) > len(shown):
         shown.append(f"and {len(fields) - len(shown)} more: see status")

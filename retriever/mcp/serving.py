@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -32,8 +34,21 @@ def serve_stdio(server: Server[Any]) -> None:
     anyio.run(serve)
 
 
-def serve_http(server: Server[Any], host: str, port: int, token: str | None) -> None:
+def serve_http(
+    server: Server[Any],
+    host: str,
+    port: int,
+    token: str | None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
     """Serve any number of clients at ``http://HOST:PORT/mcp``, without sessions.
+
+    Args:
+        server: what answers.
+        host: the address to listen on.
+        port: the port there.
+        token: that clients have to send; None for none.
+        ready: called when clients can connect.
 
     Raises:
         ConfigError: the host is not this machine alone, and there is no token.
@@ -41,17 +56,18 @@ def serve_http(server: Server[Any], host: str, port: int, token: str | None) -> 
     """
     import uvicorn
 
-    config = uvicorn.Config(
-        http_app(server, host, token), host=host, port=port, log_level="warning", access_log=False
-    )
+    app = http_app(server, host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = config.bind_socket()
-    except SystemExit:
-        # uvicorn logs the reason and exits.
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
         raise StorageError(
-            f"http://{host}:{port}: cannot be used as an address; choose another --http or --host"
-        ) from None
+            f"{host}, port {port}: cannot be listened on ({error.strerror}); choose another --http "
+            "or --host"
+        ) from error
     with listening:
+        ready()
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
 
 

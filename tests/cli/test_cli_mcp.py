@@ -20,9 +20,12 @@ def served(monkeypatch):
         ),
     )
     monkeypatch.setattr("retriever.mcp.serving.serve_stdio", lambda _: found.update(http=None))
-    monkeypatch.setattr(
-        "retriever.mcp.serving.serve_http", lambda _, *address: found.update(http=address)
-    )
+
+    def serve_http(server, host, port, token, ready):
+        found["http"] = (host, port, token)
+        ready()
+
+    monkeypatch.setattr("retriever.mcp.serving.serve_http", serve_http)
     return found
 
 

@@ -163,9 +163,8 @@ def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Index.create("my.index") as index:
         index.add(["A text."])
-    (example,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/moving.md").read_text(), re.DOTALL
-    )
+    last = (ROOT / "docs/moving.md").read_text().partition("\n## From Python\n")[2]
+    (example,) = re.findall(r"```python\n(.*?)```", last, re.DOTALL)
     namespace = {}
     exec(compile(example, "moving.md", "exec"), namespace)
     assert str(namespace["index"].encoder_spec.settings.layers) == "0,6"

@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def session(page, heading):
     """The Python of a section and what it prints, by the page."""
-    section = (DOCS / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    _, section = re.split(rf"^##+ {heading}$", (DOCS / page).read_text(), flags=re.MULTILINE)
     found = re.search(r"^```python\n(.*?)^```\n\n```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     return found[1], found[2]
 
@@ -26,6 +26,8 @@ def session(page, heading):
         ("integrations.md", "LangChain", "langchain_core"),
         ("integrations.md", "LlamaIndex", "llama_index.core"),
         ("integrations.md", "Haystack", "haystack"),
+        ("moving.md", "A session with Chroma", "chromadb"),
+        ("moving.md", "A session with FAISS", "faiss"),
     ],
 )
 def test_a_session_prints_what_the_page_says(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from cli.commands.inspect.texts import checked_text, limit_option
+from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
 from cli.options.evaluation import plot_option
@@ -15,7 +16,7 @@ from cli.options.source import SourceOptions, corpus_texts, source_options
 
 
 @click.command("layers", cls=Command)
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=complete_path)
 @option("--text", metavar="TEXT", help="Text to read instead of SOURCE.", section="Input")
 @limit_option
 @source_options

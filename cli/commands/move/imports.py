@@ -10,6 +10,7 @@ import click
 
 from cli.commands.index import compact_option, merge_note
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
+from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.index import OWN_OR, index_option
@@ -20,13 +21,14 @@ from cli.output.progress import counted
 
 
 @click.command("import", cls=Command)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_path)
 @index_option
 @option(
     "--vectors",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The .npy file of the vectors, with a row per document of SOURCE, in its order.",
+    help="NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
+    "order.",
     section="Input",
 )
 @option(
@@ -59,7 +61,8 @@ def command(
     """Add documents with existing vectors; nothing is encoded.
 
     SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record,
-    or any corpus together with --vectors. Name the encoder that made the vectors with --model,
+    chroma:DIR or lancedb:DIR (with /NAME of one of several collections or tables), or any corpus
+    together with --vectors. Name the encoder that made the vectors with --model,
     unless an export put its description beside them. The index is created if needed.
     """
     from cli.output.progress import counting

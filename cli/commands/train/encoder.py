@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import MINILM, ModelOptions, model_options
 from cli.options.evaluation import plot_option
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("encoder", cls=Command)
-@click.argument("sources", nargs=-1, required=True, metavar="DATA...")
+@click.argument("sources", nargs=-1, required=True, metavar="DATA...", shell_complete=complete_path)
 @output_folder("Write the encoder to this folder.")
 @option(
     "--pairs",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import RARE, Command, option, settings
 from cli.options.encoder import device_option, download_option
 from cli.options.output import json_option, quiet_option
@@ -85,7 +86,7 @@ _TRAINING = [
 
 
 @click.command("meta", cls=Command)
-@click.argument("sources", nargs=-1, metavar="[CORPUS]...")
+@click.argument("sources", nargs=-1, metavar="[CORPUS]...", shell_complete=complete_path)
 @source_options
 @option(
     "--train",

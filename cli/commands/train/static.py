@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import RARE, Command, option, settings
 from cli.options.encoder import download_option
 from cli.options.output import json_option, output_folder, quiet_option
@@ -74,7 +75,7 @@ _LSA = [
 
 
 @click.command("static", cls=Command)
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=complete_path)
 @source_options
 @option(
     "--vectors",

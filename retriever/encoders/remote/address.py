@@ -76,12 +76,12 @@ class Address:
 
 
 def require_asked(stored: str, asked: str | None) -> None:
-    """Refuse a URL that a stored index names, and the user does not.
+    """Refuse a URL that an index or another folder names, and the user does not.
 
-    Whoever made the index chose it; texts and the key would go there.
+    Whoever made the folder chose it; texts and the key would go there.
 
     Args:
-        stored: the model of the index.
+        stored: the model that the folder names.
         asked: the model that the user names, if any.
 
     Raises:
@@ -93,7 +93,7 @@ def require_asked(stored: str, asked: str | None) -> None:
     trusted = (url.rstrip("/") for url in os.environ.get(TRUSTED, "").split())
     if address.url not in trusted:
         raise ModelError(
-            f"the encoder of the index is behind {address.url}, and texts are sent there only if "
-            f"you ask for it: add --model '{address}', or {TRUSTED}={address.url} to the "
+            f"the encoder is behind {address.url}, and texts are sent there only if you ask for "
+            f"it: add --model '{address}', or {TRUSTED}={address.url} to the "
             "environment, or search with --mode bm25"
         )

@@ -12,7 +12,8 @@ import pytest
 from eval import QASettings, QuestionSettings, evaluate, rank_systems, read_run, write_run
 from eval.qa.settings import HeadPlan
 from retriever import Document, Index
-from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.encoders.settings import EncoderSettings
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
 from retriever.rerankers.head.training import HeadTrainingSettings
 from retriever.search.fusion import FusionSettings
 from retriever.search.settings import SearchSettings
@@ -209,6 +210,22 @@ def test_a_saved_head_ranks_as_it_did_and_refuses_another_encoder(tmp_path, fake
     fake_encoder.spec = replace(fake_encoder.spec, weights="1" * 64)
     with pytest.raises(EncoderMismatchError):
         rank(str(tmp_path / "uv"))
+
+
+def test_a_saved_head_sends_nothing_to_a_url_that_nobody_named(tmp_path, fake_encoder, monkeypatch):
+    from eval import RerankerSettings, fit_reranker
+
+    address = "http://127.0.0.1:9/v1"
+    behind = EncoderSettings(model=f"{address}#m", max_length=32)
+    fake_encoder.spec = replace(fake_encoder.spec, settings=behind)
+    settings = RerankerSettings(QUICK.head.of("uv", "linear"), seeds=1)
+    fit_reranker(SPLITS, tmp_path / "uv", settings)
+    loads = fake_encoder.loads
+    with pytest.raises(ModelError, match="only if you ask for it"):
+        rank(str(tmp_path / "uv"))
+    assert fake_encoder.loads == loads
+    monkeypatch.setenv("RETRIEVER_URLS", address)
+    rank(str(tmp_path / "uv"))
 
 
 class TestCorpora:

@@ -6,6 +6,8 @@ import contextlib
 import email.utils
 import http.server
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retriever import ConfigError, Encoder, EncoderMismatchError, Index, ModelError
+from retriever import (
+    ConfigError,
+    Encoder,
+    EncoderMismatchError,
+    Index,
+    ModelError,
+    import_documents,
+)
 from retriever.encoders.remote.address import Address
 from retriever.encoders.remote.client import Client, _retry_after
 from retriever.encoders.remote.model import RemoteModel
@@ -156,6 +165,30 @@ def test_a_stored_url_is_used_only_if_the_user_names_it(
         index.search("pears", mode="dense")
     with pytest.raises(EncoderMismatchError, match="other"):
         Index.open(tmp_path / "index", f"{service.url}#other")
+
+
+def test_reindexing_and_importing_ask_no_stored_url(service: Service, tmp_path) -> None:
+    with Index.create(tmp_path / "index", service.model) as index:
+        index.add(["apples"])
+        index.export(tmp_path / "out.jsonl", vectors=True)
+        service.asked.clear()
+        with pytest.raises(ModelError, match="only if you ask for it"):
+            index.reindex("::max-length=16")
+        with pytest.raises(ModelError, match="only if you ask for it"):
+            import_documents(tmp_path / "copy", tmp_path / "out.jsonl")
+        assert not service.asked
+    import_documents(tmp_path / "copy", tmp_path / "out.jsonl", service.model)
+    with Index.open(tmp_path / "copy", service.model) as copy:
+        assert copy.search("apples", k=1)[0].dense == pytest.approx(1, abs=1e-6)
+
+
+def test_neither_torch_nor_transformers_are_imported(service: Service) -> None:
+    code = (
+        "import sys\nfrom retriever import Encoder\n"
+        f"assert Encoder.load({service.model!r}).encode(['a']).shape == (1, {WIDTH})\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_server_with_another_model_under_the_name_is_noticed(service: Service, tmp_path) -> None:
@@ -344,3 +377,15 @@ def test_texts_are_counted_without_the_tokenizer_of_the_model(
     assert len(found) == pieces
     spans = encoder.piece_offsets(text)
     assert "".join(text[start:stop] for start, stop in spans) == "".join(text.split())
+
+
+def test_a_request_is_that_of_the_official_client(service: Service) -> None:
+    openai = pytest.importorskip("openai")
+    Client(Address.parse(service.model)).vectors(["one", "two"])
+    with openai.OpenAI(base_url=service.url, api_key="key") as client:
+        found = client.embeddings.create(
+            model="letters", input=["one", "two"], encoding_format="float"
+        )
+    assert service.asked[0] == service.asked[1]
+    by_index = sorted(found.data, key=lambda one: one.index)
+    assert [one.embedding for one in by_index] == [vector("one"), vector("two")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 
 import pytest
@@ -15,9 +16,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from retriever import ConfigError, Index
+from retriever import ConfigError, Index, StorageError
 from retriever.mcp.server import make_server
-from retriever.mcp.serving import http_app
+from retriever.mcp.serving import http_app, serve_http
 
 LONG = " ".join(f"Sentence {i} is about apples." for i in range(40))
 DOCUMENTS = [
@@ -136,7 +137,30 @@ def test_metadata_that_is_larger_than_the_budget_is_left_out(tmp_path, fake_enco
         assert tokens(found) <= 200
         assert found["hits"][0]["metadata_left_out"]
         assert answer(index, "get", id="1", max_tokens=200)["metadata_left_out"]
-        assert tokens(answer(index, "status", max_tokens=600)) <= 600
+
+
+@pytest.mark.parametrize("limit", [200, 300, 500, 700, 1500])
+def test_a_state_fits_its_budget(tmp_path, fake_encoder, limit):
+    with Index.create(tmp_path / "index") as index:
+        index.add([{"id": "1", "text": "a", **{f"field{i}": "x" * 30 for i in range(40)}}])
+        found = answer(index, "status", max_tokens=limit)
+    assert tokens(found) <= limit
+    assert found["indexes"][0]["documents"] == 1
+    assert found["truncated"] == (len(found["indexes"][0]["fields"]) < 40)
+
+
+def test_the_state_names_the_values_of_fields(index):
+    (state,) = answer(index, "status")["indexes"]
+    assert (state["index"], state["documents"]) == ("fruit", 3)
+    assert state["fields"]["lang"] == {"types": ["string"], "values": ["de", "en"]}
+    assert state["fields"]["year"]["range"] == [1999, 2021]
+
+
+def test_a_port_that_is_taken_is_named(index):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StorageError, match=f"port {port}: cannot be listened on"):
+            serve_http(make_server({"fruit": index}), "127.0.0.1", port, None)
 
 
 def test_filters_apply_and_unknown_fields_are_noted(index):

@@ -1,0 +1,1 @@
+"""Other vector stores, read for `import`: documents and vectors, nothing encoded or unpickled."""
