@@ -42,7 +42,12 @@ from retriever import (
     Encoder,
     EncoderSettings,
     EncoderSpec,
+    Excerpt,
+    Facet,
+    Facets,
+    FacetValue,
     Fields,
+    FieldSummary,
     FilterError,
     FusionSettings,
     Hit,
@@ -51,6 +56,7 @@ from retriever import (
     IndexLockedError,
     MetaSettings,
     PassageSettings,
+    QueryVectors,
     ReadyDocument,
     RetrieverError,
     SearchSettings,
@@ -107,6 +113,18 @@ def make(folder: str) -> None:
         assert_type(hit.score, float)
         assert_type(hit.title, str | None)
         assert_type(hit.bm25_rank, int | None)
+        excerpt = index.excerpt(hit, before=2)
+        assert_type(excerpt, Excerpt)
+    counted: Facets = index.facets(["year"], "a question", where="year >= 2000")
+    facet: Facet = counted.fields["year"]
+    values: tuple[FacetValue, ...] = facet.values
+    assert_type(values[0].where, str | None)
+    fields: list[FieldSummary] = index.fields()
+    assert_type(fields[0].complete, bool)
+    assert_type(index.more_like("42", k=3), list[Hit])
+    encoder = index.encoder
+    ready = QueryVectors(encoder.encode(["a question"], query=True), encoder.spec)
+    assert_type(index.search_many(["a question"], ready=ready), list[list[Hit]])
     assert_type(index["42"], Document)
     assert_type("42" in index, bool)
     assert_type(len(index), int)
