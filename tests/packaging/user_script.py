@@ -124,7 +124,7 @@ def make(folder: str) -> None:
     assert_type(index.more_like("42", k=3), list[Hit])
     encoder = index.encoder
     ready = QueryVectors(encoder.encode(["a question"], query=True), encoder.spec)
-    assert_type(index.search_many(["a question"], ready=ready), list[list[Hit]])
+    assert_type(index.search_many(["a question"], ready=ready), Iterator[list[Hit]])
     assert_type(index["42"], Document)
     assert_type("42" in index, bool)
     assert_type(len(index), int)
