@@ -149,3 +149,18 @@ def test_hidden_states_are_read_in_torch_whatever_encodes(load):
     numpy, torch = (load("bert", f"backend={one}") for one in ("numpy", "torch"))
     assert numpy.depth == torch.depth
     np.testing.assert_allclose(numpy.layer_vectors(TEXTS), torch.layer_vectors(TEXTS), **CLOSE)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_equal_texts_are_encoded_once(backend, load, monkeypatch):
+    encoder = load("bert", f"backend={backend}")
+    pieces = encoder.tokenize([*TEXTS, *TEXTS[::-1], TEXTS[0]])
+    ran, counted = [], []
+    name = "embed_batches" if backend == "numpy" else "embed"
+    original = getattr(encoder._model, name)
+    monkeypatch.setattr(encoder._model, name, lambda rows: [ran.extend(rows), original(rows)][1])
+    found = encoder.encode_pieces(pieces, lambda *counts: counted.append(counts))
+    assert len(ran) == len(TEXTS)
+    assert np.sum(counted, axis=0).tolist() == [len(pieces), sum(map(len, pieces))]
+    np.testing.assert_array_equal(found[len(TEXTS) : -1], found[: len(TEXTS)][::-1])
+    np.testing.assert_array_equal(found[-1], found[0])
