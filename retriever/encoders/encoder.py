@@ -183,18 +183,18 @@ class Encoder:
     def _vectors(self, pieces: Sequence[Any], done: Done) -> NDArray[np.float32]:
         """(texts, dimensions) float32, not normalized."""
         vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
-        if isinstance(self._model, LightModel):
-            filled = np.array([row for row, ids in enumerate(pieces) if len(ids)], np.int64)
-            for places, found in self._model.embed_batches([pieces[row] for row in filled]):
-                rows = filled[places]
-                vectors[rows] = found
-                done(len(rows), sum(len(pieces[row]) for row in rows))
-            if len(filled) < len(pieces):
-                done(len(pieces) - len(filled), 0)
-        else:
-            for rows, batch in self._batches(pieces, done):
-                with self._busy:
-                    vectors[rows] = _halving(self._model.embed, batch)
+        model = self._model
+        if isinstance(model, LightModel):
+            engine = model.choose(sum(map(len, pieces)))
+            if engine != "torch":
+                for rows, found in model.embed_batches(pieces, engine):
+                    vectors[rows] = found
+                    done(len(rows), sum(len(pieces[row]) for row in rows))
+                return vectors
+            model = model.in_torch()
+        for rows, batch in self._batches(pieces, done):
+            with self._busy:
+                vectors[rows] = _halving(model.embed, batch)
         return vectors
 
     @property
@@ -314,8 +314,7 @@ class Encoder:
     def _transformer(self) -> TransformerModel:
         model = self._model
         if isinstance(model, LightModel):
-            with self._busy:
-                model = model.in_torch()
+            model = model.in_torch()
         if not isinstance(model, TransformerModel):
             raise ConfigError(
                 f"{self.spec}: a static encoder or a meta-embedding has no layers of its own; "
