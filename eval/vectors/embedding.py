@@ -107,12 +107,13 @@ def embed_all(
 
 
 def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
-    """The encoders by model and number format; a static encoder is a group by itself."""
+    """The encoders by model and computation; a static encoder is a group by itself."""
     groups: dict[tuple[object, ...], list[Encoder]] = {}
     for place, encoder in enumerate(encoders):
         spec = encoder.spec
         static = spec.settings.static is not None
-        key = (place,) if static else (spec.weights, spec.meaning("dtype"))
+        computed = spec.meaning("backend"), spec.meaning("dtype")
+        key = (place,) if static else (spec.weights, *computed)
         groups.setdefault(key, []).append(encoder)
     return list(groups.values())
 

@@ -15,6 +15,8 @@ def load_encoders(
 ) -> list[Encoder]:
     """Load encoders; those with the same weights and number format share a `SharedBackbone`.
 
+    They run in torch, unless they name another backend or a number format that torch lacks.
+
     Args:
         forms: text forms, see `retriever.encoders.settings`.
         device: a torch device; None takes a GPU if there is one.
@@ -27,11 +29,13 @@ def load_encoders(
         What `Encoder.load` raises.
     """
     backbone_of = sharing()
-    return [
-        Encoder(
-            *load_model(
-                parse_encoder(form), device=device, download=download, backbone_of=backbone_of
-            )
+
+    def load(form: str) -> Encoder:
+        asked = parse_encoder(form)
+        if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
+            return Encoder.load(asked, device=device, download=download)
+        return Encoder(
+            *load_model(asked, device=device, download=download, backbone_of=backbone_of)
         )
-        for form in forms
-    ]
+
+    return [load(form) for form in forms]

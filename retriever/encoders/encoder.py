@@ -177,6 +177,8 @@ class Encoder:
     def encode_pieces(self, pieces: Sequence[Any], done: Done = _silent) -> NDArray[np.float32]:
         """One vector for each of what `tokenize` or `truncate` gave, within the window.
 
+        Equal texts are encoded once.
+
         Args:
             pieces: of each text.
             done: called after each batch with the texts and word pieces it held.
@@ -187,22 +189,32 @@ class Encoder:
         Raises:
             RetrieverError: memory is too small even for a single text.
         """
-        vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
-        if isinstance(self._model, LightModel):
-            filled = np.array([row for row, ids in enumerate(pieces) if len(ids)], np.int64)
-            for places, found in self._model.embed_batches([pieces[row] for row in filled]):
-                rows = filled[places]
-                vectors[rows] = found
-                done(len(rows), sum(len(pieces[row]) for row in rows))
-            if len(filled) < len(pieces):
-                done(len(pieces) - len(filled), 0)
-        else:
-            for rows, batch in self._batches(pieces, done):
-                with self._busy:
-                    vectors[rows] = _halving(self._model.embed, batch)
+        distinct, places = _distinct(pieces)
+        vectors = self._vectors(distinct, done)
+        if len(distinct) < len(pieces):
+            vectors = vectors[places]
+            saved = sum(map(len, pieces)) - sum(map(len, distinct))
+            done(len(pieces) - len(distinct), saved)
         if self.spec.settings.normalize is not False:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+        return vectors
+
+    def _vectors(self, pieces: Sequence[Any], done: Done) -> NDArray[np.float32]:
+        """(texts, dimensions) float32, not normalized."""
+        vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
+        model = self._model
+        if isinstance(model, LightModel):
+            engine = model.choose(sum(map(len, pieces)))
+            if engine != "torch":
+                for rows, found in model.embed_batches(pieces, engine):
+                    vectors[rows] = found
+                    done(len(rows), sum(len(pieces[row]) for row in rows))
+                return vectors
+            model = model.in_torch()
+        for rows, batch in self._batches(pieces, done):
+            with self._busy:
+                vectors[rows] = _halving(model.embed, batch)
         return vectors
 
     @property
@@ -352,8 +364,7 @@ class Encoder:
     def _transformer(self) -> TransformerModel:
         model = self._model
         if isinstance(model, LightModel):
-            with self._busy:
-                model = model.in_torch()
+            model = model.in_torch()
         if not isinstance(model, TransformerModel):
             raise ConfigError(
                 f"{self.spec}: a static encoder, a meta-embedding or an encoder behind a URL has "
@@ -361,6 +372,15 @@ class Encoder:
             )
         model.backbone.require_layers()
         return model
+
+
+def _distinct(pieces: Sequence[Any]) -> tuple[Sequence[Any], NDArray[np.int64]]:
+    """Equal word pieces once, and the place among these of each."""
+    if not all(isinstance(ids, list) for ids in pieces):
+        return pieces, np.arange(len(pieces))
+    found: dict[tuple[int, ...], int] = {}
+    places = [found.setdefault(tuple(ids), len(found)) for ids in pieces]
+    return [list(ids) for ids in found], np.array(places, np.int64)
 
 
 def _halving(

@@ -72,9 +72,8 @@ def test_reindexing_in_another_number_format_encodes_again(bert, tmp_path):
         assert computed(index) == ["float32 by numpy"]
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "dense"])
-@pytest.mark.parametrize("form", ["", "::fusion=sbert-wk"])
-def test_one_command_imports_neither_torch_nor_transformers(form, mode, bert, tmp_path):
+@pytest.mark.parametrize(("mode", "form"), [("hybrid", ""), ("dense", "::fusion=sbert-wk")])
+def test_one_command_imports_neither_torch_nor_transformers(mode, form, bert, tmp_path):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     commands = [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from retriever.encoders.transformer.backends.openvino_engine import BATCH_PIECES
 from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
-from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.encoders.transformer.batching import token_batches
 from retriever.encoders.transformer.model import TransformerModel
 
 _UNLIMITED = 10**9
@@ -62,6 +64,7 @@ class LightModel:
         self._settings = settings
         self._fuser = make_fuser(folder, settings, fusion, self._weights.width)
         self._load_torch = load_torch
+        self._loading = threading.Lock()
         self._torch: TransformerModel | None = None
         self._openvino: tuple[int, OpenVINOEngine] | None = None
         self._inherited: tuple[int, OpenVINOEngine] | None = None
@@ -86,63 +89,69 @@ class LightModel:
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, (texts, dimensions) float32, not normalized."""
+        engine = self.choose(sum(map(len, pieces)))
+        if engine == "torch":
+            return self.in_torch().embed(pieces)
         vectors = np.zeros((len(pieces), self.dimensions), np.float32)
-        for rows, found in self.embed_batches(pieces):
+        for rows, found in self.embed_batches(pieces, engine):
             vectors[rows] = found
         return vectors
 
-    def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Embedded:
-        """The vectors of any number of texts, a batch after the other.
-
-        Args:
-            pieces: the ids of each text, special tokens included.
-
-        Yields:
-            (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32, not
-            normalized.
+    def choose(self, pieces: int) -> Engine:
+        """The engine for the next texts, which have this number of word pieces in all.
 
         Raises:
             MissingExtraError: OpenVINO is needed and not installed.
         """
-        lengths = np.array([len(ids) for ids in pieces], np.int64)
-        self._encoded = min(self._encoded + int(lengths.sum()), _UNLIMITED)
+        self._encoded = min(self._encoded + pieces, _UNLIMITED)
         engine = engine_for(self._settings, self._encoded)
-        if len(pieces):
+        if pieces:
             self.computed.add(way(self._settings.dtype, engine))
+        return engine
+
+    def embed_batches(
+        self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]
+    ) -> Embedded:
+        """The vectors of any number of texts, a batch after the other.
+
+        Args:
+            pieces: the ids of each text, special tokens included.
+            engine: what `choose` said.
+
+        Yields:
+            (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32, not
+            normalized.
+        """
+        lengths = np.array([len(ids) for ids in pieces], np.int64)
         if engine == "numpy":
             one_by_one = NumPyEngine(self._weights)
             for row, ids in enumerate(pieces):
                 states = one_by_one.states(ids, self._fuser.layers)
                 yield np.array([row]), self._fuser(states, lengths[row : row + 1])
-        elif engine == "openvino":
-            groups = token_batches(lengths, OPENVINO_PIECES)
-            batches = ((rows, [pieces[row] for row in rows], None) for rows in groups)
-            for found in self._compiled().run(batches):
-                yield found.key, self._fuser(found.states, found.lengths)
-        else:
-            limit = BATCH_PIECES[self._settings.dtype or "float32"]
-            for rows in token_batches(lengths, limit):
-                yield rows, self.in_torch().embed([pieces[row] for row in rows])
-
-    def engine(self, pieces: int) -> Engine:
-        """The engine that encodes this number of word pieces, in a process that just started."""
-        return engine_for(self._settings, pieces)
+            return
+        groups = token_batches(lengths, OPENVINO_PIECES)
+        batches = ((rows, [pieces[row] for row in rows], None) for rows in groups)
+        for found in self._compiled().run(batches):
+            yield found.key, self._fuser(found.states, found.lengths)
 
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""
-        if self._torch is None:
-            self._torch = self._load_torch()
-        return self._torch
+        with self._loading:
+            if self._torch is None:
+                self._torch = self._load_torch()
+            return self._torch
 
     def _compiled(self) -> OpenVINOEngine:
         # The threads of an engine do not survive a fork.
-        if self._openvino is None or self._openvino[0] != os.getpid():
-            dtype = self._settings.dtype or "float32"
-            ranges = None
-            if dtype == "int8":
-                ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
-            engine = OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
-            # The destructor of one that a parent process had would wait for its threads.
-            self._inherited = self._openvino
-            self._openvino = os.getpid(), engine
-        return self._openvino[1]
+        with self._loading:
+            if self._openvino is None or self._openvino[0] != os.getpid():
+                # The destructor of one that a parent process had would wait for its threads.
+                self._inherited = self._openvino
+                self._openvino = os.getpid(), self._compile()
+            return self._openvino[1]
+
+    def _compile(self) -> OpenVINOEngine:
+        dtype, ranges = self._settings.dtype or "float32", None
+        if dtype == "int8":
+            ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+        return OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -38,6 +39,7 @@ _DENOMINATOR = (
     3.748093877220526e-05,
 )
 _ENDS = 4.0
+_BUSY = threading.Lock()
 
 
 class NumPyEngine:
@@ -71,7 +73,8 @@ class NumPyEngine:
         weights, rows = self._weights, np.asarray(ids, np.int64)[None]
         kinds = np.zeros_like(rows) if types is None else np.asarray(types, np.int64)[None]
         bias = None if weights.distances is None else _distance_bias(weights.distances, len(ids))
-        with _one_thread():
+        # The number of threads is the library's, and a second call would restore the first one's.
+        with _BUSY, _one_thread():
             states = hidden_states(
                 self._operations, weights, rows, weights.places(rows), kinds, bias
             )

@@ -137,7 +137,10 @@ class OpenVINOEngine:
         inputs = [padded, self._weights.places(padded).copy(), bias]
         if self._weights.types is not None:
             inputs.append(kinds)
-        request = self._idle.pop() if self._idle else self._compiled.create_infer_request()
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
         tensors = [openvino.Tensor(one, shared_memory=True) for one in inputs]
         request.start_async(tensors)
         return _Running(key, lengths, request, tensors)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import find_model
+from retriever.encoders.transformer.backends import choice
 from retriever.encoders.transformer.backends.forward import distance_buckets
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine, erf
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
@@ -103,7 +106,7 @@ def test_bfloat16_is_close_to_float32(minilm):
 def test_a_caller_that_stops_in_the_middle_leaves_an_engine_that_works(load):
     model = load("bert", "backend=openvino")._model
     pieces = model.tokenize(list(TEXTS) * 300)
-    batches = model.embed_batches(pieces)
+    batches = model.embed_batches(pieces, "openvino")
     rows, first = next(batches)
     batches.close()
     np.testing.assert_allclose(model.embed([pieces[row] for row in rows]), first, **CLOSE)
@@ -149,3 +152,45 @@ def test_hidden_states_are_read_in_torch_whatever_encodes(load):
     numpy, torch = (load("bert", f"backend={one}") for one in ("numpy", "torch"))
     assert numpy.depth == torch.depth
     np.testing.assert_allclose(numpy.layer_vectors(TEXTS), torch.layer_vectors(TEXTS), **CLOSE)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_equal_texts_are_encoded_once(backend, load, monkeypatch):
+    encoder = load("bert", f"backend={backend}")
+    pieces = encoder.tokenize([*TEXTS, *TEXTS[::-1], TEXTS[0]])
+    ran, counted = [], []
+    name = "embed_batches" if backend == "numpy" else "embed"
+    original = getattr(encoder._model, name)
+    monkeypatch.setattr(
+        encoder._model, name, lambda rows, *engine: [ran.extend(rows), original(rows, *engine)][1]
+    )
+    found = encoder.encode_pieces(pieces, lambda *counts: counted.append(counts))
+    assert len(ran) == len(TEXTS)
+    assert np.sum(counted, axis=0).tolist() == [len(pieces), sum(map(len, pieces))]
+    np.testing.assert_array_equal(found[len(TEXTS) : -1], found[: len(TEXTS)][::-1])
+    np.testing.assert_array_equal(found[-1], found[0])
+
+
+def test_many_texts_run_in_torch_where_openvino_is_not_installed(folders, monkeypatch):
+    monkeypatch.setattr(choice, "has_openvino", lambda: False)
+    encoder = Encoder.load(str(folders("bert")), device="cpu")
+    found = encoder.encode([f"w{n // 40} w{n % 40}" for n in range(400)])
+    assert {way.split()[2] for way in encoder.computed} == {"torch"}
+    np.testing.assert_allclose(encoder.encode(["w0 w1"]), found[[1]], **CLOSE)
+
+
+def test_threads_may_share_an_encoder(load):
+    encoder = load("bert", "backend=openvino" if find_spec("openvino") else "backend=numpy")
+    expected = encoder.encode(TEXTS)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: encoder.encode(list(TEXTS) * 20), range(12)):
+            np.testing.assert_allclose(found, np.tile(expected, (20, 1)), **CLOSE)
+
+
+def test_threads_leave_the_matrix_library_as_it_was(load):
+    controller = ThreadpoolController().select(user_api="blas")
+    before = [one["num_threads"] for one in controller.info()]
+    encoder = load("bert", "backend=numpy")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: encoder.encode(TEXTS), range(12)))
+    assert [one["num_threads"] for one in controller.info()] == before
