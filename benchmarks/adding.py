@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.segments.live import LiveSegment
-from indexes.segments.maintenance import compact, merge_once
+from indexes.segments.maintenance import compact, merge_once, settle
 from indexes.store.documents import NewDocument
 from indexes.writer import Writer
 
@@ -50,12 +50,14 @@ def main() -> None:
             written += _new_bytes(writer.segments(), known)
             commits.append(committed - start)
             merging = 0.0
-            while True:
+            # Each batch is a run of its own, as a call of `Index.add` is.
+            is_settled = False
+            while not is_settled:
                 before = time.perf_counter()
-                merged = merge_once(writer)
+                is_settled = not merge_once(writer)
+                if is_settled:
+                    settle(writer, arguments.batch)
                 merging += time.perf_counter() - before
-                if not merged:
-                    break
                 written += _new_bytes(writer.segments(), known)
             merges.append(merging)
             live = writer.segments()

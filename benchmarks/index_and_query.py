@@ -204,8 +204,8 @@ def _warm(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
         from indexes.reader import Reader
 
         reader = Reader(work / "index")
-        with reader.snapshot() as snapshot:
-            bm25 = BM25(snapshot.segments, statistics=snapshot.statistics)
+        with reader.view() as view:
+            bm25 = BM25(view.segments, statistics=view.statistics)
             for row, query in enumerate(queries):
                 for mode in ("dense", "bm25", "hybrid"):
                     settings = SearchSettings(mode=mode)

@@ -12,9 +12,11 @@ name        FAISS factory string                        bytes per passage of d d
 
 Where 4 divides d, nothing is padded.
 
-`auto` is `flat` up to 50,000 passages, then the first of `ivf`, `ivf-sq8` and `ivf-pq` that fits
-the memory. It is never `hnsw`: inverted lists take less memory, open without reading what they
-hold, and answer a filtered query without scanning the vectors where a graph has to.
+`auto` is `flat` up to 50,000 passages, then the first of `ivf-sq8` and `ivf-pq` that fits the
+memory. It is never `ivf`: candidates are scored again with the kept vectors, so that bytes find the
+same passages as whole vectors do, in less time and a quarter of the space (docs/scale.md). It is
+never `hnsw`: inverted lists take less memory, open without reading what they hold, and answer a
+filtered query without scanning the vectors where a graph has to.
 
 FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guidelines to choose an
 index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
@@ -140,7 +142,7 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
         reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is fast and exact"
         return _choice(FLAT, n, d, (reason,))
     reasons = [f"{n:,} passages, more than {FLAT_LIMIT:,}: a query reads only the nearest lists"]
-    for name in ("ivf", "ivf-sq8", "ivf-pq"):
+    for name in ("ivf-sq8", "ivf-pq"):
         choice = _choice(name, n, d, ())
         size = f"{name} takes about {_size(choice.memory_bytes)}"
         if memory_bytes is None:

@@ -223,7 +223,7 @@ def test_a_settled_index_answers_as_before(tmp_path: Path, monkeypatch: pytest.M
         assert settle(writer, 400) == 5
         assert settle(writer, 0) == 0
         (only,) = writer.segments()
-        assert only.segment.structure.name == "ivf"
+        assert only.segment.structure.name == "ivf-sq8"
         assert len(only.segment.ids) == len(live_passages_of(folder))
     assert verify(folder) == []
     for query, before in zip(queries, expected, strict=True):

@@ -127,7 +127,7 @@ def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with Writer(folder) as writer:
         compact(writer)
-    assert only_segment(folder).segment.structure.name == "ivf"
+    assert only_segment(folder).segment.structure.name == "ivf-sq8"
 
 
 def search_first(folder: Path) -> None:

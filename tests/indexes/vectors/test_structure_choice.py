@@ -48,7 +48,7 @@ def test_auto_is_flat_while_small_and_otherwise_the_first_that_fits(
     if n <= FLAT_LIMIT:
         assert choice.spec.name == "flat"
     else:
-        sizes = {kind: resolve(kind, n, d, None) for kind in ("ivf", "ivf-sq8", "ivf-pq")}
+        sizes = {kind: resolve(kind, n, d, None) for kind in ("ivf-sq8", "ivf-pq")}
         fitting = [k for k, c in sizes.items() if budget is None or c.memory_bytes <= budget]
         assert choice.spec.name == (fitting or ["ivf-pq"])[0]
         assert choice.memory_bytes == sizes[choice.spec.name].memory_bytes
