@@ -51,20 +51,23 @@ class Load:
         seconds: of each answer.
         errors: answers with another status than 200.
         elapsed: seconds of all turns.
+        cpu: seconds of processor time that the service took.
     """
 
     seconds: list[float] = field(default_factory=list)
     errors: int = 0
     elapsed: float = 0.0
+    cpu: float = 0.0
 
     def row(self) -> str:
         """Throughput and percentiles as cells of a table."""
         if len(self.seconds) < 2:
-            return f"{len(self.seconds)} answers | | | | {self.errors}"
+            return f"{len(self.seconds)} answers | | | | | {self.errors}"
         cuts = statistics.quantiles(self.seconds, n=100, method="inclusive")
         rate = len(self.seconds) / self.elapsed
         times = " | ".join(f"{1000 * cuts[place]:.1f}" for place in (49, 94, 98))
-        return f"{rate:.0f} | {times} | {self.errors}"
+        cpu = 1000 * self.cpu / len(self.seconds)
+        return f"{rate:.0f} | {times} | {cpu:.1f} | {self.errors}"
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,11 @@ def main() -> None:
         for system in systems:
             asyncio.run(_load(system, queries, 2, 3.0, Load()))
         print(f"{len(texts):,} documents, k = {K}, {arguments.seconds:g} s for each row\n")
-        print("| clients | system | queries a second | p50, ms | p95, ms | p99, ms | errors |")
-        print("|---|---|---|---|---|---|---|")
+        print(
+            "| clients | system | queries a second | p50, ms | p95, ms | p99, ms "
+            "| CPU, ms a query | errors |"
+        )
+        print("|---|---|---|---|---|---|---|---|")
         for clients in map(int, arguments.clients.split(",")):
             loads = [Load() for _ in systems]
             for _ in range(arguments.rounds):
@@ -171,12 +177,13 @@ async def _load(
     system: System, queries: Sequence[str], clients: int, seconds: float, load: Load
 ) -> None:
     """Let some clients ask for some seconds."""
-    begun = time.perf_counter()
+    begun, spent = time.perf_counter(), _cpu(system.process)
     until = begun + seconds
     await asyncio.gather(
         *(_client(system, queries, number, until, load) for number in range(clients))
     )
     load.elapsed += time.perf_counter() - begun
+    load.cpu += _cpu(system.process) - spent
 
 
 async def _client(
@@ -227,12 +234,20 @@ def _beside_a_writer(
         writing = asyncio.to_thread(write, until)
         return (await asyncio.gather(writing, _load(system, queries, 10, part, load)))[0]
 
-    print("| minute | commits | queries a second | p50, ms | p95, ms | p99, ms | errors | MiB |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| minute | commits | queries a second | p50, ms | p95, ms | p99, ms | CPU, ms a query "
+        "| errors | MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for minute in range(1, max(1, round(seconds / 60)) + 1):
         load = Load()
         commits = asyncio.run(run(load, min(seconds, 60.0)))
         print(f"| {minute} | {commits} | {load.row()} | {_resident(ours[1]):.0f} |", flush=True)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _resident(process: psutil.Process) -> float:
