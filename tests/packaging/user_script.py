@@ -42,6 +42,9 @@ from retriever import (
     Encoder,
     EncoderSettings,
     EncoderSpec,
+    Facet,
+    Facets,
+    FacetValue,
     Fields,
     FilterError,
     FusionSettings,
@@ -51,6 +54,7 @@ from retriever import (
     IndexLockedError,
     MetaSettings,
     PassageSettings,
+    QueryVectors,
     ReadyDocument,
     RetrieverError,
     SearchSettings,
@@ -126,6 +130,14 @@ def make(folder: str) -> None:
     assert_type(index.info(), dict[str, Any])
     assert_type(index.verify(), list[str])
     assert_type(index.term_weights("a text"), dict[str, float])
+    counts = index.facets(["lang"], "a question", where="year >= 2000")
+    assert_type(counts, Facets)
+    assert_type(counts.fields["lang"], Facet)
+    assert_type(counts.fields["lang"].values[0], FacetValue)
+    assert_type(index.fields(), dict[str, int])
+    assert_type(index.more_like("42", k=3, mode="dense"), list[Hit])
+    assert_type(index.spans("42"), list[tuple[int, int]])
+    assert_type(index.filter_warning("year > 1"), str | None)
     assert_type(index.encoder_spec, EncoderSpec)
     assert_type(index.analyzer, Analyzer)
     assert_type(index.passages, PassageSettings)
@@ -143,11 +155,13 @@ def search(folder: Path) -> Iterator[list[Hit]]:
     with Index.open(folder, encoder=loaded, lock_timeout=5.0) as index:
         index.search("a text", settings, reranker=load_reranker("reranker"))
         yield from index.search_many(["one", "two"], settings, k=3)
+        ready = QueryVectors(loaded.encode(["one"], query=True), loaded.spec)
+        yield from index.search_many(["one"], ready=ready)
     own: TextEncoder = Remote()
     with Index.create(folder, encoder=own, analyzer=AnalyzerSettings("german")) as index:
         index.add(["a text"], vectors=np.ones((1, 8), np.float32))
-        ready = ReadyDocument(Document("1", "a"), [(0, 1)], np.ones((1, 8), np.float32))
-        index.add([ready])
+        document = ReadyDocument(Document("1", "a"), [(0, 1)], np.ones((1, 8), np.float32))
+        index.add([document])
 
 
 def move(folder: Path) -> None:
