@@ -183,7 +183,7 @@ def test_the_schema_names_the_fields_of_the_corpus(index):
     assert all(tool.annotations.read_only_hint for tool in (search, get, status))
 
 
-def test_several_indexes_are_told_apart_by_name(index, tmp_path):
+def test_several_indexes_are_distinguished_by_name(index, tmp_path):
     with Index.create(tmp_path / "other") as other:
         other.add([{"id": "a", "text": "apples elsewhere", "place": "x"}])
         both = {"fruit": index, "other": other}
