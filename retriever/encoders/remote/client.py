@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +53,13 @@ class Client:
         self.address = address
         self._first_wait = first_wait
         self._timeout = timeout
-        self._open = urllib.request.build_opener(_NoRedirect).open
+        # A proxy of the environment is for other machines.
+        local = urlsplit(address.url).hostname in ("127.0.0.1", "localhost", "::1")
+        proxies = [urllib.request.ProxyHandler({})] if local else []
+        self._open = urllib.request.build_opener(_NoRedirect, *proxies).open
         # When a rate limit ends, for all threads.
         self._resume_at = 0.0
-        # A server that never answered is not waited for.
+        # A server that never answered is not asked again.
         self._answered = False
         self._stopped = threading.Event()
 
@@ -126,7 +130,7 @@ class Client:
                 raise self._refusal(url, error) from error
         except (OSError, http.client.HTTPException) as error:
             reason = " ".join(str(getattr(error, "reason", error) or type(error).__name__).split())
-            if self._answered or "timed out" in reason:
+            if self._answered:
                 raise _PassingError(f"cannot be reached ({reason})") from error
             raise ModelError(
                 f"{url}: cannot be reached ({reason}); start the server or correct the URL"

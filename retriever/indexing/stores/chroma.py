@@ -15,7 +15,7 @@ import numpy as np
 
 from retriever.corpus import Document, Fields
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import SourceError
+from retriever.errors import ConfigError, SourceError
 from retriever.extras import require_extra
 from retriever.indexing.add import ReadyDocument
 from retriever.indexing.ready_vectors import finite_rows, wrong_width
@@ -39,9 +39,12 @@ def open_chroma(path: str, spec: EncoderSpec, fields: Fields) -> Store:
         fields: names of metadata fields.
 
     Raises:
+        ConfigError: `fields` names a field for the id.
         MissingExtraError: chromadb is not installed.
         SourceError: there is no such collection, or it cannot be read.
     """
+    if fields.id is not None:
+        raise ConfigError(f"chroma:{path}: has ids of its own; leave --id-field out")
     require_extra("chroma", "importing from Chroma", "chromadb")
     from chromadb import PersistentClient
     from chromadb.config import Settings

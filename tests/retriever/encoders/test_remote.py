@@ -337,10 +337,16 @@ def test_a_server_that_is_not_there_is_not_waited_for() -> None:
 
 
 def test_a_server_that_does_not_answer_in_time_is_given_up(service: Service) -> None:
-    service.delay = 0.2
-    client = Client(Address.parse(service.model), timeout=0.02, first_wait=0.001)
+    client = Client(Address.parse(service.model), timeout=0.05, first_wait=0.001)
+    client.vectors(["a"])
+    service.delay = 0.3
     with pytest.raises(ModelError, match=r"timed out.* \(6 tries\)"):
         client.vectors(["a"])
+
+
+def test_a_proxy_is_for_other_machines(service: Service, monkeypatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert len(Client(Address.parse(service.model)).vectors(["a"])) == 1
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_the_schema_names_the_fields_of_the_corpus(index):
     assert all(tool.annotations.read_only_hint for tool in (search, get, status))
 
 
-def test_several_indexes_are_told_apart_by_name(index, tmp_path):
+def test_several_indexes_are_distinguished_by_name(index, tmp_path):
     with Index.create(tmp_path / "other") as other:
         other.add([{"id": "a", "text": "apples elsewhere", "place": "x"}])
         both = {"fruit": index, "other": other}
@@ -221,7 +221,18 @@ def test_calls_that_cannot_be_answered_say_why(index, name, arguments, message):
     assert message in refusal(index, name, **arguments)
 
 
-def over_http(app, headers, call):
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_clients_of_older_and_newer_protocols_are_served(index, mode):
+    async def run():
+        async with Client(make_server({"fruit": index}), mode=mode) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            found = await client.call_tool("search", {"query": "apples and pears", "k": 1})
+            return names, found.structured_content["hits"][0]["id"]
+
+    assert anyio.run(run) == (["search", "get", "status"], "note")
+
+
+def over_http(app, headers, mode, call):
     """A call by the SDK's client, of an ASGI application at http://127.0.0.1:8766/mcp."""
 
     async def run():
@@ -229,7 +240,9 @@ def over_http(app, headers, call):
         async with (
             getattr(app, "_app", app).router.lifespan_context(app),
             httpx2.AsyncClient(transport=transport, headers=headers) as http,
-            Client(streamable_http_client("http://127.0.0.1:8766/mcp", http_client=http)) as client,
+            Client(
+                streamable_http_client("http://127.0.0.1:8766/mcp", http_client=http), mode=mode
+            ) as client,
         ):
             return await client.call_tool(*call)
 
@@ -254,9 +267,10 @@ def posted(app, headers):
     return anyio.run(run)
 
 
-def test_http_answers_without_a_session(index):
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_http_answers_without_a_session(index, mode):
     app = http_app(make_server({"fruit": index}), "127.0.0.1", None)
-    found = over_http(app, {}, ("search", {"query": "apples and pears", "k": 1}))
+    found = over_http(app, {}, mode, ("search", {"query": "apples and pears", "k": 1}))
     assert found.structured_content["hits"][0]["id"] == "note"
 
 

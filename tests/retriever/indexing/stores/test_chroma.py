@@ -12,7 +12,7 @@ pytest.importorskip("chromadb")
 import chromadb
 from chromadb.config import Settings
 
-from retriever import Fields, Index, SourceError, import_documents
+from retriever import ConfigError, Fields, Index, SourceError, import_documents
 from tests.retriever.indexing.stores.collections import Collection
 
 
@@ -83,6 +83,13 @@ def test_a_field_can_be_the_title(made, tmp_path):
     with Index.open(tmp_path / "index") as index:
         assert index["d7"].title == "t7"
         assert "name" not in index["d7"].metadata
+
+
+def test_ids_are_those_of_chroma(made, tmp_path):
+    with pytest.raises(ConfigError, match="leave --id-field out"):
+        import_documents(
+            tmp_path / "index", f"chroma:{tmp_path}", made.model, fields=Fields(id="name")
+        )
 
 
 def test_another_ranking_is_noted(made, tmp_path):
