@@ -229,6 +229,8 @@ def _beside_a_writer(
                 time.sleep(0.2)
         return commits
 
+    asyncio.run(_load(system, queries, 2, 3.0, Load()))
+
     async def run(load: Load, part: float) -> int:
         until = time.perf_counter() + part
         writing = asyncio.to_thread(write, until)

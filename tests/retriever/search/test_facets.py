@@ -101,7 +101,7 @@ def test_counts_are_those_of_the_documents_one_by_one(index, where, text):
 
 def test_the_filter_of_a_value_leaves_as_many_documents_as_it_counts(index):
     for where in (None, "lang = 'en'"):
-        for facet in index.facets(FIELDS, "w3", where=where, limit=50).fields.values():
+        for facet in index.facets(FIELDS, "w3", where=where, limit=8).fields.values():
             for one in facet.values:
                 both = one.where if where is None else f"{where} and {one.where}"
                 assert len(index.search("w3", mode="dense", k=2000, where=both)) == one.documents
