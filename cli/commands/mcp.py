@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
-from pathlib import Path
 
 import click
 
-from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import device_option
+from cli.options.index import indexes_argument, named_indexes
 
 
 @click.command("mcp", cls=Command)
-@click.argument("indexes", nargs=-1, metavar="[[NAME=]FOLDER]...", shell_complete=complete_path)
+@indexes_argument
 @option(
     "--http",
     "port",
@@ -57,7 +55,7 @@ def command(
     from retriever.mcp.server import make_server
     from retriever.mcp.serving import serve_http, serve_stdio
 
-    folders = _named(indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),))
+    folders = named_indexes(indexes)
     with ExitStack() as stack:
         opened = {
             name: stack.enter_context(Index.open(folder, device=device))
@@ -72,21 +70,3 @@ def command(
             serve_http(
                 server, host, port, token, lambda: click.echo(f"{url} (Ctrl-C ends)", err=True)
             )
-
-
-def _named(given: tuple[str, ...]) -> dict[str, Path]:
-    """The folders by name.
-
-    Raises:
-        click.UsageError: two have the same name.
-    """
-    folders: dict[str, Path] = {}
-    for one in given:
-        name, equals, rest = one.partition("=")
-        folder = Path(rest if equals and not Path(one).exists() else one)
-        if folder == Path(one):
-            name = folder.absolute().name.removesuffix(".index").lstrip(".") or "index"
-        if name in folders:
-            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=FOLDER")
-        folders[name] = folder
-    return folders

@@ -11,6 +11,7 @@ import click
 
 from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import device_option
+from cli.options.index import indexes_argument, named_indexes
 
 if TYPE_CHECKING:
     import socket
@@ -23,13 +24,13 @@ _DRAIN = 30
 
 
 @click.command("serve", cls=Command)
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[INDEX]...")
+@indexes_argument
 @option(
     "--host",
     default="127.0.0.1",
     metavar="ADDRESS",
     help="Address to listen on; one that other machines can reach needs --token.",
-    section="Input",
+    section="Service",
 )
 @option(
     "--port",
@@ -37,7 +38,7 @@ _DRAIN = 30
     default=8765,
     metavar="N",
     help="Port to listen on; 0 takes a free one.",
-    section="Input",
+    section="Service",
 )
 @option(
     "--token",
@@ -47,13 +48,13 @@ _DRAIN = 30
     show_envvar=True,
     help="Ask every client for this bearer token. Other users of this machine can see it on the "
     "command line, but not in the environment variable.",
-    section="Input",
+    section="Service",
 )
 @option(
     "--writable",
     is_flag=True,
     help="Let clients add, replace and delete documents.",
-    section="Input",
+    section="Service",
 )
 @option(
     "--allow-host",
@@ -62,7 +63,7 @@ _DRAIN = 30
     metavar="NAME",
     help="Host name under which clients reach the service, besides localhost and IP addresses; "
     "repeatable.",
-    section="Input",
+    section="Service",
 )
 @option(
     "--cors",
@@ -70,7 +71,7 @@ _DRAIN = 30
     multiple=True,
     metavar="ORIGIN",
     help="Let web pages of this origin call the service, such as https://example.org; repeatable.",
-    section="Input",
+    section="Service",
 )
 @option(
     "--rerank",
@@ -113,7 +114,7 @@ _DRAIN = 30
     section=RARE,
 )
 def command(
-    folders: tuple[Path, ...],
+    indexes: tuple[str, ...],
     host: str,
     port: int,
     token: str,
@@ -129,13 +130,11 @@ def command(
 ) -> None:
     """Serve indexes over HTTP, with a search page.
 
-    The page is at /, and a reference for programs at /docs. INDEX is an index folder; without one
-    it is $RETRIEVER_INDEX or .retriever. Clients name an index by the name of its folder; the first
-    one is the default. Documents that any process adds are found by the next query. Ctrl-C and
-    SIGTERM end the service after the requests that run.
+    The page is at /, and a reference for programs at /docs. Each index has the name of its folder,
+    without .index, unless another NAME is given; the first one is the default. Without FOLDER,
+    serves the index that RETRIEVER_INDEX names, else .retriever. Documents that any process adds
+    are found by the next query. Ctrl-C and SIGTERM end the service after the requests that run.
     """
-    import os
-
     from retriever.extras import require_extra
     from retriever.index import Index
     from retriever.search.reranking import load_reranker
@@ -159,21 +158,13 @@ def command(
         timeout=timeout,
         queue=queue,
     )
-    chosen = folders or (Path(os.environ.get("RETRIEVER_INDEX", ".retriever")),)
-    names = [folder.absolute().name for folder in chosen]
-    for name in names:
-        if names.count(name) > 1:
-            raise click.UsageError(
-                f"two indexes are called {name!r}: clients name an index by its folder's name, so "
-                "rename one of them"
-            )
     reranker = None if rerank is None else load_reranker(rerank, device=device)
     with ExitStack() as stack:
-        indexes = {
+        opened = {
             name: stack.enter_context(Index.open(folder, device=device, lock_timeout=5.0))
-            for name, folder in zip(names, chosen, strict=True)
+            for name, folder in named_indexes(indexes).items()
         }
-        app = create_app(indexes, settings, reranker=reranker)
+        app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, port))
         _run(app, listening)
 

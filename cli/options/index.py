@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import F, option
 
 # Defaults in help pages of commands that have an index; the second for those that can create one.
@@ -26,6 +28,29 @@ index_option = option(
     help="Index folder.",
     section="Index",
 )
+
+
+indexes_argument = click.argument(
+    "indexes", nargs=-1, metavar="[[NAME=]FOLDER]...", shell_complete=complete_path
+)
+
+
+def named_indexes(given: tuple[str, ...]) -> dict[str, Path]:
+    """The folders of `indexes_argument` by name; without any, that of $RETRIEVER_INDEX.
+
+    Raises:
+        click.UsageError: two have the same name.
+    """
+    folders: dict[str, Path] = {}
+    for one in given or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
+        name, equals, rest = one.partition("=")
+        folder = Path(rest if equals and not Path(one).exists() else one)
+        if folder == Path(one):
+            name = folder.absolute().name.removesuffix(".index").lstrip(".") or "index"
+        if name in folders:
+            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=FOLDER")
+        folders[name] = folder
+    return folders
 
 
 def where_option(effect: str) -> Callable[[F], F]:
