@@ -96,19 +96,6 @@ def combine(texts: Sequence[str]) -> Encoder:
     return Encoder.load("both", given=[Remote()])
 
 
-def look(index: Index) -> None:
-    counted: Facets = index.facets(["year"], "a question", where="year >= 2000")
-    facet: Facet = counted.fields["year"]
-    values: tuple[FacetValue, ...] = facet.values
-    assert_type(values[0].where, str | None)
-    fields: list[FieldSummary] = index.fields()
-    assert_type(fields[0].complete, bool)
-    assert_type(index.more_like("42", k=3), list[Hit])
-    encoder = index.encoder
-    ready = QueryVectors(encoder.encode(["a question"], query=True), encoder.spec)
-    assert_type(index.search_many(["a question"], ready=ready), Iterator[list[Hit]])
-
-
 def make(folder: str) -> None:
     index = Index.create(
         folder, model="all-MiniLM-L6-v2::lc:0,6", language="german", on_long="truncate"
@@ -151,7 +138,7 @@ def make(folder: str) -> None:
     assert_type(counts, Facets)
     assert_type(counts.fields["lang"], Facet)
     assert_type(counts.fields["lang"].values[0], FacetValue)
-    assert_type(index.fields(), dict[str, int])
+    assert_type(index.fields(), list[FieldSummary])
     assert_type(index.more_like("42", k=3, mode="dense"), list[Hit])
     assert_type(index.spans("42"), list[tuple[int, int]])
     assert_type(index.filter_warning("year > 1"), str | None)
