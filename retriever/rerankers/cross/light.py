@@ -13,7 +13,7 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backends.choice import engine_for
 from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
-from retriever.encoders.transformer.backends.openvino_engine import BATCH_PIECES, OpenVINOEngine
+from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
 from retriever.encoders.transformer.backends.weights import (
     Floats,
     UnsupportedModelError,
@@ -21,7 +21,6 @@ from retriever.encoders.transformer.backends.weights import (
     read_weights,
 )
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
-from retriever.encoders.transformer.batching import token_batches
 
 
 def _silent(pairs: int) -> None:
@@ -108,7 +107,7 @@ class LightCrossEncoder:
             self._compiled = OpenVINOEngine(self._weights, [depth], dtype, ranges)
         batches = (
             (rows, [ids[row] for row in rows], [types[row] for row in rows])
-            for rows in token_batches([len(one) for one in ids], BATCH_PIECES)
+            for rows in self._compiled.batches([len(one) for one in ids])
         )
         for found in self._compiled.run(batches):
             yield found.key, found.states[0][:, 0]

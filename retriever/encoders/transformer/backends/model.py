@@ -17,11 +17,9 @@ from retriever.encoders.transformer.backends.choice import Engine, engine_for, w
 from retriever.encoders.transformer.backends.fusing import make_fuser
 from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
-from retriever.encoders.transformer.backends.openvino_engine import BATCH_PIECES as OPENVINO_PIECES
 from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
-from retriever.encoders.transformer.batching import token_batches
 from retriever.encoders.transformer.model import TransformerModel
 
 _UNLIMITED = 10**9
@@ -129,9 +127,10 @@ class LightModel:
                 states = one_by_one.states(ids, self._fuser.layers)
                 yield np.array([row]), self._fuser(states, lengths[row : row + 1])
             return
-        groups = token_batches(lengths, OPENVINO_PIECES)
+        compiled = self._compiled()
+        groups = compiled.batches(lengths)
         batches = ((rows, [pieces[row] for row in rows], None) for rows in groups)
-        for found in self._compiled().run(batches):
+        for found in compiled.run(batches):
             yield found.key, self._fuser(found.states, found.lengths)
 
     def in_torch(self) -> TransformerModel:

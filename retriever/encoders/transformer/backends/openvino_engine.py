@@ -20,6 +20,7 @@ from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backends.forward import distance_buckets, hidden_states
 from retriever.encoders.transformer.backends.int8 import QuantizedLinear, Ranges, quantize
 from retriever.encoders.transformer.backends.weights import Affine, Weights
+from retriever.encoders.transformer.batching import token_batches
 
 Floats = NDArray[np.float32]
 Key = TypeVar("Key")
@@ -27,8 +28,12 @@ Key = TypeVar("Key")
 # With int8, attention and norms are in what the library takes by default: bfloat16 where the
 # processor has it.
 _PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16"}
-# Word pieces of a batch that one core works on.
+# The most word pieces of a batch, which one core works on.
 BATCH_PIECES = 1024
+# Few texts are divided among the cores, in batches of at least this many pieces; and of so much
+# more than a core's share, that there is no batch more than cores in spite of padding.
+_FEWEST = 64
+_SLACK = 1.25
 # What attention adds at padding: its exponential is 0 in every precision.
 _PADDED = -1e4
 
@@ -89,6 +94,15 @@ class OpenVINOEngine:
             settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[dtype]
         self._compiled = openvino.Core().compile_model(graph, "CPU", settings)
         self._idle: list[Any] = []
+
+    def batches(self, lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Rows of texts in batches, so that every core has work; see `token_batches`.
+
+        Args:
+            lengths: word pieces of each text, each at least 1.
+        """
+        share = _SLACK * float(np.sum(lengths)) / self._cores
+        return token_batches(lengths, int(min(max(share, _FEWEST), BATCH_PIECES)))
 
     def run(
         self,

@@ -194,3 +194,21 @@ def test_threads_leave_the_matrix_library_as_it_was(load):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: encoder.encode(TEXTS), range(12)))
     assert [one["num_threads"] for one in controller.info()] == before
+
+
+@pytest.mark.skipif(not find_spec("openvino"), reason="OpenVINO is not installed")
+@pytest.mark.parametrize(
+    ("lengths", "most"), [([8, 9, 10, 11, 12] * 10, 2), ([5] * 3, 1), ([3, 200] * 400, None)]
+)
+def test_few_texts_are_divided_among_the_cores(load, monkeypatch, lengths, most):
+    engine = load("bert", "backend=openvino")._model._compiled()
+    monkeypatch.setattr(engine, "_cores", 2)
+    batches = list(engine.batches(lengths))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    work = [len(rows) * max(lengths[row] for row in rows) for rows in batches]
+    if most is None:
+        assert max(work) <= 1024
+    else:
+        assert len(batches) == most
+        # Cores that work at the same time end at about the same time.
+        assert max(work) < 1.5 * min(work)
