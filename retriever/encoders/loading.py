@@ -125,7 +125,8 @@ def _windowed(settings: EncoderSettings, folder: ModelFolder, longest: int) -> E
 def describe_backend(spec: EncoderSpec) -> str | None:
     """What runs the model of an encoder on this machine; None if that cannot be said.
 
-    Static encoders, meta-embeddings and objects that a program passes have no backend.
+    Static encoders, meta-embeddings, ready vectors, models behind a URL and objects that a program
+    passes have no backend.
     """
     settings = spec.settings
     if not _runs_a_model(spec):
@@ -135,7 +136,7 @@ def describe_backend(spec: EncoderSpec) -> str | None:
         if settings.backend == "torch" or not runs_on_cpu(None):
             return "torch"
         try:
-            LightModel(folder, settings, fuse(settings, folder), _no_torch)
+            _light(settings, folder)
         except UnsupportedModelError:
             return "torch"
         return describe_choice(settings)
@@ -149,11 +150,8 @@ def describe_faster(spec: EncoderSpec) -> str | None:
 
 
 def _runs_a_model(spec: EncoderSpec) -> bool:
-    return not (spec.is_given or spec.settings.static is not None or is_meta_folder(spec.model))
-
-
-def _no_torch() -> TransformerModel:
-    raise NotImplementedError("nothing is encoded")
+    elsewhere = spec.is_given or is_ready_file(spec.model) or is_url(spec.model)
+    return not (elsewhere or spec.settings.static is not None or is_meta_folder(spec.model))
 
 
 def find_weights(asked: EncoderSettings, *, download: bool) -> str:

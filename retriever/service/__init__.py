@@ -5,9 +5,8 @@
 
 It calls the Python API and computes nothing itself.
 
-- `app.py`: the application; `searching.py`, `documents.py`, `compatible.py` and `status.py` have
-  its routes.
-- `search_jobs.py`: searches that arrive together.
+- `app.py`: the application; `routes/` has its addresses, and the searches that arrive together
+  (`search_jobs.py`).
 - `schemas.py`: requests as pydantic models.
 - `batching.py`: requests that arrive together run as one batch.
 - `guard.py`: who may call, how much and for how long; `faults.py`: errors as JSON.

@@ -20,14 +20,14 @@ from starlette.middleware.cors import CORSMiddleware
 from retriever.errors import ConfigError, RetrieverError
 from retriever.index import Index
 from retriever.search.reranking import Reranker
-from retriever.service import compatible, documents, searching, status
 from retriever.service.batching import Batcher
 from retriever.service.catalog import Catalog
-from retriever.service.compatible import EncodingJob, RerankJob, encoded, relevances
 from retriever.service.faults import error_body, install
 from retriever.service.guard import Guard
 from retriever.service.reference import reference_page
-from retriever.service.search_jobs import Answer, SearchJob, answers
+from retriever.service.routes import compatible, documents, searching, status
+from retriever.service.routes.compatible import EncodingJob, RerankJob, encoded, relevances
+from retriever.service.routes.search_jobs import Answer, SearchJob, answers
 from retriever.service.settings import ServiceSettings
 
 _LOG = logging.getLogger("retriever.service")

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from retriever.encoders import loading
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backends import choice
 from retriever.encoders.transformer.backends.choice import (
     OPENVINO_PAYS,
@@ -79,3 +81,13 @@ def test_a_faster_number_format_is_named_where_the_processor_has_it(tmp_path, mo
 def test_a_static_encoder_has_no_backend(minilm):
     with pytest.raises(ConfigError, match="backend: a static encoder"):
         Encoder.load("::static=average::backend=numpy")
+
+
+@pytest.mark.parametrize("model", ["use.npy", "http://127.0.0.1:8080/v1#name"])
+def test_what_runs_no_model_here_has_no_backend_and_no_faster_format(model, monkeypatch):
+    monkeypatch.setattr(loading, "faster_format", lambda settings: "bfloat16")
+    spec = EncoderSpec(EncoderSettings(model=model, max_length=64), "0" * 64, 3)
+    assert loading.describe_backend(spec) is None
+    assert loading.describe_faster(spec) is None
+    transformer = EncoderSpec(EncoderSettings(model="model", max_length=64), "0" * 64, 3)
+    assert "bfloat16" in loading.describe_faster(transformer)

@@ -15,8 +15,8 @@ from retriever.search.queries import check_query
 from retriever.service.batching import Batcher
 from retriever.service.catalog import Catalog
 from retriever.service.gone import unless_gone
+from retriever.service.routes.search_jobs import Answer, SearchJob, search_job
 from retriever.service.schemas import Ranking, SearchRequest, WeightsRequest
-from retriever.service.search_jobs import Answer, SearchJob, search_job
 
 
 class SearchParameters(Ranking):
