@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import psutil
@@ -116,6 +117,9 @@ def main() -> None:
         queries = [
             " ".join(text.split()[:WORDS_OF_A_QUERY]) for text in chance.choices(texts, k=2000)
         ]
+        if not arguments.writer:
+            times = ", ".join(f"{_first_answer(folder):.2f}" for _ in range(3))
+            print(f"first answer after the start of the process, s: {times}\n", flush=True)
         ours = stack.enter_context(_started("serve", "-m", "cli.main", "serve", str(folder)))
         if arguments.writer:
             _beside_a_writer(ours, folder, queries, arguments.writer)
@@ -171,6 +175,15 @@ def _started(kind: str, *command: str) -> Iterator[tuple[int, psutil.Process]]:
             yield int(line.split("http://127.0.0.1:")[1].split("/")[0]), psutil.Process(process.pid)
         finally:
             process.terminate()
+
+
+def _first_answer(folder: Path) -> float:
+    """Seconds from the start of a process to its first answer."""
+    begun = time.perf_counter()
+    with _started("serve", "-m", "cli.main", "serve", str(folder)) as (port, _):
+        with urlopen(f"http://127.0.0.1:{port}/search?query=a+large+animal") as answer:
+            answer.read()
+        return time.perf_counter() - begun
 
 
 async def _load(
