@@ -1,0 +1,372 @@
+"""What every store of an index can do: a folder, a database or a server.
+
+`Store` opens a `Reader`, whose views are consistent, and a `Writer`, whose commits are visible as
+a whole or not at all. A `View` finds passages (`Ranking`), documents and counts. Stores know
+vectors, terms and ids, never models: texts are encoded and analyzed, and scores fused, above them.
+
+The folder (`indexes.folder`) is the reference: every other store gives the same ids, and the same
+scores up to 1e-5 wherever its search is exact. What a store cannot do it refuses by name with a
+`ConfigError`; it never answers with something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25.formulas import BM25Settings
+from indexes.filters.facets import Facets
+from indexes.filters.grammar import Where
+from indexes.filters.summary import FieldSummary
+from indexes.progress import Stage
+from indexes.store.documents import NewDocument, StoredHead
+from indexes.vectors.choice import StructureSettings
+
+Mode = Literal["dense", "bm25", "hybrid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query in the form that each component reads.
+
+    Attributes:
+        terms: from the index's analyzer; not read by the mode ``dense``.
+        vector: (d,) float32 of length 1; not read by the mode ``bm25``.
+    """
+
+    terms: Sequence[str] = ()
+    vector: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Passages with their scores, in no particular order.
+
+    Attributes:
+        passages: (n,) int64 distinct passage ids.
+        dense: (n,) float64 inner products with the query's vector, rounded as `rounded` does; zero
+            in the mode ``bm25``.
+        bm25: (n,) float64 scores; 0 where `matches` is False, and in the mode ``dense``.
+        matches: (n,) bool, whether the passage holds a query term.
+        complete: whether every passage that the mode can rank is a candidate.
+        floor: a passage that is no candidate scores no more than this; -inf where the candidates
+            are settled: every passage that ranks above one of them is one, too.
+    """
+
+    passages: NDArray[np.int64]
+    dense: NDArray[np.float64]
+    bm25: NDArray[np.float64]
+    matches: NDArray[np.bool_]
+    complete: bool
+    floor: float = -np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stored passage with its document.
+
+    Attributes:
+        passage: the stable passage id.
+        id: the document's id as the user gave it.
+        start, stop: character offsets of the passage in `text`, the document's whole text.
+    """
+
+    passage: int
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A stored document with its passages.
+
+    Attributes:
+        id: as the user gave it.
+        text: the whole text, of a truncated document too.
+        passages: (passage id, start, stop) of each, ascending; the offsets count characters.
+    """
+
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    passages: list[tuple[int, int, int]]
+
+
+class Ranking(Protocol):
+    """Ranks the passages of one view that one filter allows."""
+
+    def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
+        """The best passages for each query.
+
+        Args:
+            queries: each with what the mode reads.
+            mode: ``dense`` takes the `depth` nearest passages, ``bm25`` the `depth` with the
+                highest scores among those that hold a query term, ``hybrid`` both, every one of
+                them scored by both.
+            depth: at least 1. Of equal scores those of the documents with the smaller ids (by code
+                point) are taken, unless `Candidates.floor` says that this is open.
+        """
+        ...
+
+    def settled(self, query: Query, depth: int, score: float) -> Candidates:
+        """The candidates of a query of mode ``dense`` once more, with those of equal score.
+
+        Asked for only where `Candidates.floor` is above -inf.
+
+        Args:
+            query: with its vector.
+            depth: as before.
+            score: no passage below it is among the best.
+        """
+        ...
+
+
+class View(Protocol):
+    """One commit of an index; stays the same for as long as its `Reader.view` block lasts."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Which index this is; another after the index was replaced."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Increases with every commit."""
+        ...
+
+    @property
+    def passage_count(self) -> int:
+        """Number of live passages."""
+        ...
+
+    def ranking(
+        self,
+        bm25: BM25Settings | None = None,
+        where: Where | None = None,
+        recall: float | None = None,
+    ) -> Ranking:
+        """Ranks passages.
+
+        Args:
+            bm25: variant and parameters; None for the defaults.
+            where: only passages of documents that match; None for all.
+            recall: of approximate dense searches, in (0, 1]; None for the default.
+        """
+        ...
+
+    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """For each term, the number of live passages that hold it."""
+        ...
+
+    def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Those metadata fields among some that no document has, each with all known fields."""
+        ...
+
+    def facets(
+        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+    ) -> Facets:
+        """How many of the documents that pass a filter have each value of some fields.
+
+        Args:
+            names: of metadata fields, as a filter writes them.
+            where: the filter; None for all documents.
+            terms: of a query: documents that hold one of them are counted apart; None for no query.
+            limit: maximum number of values of each field.
+
+        Raises:
+            FilterError: a name is no metadata field.
+        """
+        ...
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields of the documents, ascending by name."""
+        ...
+
+    def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
+        """For each passage id, the user's id of its document."""
+        ...
+
+    def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
+        """The stored passages with these ids."""
+        ...
+
+    def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
+        """(passages, d) float32: their stored vectors, in the given order."""
+        ...
+
+    def document(self, id_: str) -> StoredDocument | None:
+        """One document, or None if the index has none with that id."""
+        ...
+
+    def documents(self) -> Iterator[StoredDocument]:
+        """Every document, as a stream in ascending order of ids (by code point)."""
+        ...
+
+    def has_document(self, id_: str) -> bool:
+        """Whether the index holds a document with that id."""
+        ...
+
+    def count_documents(self) -> int:
+        """Number of documents."""
+        ...
+
+    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The stored hash of title and text of those of `ids` that the index holds."""
+        ...
+
+    def check_settings(self) -> None:
+        """Check that the settings are unaltered.
+
+        Raises:
+            DamagedIndexError: one was altered.
+        """
+        ...
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What `info` shows of the store itself, as JSON values."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads one index; each view sees every commit made before it. Threads may share it."""
+
+    def view(self) -> AbstractContextManager[View]:
+        """One consistent view of the latest commit, valid inside the `with` block."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds; later views raise `ClosedIndexError`."""
+        ...
+
+
+class Writer(Protocol):
+    """Changes one index; each call is one transaction."""
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        ...
+
+    def record(self, key: str, value: Any) -> None:
+        """Store a JSON value that says something of the index and decides nothing."""
+        ...
+
+    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+        """The stored hash and metadata of those of `ids` that the index holds."""
+        ...
+
+    def touch(self, ids: Sequence[str]) -> None:
+        """Remember that these stored documents belong to the run; see `delete_untouched`."""
+        ...
+
+    def commit(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> bool:
+        """Add or replace documents in one step: all of them are visible afterwards, or none.
+
+        Args:
+            documents: with distinct ids.
+            vectors: (n, d) float32, one row per passage, documents in order.
+            tokens: the terms of each of the n passages.
+            metadata: new metadata of stored documents whose text has not changed, by id; ids that
+                the index does not hold are passed over.
+
+        Returns:
+            Whether `merge` and `settle` may now find something to do.
+        """
+        ...
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents; returns how many of them there were."""
+        ...
+
+    def delete_where(self, where: Where) -> int:
+        """Delete the documents that match a filter; returns how many."""
+        ...
+
+    def delete_untouched(self) -> int:
+        """Delete every document that `touch` and `commit` have not seen since the writer opened."""
+        ...
+
+    def count_touched(self) -> int:
+        """How many documents `touch` and `commit` have seen since the writer opened."""
+        ...
+
+    def merge(self, stage: Stage = ...) -> int:
+        """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
+        ...
+
+    def settle(self, added: int, stage: Stage = ...) -> int:
+        """Upkeep after a run that added `added` passages, where it makes queries faster."""
+        ...
+
+    def compact(self, stage: Stage = ...) -> int:
+        """Drop what was deleted and free its space; returns the number of parts read."""
+        ...
+
+    def rebuild(self, structures: StructureSettings, stage: Stage = ...) -> int:
+        """Build the search structure over all passages again, another one if asked for."""
+        ...
+
+
+class Store(Protocol):
+    """Where an index is kept. Its text, ``str(store)``, names it in messages, without a password."""
+
+    def exists(self) -> bool:
+        """Whether there is an index."""
+        ...
+
+    def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
+        """Make an empty index with these settings (JSON values), unless there is one."""
+        ...
+
+    def reader(self) -> Reader:
+        """Open it for reading.
+
+        Raises:
+            NotAnIndexError, FormatVersionError, DamagedIndexError
+        """
+        ...
+
+    def writer(self, lock_timeout: float = 0.0) -> AbstractContextManager[Writer]:
+        """Open it for writing.
+
+        Raises on entry:
+            IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
+        """
+        ...
+
+    def replacement(self, begun_with: str) -> AbstractContextManager[Store]:
+        """A hidden new index beside this one, which takes its place if the block does not raise.
+
+        Until then this one serves readers, and writers are refused. If the block raises, the new
+        index is kept, and the next call with the same `begun_with` resumes it.
+        """
+        ...
+
+    def verify(self) -> list[str]:
+        """One line per problem found; empty if the index is sound."""
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the index; None where it is elsewhere."""
+        ...
