@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from indexes.segments.live import LiveSegment
 from indexes.segments.maintenance import compact, merge_once, settle
 from indexes.store.documents import NewDocument
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 WORDS_OF_A_PASSAGE = 30
 VOCABULARY = 200_000
@@ -35,7 +35,10 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=384)
     arguments = parser.parse_args()
     batches = arguments.passages // arguments.batch
-    with tempfile.TemporaryDirectory() as place, Writer(Path(place) / "index", create={}) as writer:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        FolderWriter(Path(place) / "index", create={}) as writer,
+    ):
         known: set[int] = set()
         commits, merges, written = [], [], 0
         print(

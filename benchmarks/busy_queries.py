@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).parent / "scale"))
 from synthetic import blocks
 from synthetic import queries as synthetic_queries
 
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.maintenance import merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.choice import StructureSettings
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 from retriever import SearchSettings
 from retriever.search.engine import Engine, Query
 
@@ -70,7 +70,7 @@ def main() -> None:
 def _build(folder: Path, size: int, kind: str) -> set[str]:
     """Make an index; the names of its structures."""
     settings = {"encoder": {}, "structures": StructureSettings(kind).to_json()}
-    with Writer(folder, create=settings) as writer:
+    with FolderWriter(folder, create=settings) as writer:
         for start in range(0, size, _COMMITTED):
             parts = list(blocks(start, min(start + _COMMITTED, size)))
             texts = [text for _, part, _ in parts for text in part]
@@ -91,7 +91,7 @@ def _measured(
     """Seconds of each query by mode, alone and beside busy processes."""
     seconds: dict[tuple[str, bool], list[float]] = defaultdict(list)
     modes = ("dense", "hybrid")
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     for mode in modes:
         _round(reader, asked, mode)
     for _ in range(_ROUNDS):
@@ -103,7 +103,7 @@ def _measured(
     return {mode: (seconds[mode, False], seconds[mode, True]) for mode in modes}
 
 
-def _round(reader: Reader, asked: Sequence[Query], mode: str) -> list[float]:
+def _round(reader: FolderReader, asked: Sequence[Query], mode: str) -> list[float]:
     settings, seconds = SearchSettings(mode=mode, k=10), []  # type: ignore[arg-type]
     for query in asked:
         started = time.perf_counter()

@@ -201,9 +201,9 @@ def _warm(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
             )
         }
         from indexes.bm25.scoring import BM25
-        from indexes.reader import Reader
+        from indexes.reader import FolderReader
 
-        reader = Reader(work / "index")
+        reader = FolderReader(work / "index")
         with reader.view() as view:
             bm25 = BM25(view.segments, statistics=view.statistics)
             for row, query in enumerate(queries):

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from indexes.store.documents import NewDocument
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 from retriever import Document, Index, SearchSettings
 
 DIMENSIONS = 384
@@ -90,7 +90,7 @@ def many_fields(folder: Path) -> Iterator[tuple[str, str]]:
         chance = np.random.default_rng(fields)
         values = chance.integers(0, 50, (16_385, fields))
         rows = [{f"f{i}": int(value) for i, value in enumerate(row)} for row in values]
-        with Writer(folder / f"fields{fields}", create=_settings()) as writer:
+        with FolderWriter(folder / f"fields{fields}", create=_settings()) as writer:
             documents = [_document(number, rows[number]) for number in range(16_384)]
             vectors = chance.standard_normal((16_384, DIMENSIONS), np.float32)
             terms = [["word"]] * 16_384
@@ -117,7 +117,7 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
     terms = [["tie", "x"] if i < half else ["own"] + ["y"] * (i % 997) for i in range(passages)]
     terms[half:] = [row[:40] for row in terms[half:]]
     order = chance.permutation(passages)
-    with Writer(folder, create=_settings()) as writer:
+    with FolderWriter(folder, create=_settings()) as writer:
         documents = [_document(int(number), {}) for number in order]
         writer.commit(documents, vectors[order], iter([terms[int(number)] for number in order]))
     with Index.open(folder) as index:

@@ -2,7 +2,10 @@
 
 `retriever` enters through the names below.
 
-- `Reader`, `View`, `Writer`: a consistent view, and the one writer and its commit point.
+- `protocol.py`: `Store`, `Reader`, `View`, `Ranking`, `Writer`: what every store can do;
+  `stores.py`: which store a location names.
+- `folder.py`, `reader.py`, `view.py`, `ranking.py`, `writer.py`: the folder: a consistent view, and
+  the one writer and its commit point.
 - `store/`: SQLite: connection, migrations, documents, settings, lock.
 - `segments/`: segments, merging and its policy.
 - `bm25/`: formulas, postings, scoring, the k best.
@@ -36,10 +39,8 @@ from indexes.errors import RetrieverError as RetrieverError
 from indexes.errors import SourceError as SourceError
 from indexes.errors import StorageError as StorageError
 from indexes.files.arrays import GrowingArray as GrowingArray
-from indexes.files.atomic import aside_of as aside_of
 from indexes.files.atomic import fsync_path as fsync_path
 from indexes.files.atomic import fsync_tree as fsync_tree
-from indexes.files.atomic import replace_folder as replace_folder
 from indexes.files.atomic import whole_file as whole_file
 from indexes.files.atomic import whole_files as whole_files
 from indexes.files.atomic import whole_folder as whole_folder
@@ -56,37 +57,25 @@ from indexes.filters.grammar import point_at as point_at
 from indexes.filters.summary import FieldSummary as FieldSummary
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
-from indexes.reader import Reader as Reader
-from indexes.segments.live import LiveSegment as LiveSegment
-from indexes.segments.maintenance import compact as compact
-from indexes.segments.maintenance import merge as merge
+from indexes.protocol import Candidates as Candidates
+from indexes.protocol import Mode as Mode
+from indexes.protocol import Passage as Passage
+from indexes.protocol import Query as Query
+from indexes.protocol import Ranking as Ranking
+from indexes.protocol import Reader as Reader
+from indexes.protocol import Store as Store
+from indexes.protocol import StoredDocument as StoredDocument
+from indexes.protocol import View as View
+from indexes.protocol import Writer as Writer
+from indexes.reader import FolderReader as FolderReader
 from indexes.segments.maintenance import planned_choice as planned_choice
-from indexes.segments.maintenance import rebuild as rebuild
-from indexes.segments.maintenance import settle as settle
-from indexes.store.connection import DATABASE_FILE as DATABASE_FILE
-from indexes.store.connection import foreign_files as foreign_files
-from indexes.store.connection import is_index as is_index
-from indexes.store.connection import refuse_remains as refuse_remains
-from indexes.store.connection import require_vacant as require_vacant
 from indexes.store.documents import NewDocument as NewDocument
 from indexes.store.documents import metadata_json as metadata_json
-from indexes.store.lock import WriterLock as WriterLock
-from indexes.store.replacement import new_folder as new_folder
-from indexes.store.replacement import recover_replacement as recover_replacement
 from indexes.store.replacement import remains as remains
+from indexes.stores import is_url as is_url
+from indexes.stores import open_store as open_store
 from indexes.vectors.choice import Choice as Choice
 from indexes.vectors.choice import StructureSettings as StructureSettings
-from indexes.vectors.flat import exact_scores as exact_scores
-from indexes.vectors.flat import is_one_pass as is_one_pass
-from indexes.vectors.flat import nearest_with_ties as nearest_with_ties
-from indexes.vectors.flat import rounded as rounded
-from indexes.vectors.flat import tie_slack as tie_slack
 from indexes.vectors.foreign import FaissVectors as FaissVectors
 from indexes.vectors.foreign import is_faiss_file as is_faiss_file
-from indexes.vectors.segment_structure import search_vectors as search_vectors
-from indexes.vectors.segment_structure import vectors_at_least as vectors_at_least
 from indexes.verify import verify as verify
-from indexes.view import Passage as Passage
-from indexes.view import StoredDocument as StoredDocument
-from indexes.view import View as View
-from indexes.writer import Writer as Writer

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
+from indexes.errors import DamagedIndexError
 from indexes.filters.facets import Facets
 from indexes.filters.grammar import Where
 from indexes.filters.summary import FieldSummary
@@ -238,7 +239,12 @@ class View(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What `info` shows of the store itself, as JSON values."""
+        """What `info` shows of the store itself, as JSON values.
+
+        Returns:
+            ``format_version``, ``bytes`` and ``mean_passage_terms``; ``store``: further facts by
+            name, as text; and what else a program may want to know.
+        """
         ...
 
 
@@ -328,10 +334,25 @@ class Writer(Protocol):
 
 
 class Store(Protocol):
-    """Where an index is kept. Its text, ``str(store)``, names it in messages, without a password."""
+    """Where an index is kept; ``str(store)`` names it in messages, without a password."""
+
+    @property
+    def name(self) -> str:
+        """What a list of indexes calls it."""
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the index; None where it is elsewhere."""
+        ...
 
     def exists(self) -> bool:
-        """Whether there is an index."""
+        """Whether there is an index.
+
+        Raises:
+            NotAnIndexError: the place holds something else.
+            DamagedIndexError: it holds the remains of an index.
+        """
         ...
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
@@ -366,7 +387,10 @@ class Store(Protocol):
         """One line per problem found; empty if the index is sound."""
         ...
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder that holds the index; None where it is elsewhere."""
+    def size(self) -> int:
+        """Bytes of storage that it takes."""
+        ...
+
+    def damaged(self, reason: object) -> DamagedIndexError:
+        """The error to raise if what is stored was altered."""
         ...

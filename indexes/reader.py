@@ -14,10 +14,10 @@ from indexes.segments.segment import PENDING, Segment
 from indexes.store.connection import identity, transaction
 from indexes.store.pool import ConnectionPool, Session
 from indexes.store.settings import read_setting
-from indexes.view import Commit, View
+from indexes.view import Commit, FolderView
 
 
-class Reader:
+class FolderReader:
     """Reads one index folder; sees every commit made before each `view` block.
 
     Threads may share it: each view has a connection of its own. A child that is forked can use it,
@@ -38,7 +38,7 @@ class Reader:
         self._commit = None
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self) -> Iterator[FolderView]:
         """One consistent view of the latest commit, valid inside the `with` block.
 
         Raises:
@@ -49,7 +49,7 @@ class Reader:
         with storage_errors(self.folder), self._pool.session() as session, ExitStack() as stack:
             yield self._pin(session, stack)
 
-    def _pin(self, session: Session, stack: ExitStack) -> View:
+    def _pin(self, session: Session, stack: ExitStack) -> FolderView:
         """Begin a read transaction that ends with `stack`, and return what it sees."""
         while True:
             with ExitStack() as attempt:
@@ -67,7 +67,7 @@ class Reader:
                         raise
                 else:
                     stack.enter_context(attempt.pop_all())
-                    return View(self.folder, session.connection, commit)
+                    return FolderView(self.folder, session.connection, commit)
             self._pool.follow(session)
 
     def _current(self, session: Session) -> Commit:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +17,8 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from indexes.bm25.scoring import CorpusStatistics
+from indexes.bm25.formulas import BM25Settings
+from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.files.faults import damaged_database, readable, storage_errors
 from indexes.filters.allowed import Allowed
 from indexes.filters.applying import allowed_passages, unknown_fields
@@ -28,10 +31,13 @@ from indexes.filters.facets import (
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import RanksCache
 from indexes.filters.summary import FieldSummary, field_summaries
+from indexes.protocol import Passage, StoredDocument
+from indexes.ranking import FolderRanking
 from indexes.segments.live import LiveSegment
 from indexes.segments.segment import contained
 from indexes.store.connection import Identity, format_version
 from indexes.store.documents import document_checksum
+from indexes.store.replacement import remains
 from indexes.store.settings import check_settings, read_setting
 
 T = TypeVar("T")
@@ -40,42 +46,6 @@ T = TypeVar("T")
 _FILTERS = 8
 # Passages remembered whose documents were found unaltered.
 _REMEMBERED = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A stored passage with its document.
-
-    Attributes:
-        passage: the stable passage id.
-        id: the document's id as the user gave it.
-        start, stop: character offsets of the passage in `text`, the document's whole text.
-    """
-
-    passage: int
-    id: str
-    title: str | None
-    text: str
-    metadata: dict[str, Any]
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """A stored document with its passages.
-
-    Attributes:
-        id: as the user gave it.
-        text: the whole text, of a truncated document too.
-        passages: (passage id, start, stop) of each, ascending; the offsets count characters.
-    """
-
-    id: str
-    title: str | None
-    text: str
-    metadata: dict[str, Any]
-    passages: list[tuple[int, int, int]]
 
 
 @dataclass
@@ -121,8 +91,8 @@ def _live_positions(live: LiveSegment) -> Allowed:
     return Allowed(live.without_deleted(BitMap(range(passages))), passages)
 
 
-class View:
-    """What a reader sees; stays the same for as long as its `Reader.view` block lasts.
+class FolderView:
+    """What a reader sees; stays the same for as long as its `FolderReader.view` block lasts.
 
     It serves the thread that opened it.
     """
@@ -153,9 +123,29 @@ class View:
         return self._commit.statistics
 
     @property
-    def live(self) -> list[Allowed | None]:
-        """For each segment the passages that are not deleted; None if none was."""
-        return self._commit.live
+    def passage_count(self) -> int:
+        """Number of live passages."""
+        return self._commit.statistics.passages
+
+    def ranking(
+        self,
+        bm25: BM25Settings | None = None,
+        where: Where | None = None,
+        recall: float | None = None,
+    ) -> FolderRanking:
+        """Ranks passages; see `indexes.protocol.View`.
+
+        Raises:
+            DamagedIndexError: what the filter reads was altered.
+        """
+        commit = self._commit
+        allowed = None if where is None else self.allowed(where)
+        return FolderRanking(commit.segments, commit.statistics, commit.live, allowed, bm25, recall)
+
+    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """For each term, the number of live passages that hold it."""
+        bm25 = BM25(self.segments, statistics=self._commit.statistics)
+        return bm25.document_frequencies(terms)
 
     def allowed(self, where: Where) -> list[Allowed]:
         """For each segment: the live passages that belong to documents that match.
@@ -185,7 +175,7 @@ class View:
         self,
         names: Sequence[str],
         where: Where | None,
-        matching: Sequence[NDArray[np.integer]] | None,
+        terms: Sequence[str] | None,
         limit: int,
     ) -> Facets:
         """How many of the documents that pass a filter have each value of some fields.
@@ -193,8 +183,7 @@ class View:
         Args:
             names: of metadata fields, as a filter writes them.
             where: the filter; None for all documents.
-            matching: for each segment the positions of passages that match a query; None if there
-                is no query.
+            terms: of a query: documents that hold one of them are counted apart; None for no query.
             limit: maximum number of values of each field.
 
         Raises:
@@ -202,11 +191,14 @@ class View:
             DamagedIndexError: what is read of metadata was altered.
         """
         commit = self._commit
+        matching = None
+        if terms is not None:
+            matching = BM25(self.segments, statistics=commit.statistics).query(terms).matching()
         with readable(self._folder):
             counted = counted_documents(
                 self._connection,
                 self.segments,
-                self.live if where is None else self.allowed(where),
+                commit.live if where is None else self.allowed(where),
                 matching,
                 commit.owners,
             )
@@ -235,18 +227,18 @@ class View:
         """The metadata fields of the documents; see `indexes.filters.summary`."""
         return field_summaries(self._connection, self._folder, self.segments)
 
-    def documents_of(self, passages: Sequence[int]) -> dict[int, tuple[int, str]]:
-        """For each passage id: its document's number and the user's id of that document.
+    def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
+        """For each passage id, the user's id of its document.
 
         Raises:
             DamagedIndexError: no document has one of these passages.
         """
         rows = self._connection.execute(
-            "SELECT p.passage, p.doc, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
+            "SELECT p.passage, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
             "WHERE p.passage IN (SELECT value FROM json_each(?))",
             (json.dumps(list(passages)),),
         )
-        return _complete(self._folder, passages, {row[0]: (row[1], row[2]) for row in rows})
+        return _complete(self._folder, passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids.
@@ -369,6 +361,20 @@ class View:
         )
         return dict(rows)
 
+    def describe(self) -> dict[str, Any]:
+        """The folder, its format, commit, segments and size, as JSON values; sizes in bytes."""
+        return {
+            "folder": str(self._folder.absolute()),
+            "format_version": self.format_version,
+            "generation": self.generation,
+            "deleted_passages": self.count_tombstones(),
+            "waiting_passages": sum(len(one.postings) for one in self.segments if one.is_pending),
+            "segments": [_describe_segment(one) for one in self.segments if not one.is_pending],
+            "mean_passage_terms": round(self._commit.statistics.mean_length, 3),
+            "bytes": size_on_disk(self._folder),
+            "remains": {str(path): what for path, what in remains(self._folder).items()},
+        }
+
     def count_tombstones(self) -> int:
         """How many deleted passages the segments still hold."""
         return int(self._connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
@@ -396,3 +402,24 @@ def _complete(folder: Path, wanted: Sequence[int], found: dict[int, T]) -> dict[
         if passage not in found:
             raise damaged_database(folder, f"passage {passage} belongs to no document")
     return found
+
+
+def size_on_disk(folder: Path) -> int:
+    """Bytes of every file below `folder`."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            # A writer's temporary file, or a folder that was replaced, may have just gone.
+            with suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
+    return total
+
+
+def _describe_segment(live: LiveSegment) -> dict[str, Any]:
+    segment = live.segment
+    return {
+        "segment": segment.number,
+        "passages": len(segment.ids),
+        **segment.structure.to_json(),
+        "bytes": size_on_disk(segment.folder),
+    }

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ from indexes.vectors.choice import StructureSettings
 PENDING_LIMIT = 512
 
 
-class Writer:
+class FolderWriter:
     """The one writer of an index folder; use it as a context manager.
 
     Args:
@@ -93,7 +93,7 @@ class Writer:
         self._stack = ExitStack()
         self._connection: sqlite3.Connection
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             recover_replacement(self.folder)
             if self._create is not None:

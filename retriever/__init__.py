@@ -14,7 +14,11 @@ from indexes import Facet as Facet
 from indexes import Facets as Facets
 from indexes import FacetValue as FacetValue
 from indexes import FieldSummary as FieldSummary
+from indexes import Mode as Mode
+from indexes import Store as Store
 from indexes import StructureSettings as StructureSettings
+from indexes import is_url as is_url
+from indexes import open_store as open_store
 from indexes import point_at as point_at
 from indexes import remains as remains
 from indexes import snapshot_index as snapshot_index

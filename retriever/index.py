@@ -1,4 +1,4 @@
-"""The public face of an index folder: create, add, update, delete, search, describe, verify."""
+"""The public face of an index: create, add, update, delete, search, describe, verify."""
 
 from __future__ import annotations
 
@@ -14,26 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from indexes import (
-    BM25,
     Backup,
     Choice,
     Facets,
     FieldSummary,
     Stage,
+    Store,
     StructureSettings,
     Writer,
-    compact,
     compile_where,
     idf,
-    is_index,
-    merge,
     no_progress,
-    rebuild,
-    recover_replacement,
-    refuse_remains,
-    require_vacant,
+    open_store,
     snapshot_index,
-    verify,
 )
 from retriever.analyzer import Analyzer
 from retriever.corpus import AnyDocument, Document
@@ -54,7 +47,6 @@ from retriever.indexing.add import CommitSettings, Indexer, ReadyDocument
 from retriever.indexing.creation import (
     IndexKeywords,
     IndexSettings,
-    index_path,
     initial_settings,
     read_structures,
     require_same,
@@ -82,7 +74,7 @@ if TYPE_CHECKING:
 
 
 class Index:
-    """An index folder: documents, their vectors and their BM25 postings.
+    """An index: documents, their vectors and their BM25 postings, in a folder or another store.
 
     >>> index = Index.create("my.index")                              # doctest: +SKIP
     >>> index.add(["a text", {"id": "42", "text": "…", "year": 2020}])  # doctest: +SKIP
@@ -95,21 +87,21 @@ class Index:
     child process can use the object of its parent.
 
     Attributes:
-        folder: the index folder.
+        store: where it is kept; its text is the folder, or the URL without a password.
     """
 
     def __init__(
-        self, folder: Path, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
+        self, store: Store, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
     ) -> None:
-        self.folder = folder
-        self._opened = OpenedIndex(folder, asked, encoder)
+        self.store = store
+        self._opened = OpenedIndex(store, asked, encoder)
         self._lock_timeout = lock_timeout
         self._writing = threading.Lock()
 
     @classmethod
     def open(
         cls,
-        folder: str | Path,
+        folder: str | Path | Store,
         model: str | EncoderSettings = "",
         *,
         encoder: LoadedEncoder | TextEncoder | None = None,
@@ -120,7 +112,7 @@ class Index:
         """Open an existing index; no model is loaded before one is needed.
 
         Args:
-            folder: the index folder.
+            folder: the index folder, or the URL of another store; docs/stores.md lists them.
             model: the encoder that the index is expected to have, as settings or in their text
                 form; empty for any.
             encoder: a loaded encoder, which several indexes can share; see `create`.
@@ -138,12 +130,12 @@ class Index:
         """
         asked = ModelChoice(str(model), device, download)
         adopted = None if encoder is None else adopt(encoder)
-        return cls(index_path(folder), asked, adopted, lock_timeout)
+        return cls(open_store(folder), asked, adopted, lock_timeout)
 
     @classmethod
     def create(
         cls,
-        folder: str | Path,
+        folder: str | Path | Store,
         model: str | EncoderSettings = "",
         *,
         encoder: LoadedEncoder | TextEncoder | None = None,
@@ -155,7 +147,7 @@ class Index:
         """Open the index in `folder`; create it first if there is none.
 
         Args:
-            folder: does not exist, is empty, or is an index.
+            folder: does not exist, is empty, or is an index; or the URL of another store.
             model: the encoder, as settings or in their text form, such as
                 ``all-MiniLM-L6-v2::lc:0,6``; empty for the default, or the index's own.
             encoder: an `Encoder`, or anything with ``encode(texts)`` that returns (texts,
@@ -180,19 +172,15 @@ class Index:
         wanted, asked = IndexSettings.of(settings), ModelChoice(str(model), device, download)
         if encoder is not None and asked.encoder:
             raise TypeError("model and encoder are both given: give one of them")
-        folder, loaded = index_path(folder), None if encoder is None else adopt(encoder)
-        recover_replacement(folder)
-        if not is_index(folder):
-            require_vacant(folder)
-            refuse_remains(folder)
+        store, loaded = open_store(folder), None if encoder is None else adopt(encoder)
+        if not store.exists():
             loaded = loaded or asked.load()
-            with Writer(folder, initial_settings(loaded, wanted), lock_timeout=lock_timeout):
-                pass
-        index = cls(folder, asked, loaded, lock_timeout)
+            store.create(initial_settings(loaded, wanted), lock_timeout)
+        index = cls(store, asked, loaded, lock_timeout)
         try:
             with index._opened.view() as view:
                 require_same(
-                    wanted, index._opened.state_of(view), read_structures(view, folder), folder
+                    wanted, index._opened.state_of(view), read_structures(view, store), store
                 )
         except ConfigError:
             index.close()
@@ -217,10 +205,20 @@ class Index:
     def __repr__(self) -> str:
         with self._opened.view() as view:
             return (
-                f"<Index {str(self.folder)!r}: {view.count_documents():,} documents, "
-                f"{view.statistics.passages:,} passages in {len(view.segments)} segments, encoder "
-                f"{self._opened.state_of(view).encoder}>"
+                f"<Index {str(self.store)!r}: {view.count_documents():,} documents, "
+                f"{view.passage_count:,} passages, encoder {self._opened.state_of(view).encoder}>"
             )
+
+    @property
+    def folder(self) -> Path:
+        """The index folder.
+
+        Raises:
+            ConfigError: the index is in another store.
+        """
+        if self.store.folder is None:
+            raise ConfigError(f"{self.store}: expected an index folder, found another store")
+        return self.store.folder
 
     @property
     def encoder_spec(self) -> EncoderSpec:
@@ -241,7 +239,7 @@ class Index:
     def structures(self) -> StructureSettings:
         """Which search structure large segments get."""
         with self._opened.view() as view:
-            return read_structures(view, self.folder)
+            return read_structures(view, self.store)
 
     @property
     def encoder(self) -> LoadedEncoder:
@@ -357,7 +355,7 @@ class Index:
             state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(
-                    f"{self.folder}: the index has the encoder {state.encoder}, but the vectors "
+                    f"{self.store}: the index has the encoder {state.encoder}, but the vectors "
                     f"are of {made_by}; add them to another index"
                 )
             indexer = Indexer(
@@ -376,11 +374,11 @@ class Index:
             if prune:
                 if not writer.count_touched() and (held := len(self)):
                     raise ConfigError(
-                        f"{self.folder}: no document was read, and pruning would delete all "
+                        f"{self.store}: no document was read, and pruning would delete all "
                         f"{held:,}; check the source, or delete them with `clear`"
                     )
                 indexer.report.deleted = writer.delete_untouched()
-                merge(writer, stage)
+                writer.merge(stage)
             if compact:
                 indexer.settle()
             if indexer.report.empty:
@@ -426,7 +424,7 @@ class Index:
         require_several("ids", ids)
         with self._writer() as writer:
             deleted = writer.delete(ids)
-            merge(writer)
+            writer.merge()
             return deleted
 
     def delete_where(self, where: str) -> int:
@@ -450,7 +448,7 @@ class Index:
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
             deleted = writer.delete_where(compiled)
-            merge(writer)
+            writer.merge()
             return deleted
 
     def clear(self) -> int:
@@ -465,7 +463,7 @@ class Index:
         """
         with self._writer() as writer:
             deleted = writer.delete_untouched()
-            merge(writer)
+            writer.merge()
             return deleted
 
     def compact(self, *, stage: Stage = no_progress) -> int:
@@ -485,7 +483,7 @@ class Index:
             DamagedIndexError: a file of a segment was altered.
         """
         with self._writer() as writer:
-            return compact(writer, stage)
+            return writer.compact(stage)
 
     def plan(self, structures: StructureSettings) -> Choice:
         """The structure that `rebuild` would build over all live passages; nothing is built.
@@ -499,7 +497,7 @@ class Index:
         """
         with self._opened.view() as view:
             dimensions = self._opened.state_of(view).encoder.dimensions
-            return structures.choice(view.statistics.passages, dimensions)
+            return structures.choice(view.passage_count, dimensions)
 
     def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:
         """Merge all segments into one with another search structure; nothing is encoded.
@@ -517,7 +515,7 @@ class Index:
             What `compact` raises.
         """
         with self._writer() as writer:
-            return rebuild(writer, structures, stage)
+            return writer.rebuild(structures, stage)
 
     def reindex(
         self,
@@ -546,7 +544,7 @@ class Index:
 
         with self._writing:
             report = reindexed(
-                self.folder,
+                self.store,
                 model,
                 encoder=encoder,
                 device=self._opened.asked.device,
@@ -575,8 +573,8 @@ class Index:
 
         output = Path(output)
         if output.suffix == ".npy":
-            return export_npy(self.folder, output)
-        return export_jsonl(self.folder, output, vectors=vectors)
+            return export_npy(self.store, output)
+        return export_jsonl(self.store, output, vectors=vectors)
 
     def snapshot(self, target: str | Path) -> Backup:
         """Copy the index, as one of its commits left it, into a new folder, and verify the copy.
@@ -799,9 +797,8 @@ class Index:
             the term.
         """
         with self._opened.view() as view:
-            bm25 = BM25(view.segments, statistics=view.statistics)
-            held = bm25.document_frequencies(self._opened.state_of(view).analyzer.tokens(text))
-            passages = view.statistics.passages
+            held = view.document_frequencies(self._opened.state_of(view).analyzer.tokens(text))
+            passages = view.passage_count
             return {term: idf("lucene", df, passages) for term, df in held.items() if df}
 
     def info(self) -> dict[str, Any]:
@@ -811,8 +808,8 @@ class Index:
         to do about each.
         """
         with self._opened.view() as view:
-            structures = read_structures(view, self.folder)
-            return describe(self.folder, view, self._opened.state_of(view), structures)
+            structures = read_structures(view, self.store)
+            return describe(self.store, view, self._opened.state_of(view), structures)
 
     def verify(self) -> list[str]:
         """Check every file, count and id.
@@ -823,11 +820,11 @@ class Index:
         Raises:
             DamagedIndexError: the database cannot be read at all.
         """
-        return verify(self.folder)
+        return self.store.verify()
 
     @contextmanager
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
         self._opened.state()
-        with self._writing, Writer(self.folder, lock_timeout=self._lock_timeout) as writer:
+        with self._writing, self.store.writer(self._lock_timeout) as writer:
             yield writer

@@ -1,13 +1,12 @@
-"""What all calls of one `Index` share: the reader of its folder, its settings, its encoder."""
+"""What all calls of one `Index` share: the reader of its store, its settings, its encoder."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 
-from indexes import Reader, View
+from indexes import Store, View
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
@@ -17,10 +16,10 @@ from retriever.indexing.creation import IndexState
 
 
 class OpenedIndex:
-    """An open index folder; threads may share it.
+    """An open index; threads may share it.
 
     Args:
-        folder: the index.
+        store: the index.
         asked: the encoder that it must have, and where its model runs.
         given: its encoder, loaded; None loads it when it is needed.
 
@@ -29,15 +28,15 @@ class OpenedIndex:
         EncoderMismatchError: the index has another encoder.
     """
 
-    def __init__(self, folder: Path, asked: ModelChoice, given: LoadedEncoder | None) -> None:
-        self.folder = folder
+    def __init__(self, store: Store, asked: ModelChoice, given: LoadedEncoder | None) -> None:
+        self.store = store
         self.asked = asked
         self._given = given
         # By how they compute; all of them are the encoder of one index.
         self._loaded: dict[EncoderSettings, LoadedEncoder] = {}
         self._known: IndexState | None = None
         self._loading = threading.RLock()
-        self._reader = Reader(folder)
+        self._reader = store.reader()
         try:
             self.state()
         except BaseException:
@@ -67,14 +66,14 @@ class OpenedIndex:
         if known is not None and known.identity == view.identity:
             return known
         with self._loading:
-            state = IndexState.read(view, self.folder)
-            self.asked.check(state.encoder, self.folder)
+            state = IndexState.read(view, self.store)
+            self.asked.check(state.encoder, self.store)
             given = self._given
             if isinstance(given, AdoptedEncoder):
-                given.require_same(state.encoder, state.probes, self.folder)
+                given.require_same(state.encoder, state.probes, self.store)
             elif given is not None and given.spec.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(
-                    f"{self.folder}: the index was made with {state.encoder} "
+                    f"{self.store}: the index was made with {state.encoder} "
                     f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
                     "was given; give that encoder, or none"
                 )
@@ -107,7 +106,7 @@ class OpenedIndex:
                 probes = getattr(loaded, "probes", None)
                 if probes is not None and not same_vectors(state.probes, probes):
                     raise EncoderMismatchError(
-                        f"{self.folder}: {spec.model} gives other vectors than when the index was "
+                        f"{self.store}: {spec.model} gives other vectors than when the index was "
                         "made: the model behind that name has changed; make the index again with "
                         "--recreate"
                     )

@@ -24,7 +24,7 @@ from indexes.segments.maintenance import merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.segment_structure import search_vectors
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 COMMITTED = 6 * BLOCK
 DEPTH = 100
@@ -41,7 +41,7 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
     Index.create(folder, structures=StructureSettings(index_type)).close()
     started = time.perf_counter()
     generating = 0.0
-    with PeakMemory() as peak, Writer(folder) as writer:
+    with PeakMemory() as peak, FolderWriter(folder) as writer:
         for start in range(0, passages, COMMITTED):
             before = time.perf_counter()
             parts = list(blocks(start, min(start + COMMITTED, passages)))
@@ -62,7 +62,7 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
     }
 
 
-def _commit(writer: Writer, first: int, texts: list[str], vectors: Any) -> None:
+def _commit(writer: FolderWriter, first: int, texts: list[str], vectors: Any) -> None:
     documents = [
         NewDocument(f"{i}", None, text, {"n": i % 1000}, bytes(16), [(0, len(text))])
         for i, text in enumerate(texts, start=first)
@@ -193,7 +193,7 @@ def change(folder: Path, passages: int) -> dict[str, Any]:
     """Add a thousand passages, then delete a thousand, each as one command would."""
     _, texts, vectors = next(_more(passages))
     found: dict[str, Any] = {}
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         found["add_1000_ms"] = 1000 * timed(lambda: _commit(writer, passages, texts, vectors))[0]
         found["delete_1000_ms"] = (
             1000 * timed(lambda: writer.delete([str(i) for i in range(1000)]))[0]

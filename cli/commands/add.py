@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from cli.commands.index import OnLong, compact_option, index_documents, on_long_option
 from cli.options.declaring import Command
 from cli.options.encoder import device_option, download_option
-from cli.options.index import index_option
+from cli.options.index import Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 
@@ -26,7 +24,7 @@ from cli.options.source import SourceOptions, source_options, sources_argument
 @json_option
 def command(
     sources: tuple[str, ...],
-    folder: Path,
+    folder: Location,
     source: SourceOptions,
     on_long: OnLong | None,
     device: str | None,

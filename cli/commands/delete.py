@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from cli.options.declaring import Command
-from cli.options.index import index_option, pointing, where_option
+from cli.options.index import Location, index_option, pointing, where_option
 from cli.options.output import json_option
 from cli.output.progress import counted
 
@@ -18,7 +17,7 @@ from cli.output.progress import counted
 @index_option
 @where_option("Delete the documents that match, such as 'year < 2000'.")
 @json_option
-def command(ids: tuple[str, ...], folder: Path, where: str | None, as_json: bool) -> None:
+def command(ids: tuple[str, ...], folder: Location, where: str | None, as_json: bool) -> None:
     """Delete documents by id or by filter.
 
     Deleted documents disappear from all answers at once. If the index does not hold one of the

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -14,7 +13,7 @@ import click
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import MINILM, EncoderOptions, encoder_options
-from cli.options.index import OWN_OR, index_option
+from cli.options.index import OWN_OR, Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 from cli.options.structure import StructureOptions, structure_options
@@ -65,7 +64,7 @@ _LONG = 60.0
 @json_option
 def command(
     sources: tuple[str, ...],
-    folder: Path,
+    folder: Location,
     recreate: bool,
     source: SourceOptions,
     on_long: OnLong | None,
@@ -120,7 +119,7 @@ def command(
 
 def index_documents(
     open_index: Callable[[], AbstractContextManager[Index]],
-    folder: Path,
+    folder: Location,
     reader: CorpusReader,
     *,
     on_long: OnLong | None,
@@ -145,7 +144,7 @@ def index_documents(
         What `open_index` and `Index.add` raise.
     """
     from cli.output.progress import EncodingProgress, Stages, human_bytes, warn_reader
-    from retriever.description import size_on_disk
+    from retriever import open_store
     from retriever.encoders.loading import describe_faster
     from retriever.indexing.report import IndexingReport
 
@@ -186,7 +185,7 @@ def index_documents(
         "merged_segments": report.merged_segments,
         "merge_seconds": round(report.merge_seconds, 3),
         "seconds": round(time.monotonic() - started, 3),
-        "bytes": size_on_disk(folder),
+        "bytes": open_store(folder).size(),
     }
     if summary["seconds"] > _LONG and report.passages and not quiet:
         faster = describe_faster(spec)

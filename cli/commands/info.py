@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cli.options.declaring import Command
-from cli.options.index import index_option
+from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.output.meta import meta_lines, meta_summary
 from cli.output.progress import counted, human_bytes
@@ -22,7 +22,7 @@ _INDENT = 9 * " "
 @click.command("info", cls=Command)
 @index_option
 @json_option
-def command(folder: Path, as_json: bool) -> None:
+def command(folder: Location, as_json: bool) -> None:
     """Show what an index holds and how it was made.
 
     For each segment: its passages, size and search structure, why that structure was chosen, and
@@ -32,7 +32,7 @@ def command(folder: Path, as_json: bool) -> None:
     from retriever.encoders.meta.folder import is_meta_folder, read_folder
     from retriever.index import Index
 
-    if is_meta_folder(folder):
+    if isinstance(folder, Path) and is_meta_folder(folder):
         facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
         click.echo(json.dumps(facts, ensure_ascii=False) if as_json else "\n".join(_meta(facts)))
         return
@@ -46,14 +46,20 @@ def command(folder: Path, as_json: bool) -> None:
 
 def _lines(info: dict[str, Any]) -> Iterator[str]:
     encoder, analyzer, long_texts = info["encoder"], info["analyzer"], info["long_texts"]
-    structures, segments = info["structures"], info["segments"]
+    structures, segments = info["structures"], info.get("segments", [])
     memory = structures["memory_bytes"]
     facts = {
-        "index": f"{info['folder']} (format {info['format_version']}, created {info['created']})",
+        "index": f"{info.get('folder', info['index'])} (format {info['format_version']}, "
+        f"created {info['created']})",
         "documents": f"{info['documents']:,}",
-        "passages": f"{info['passages']:,} in {counted(len(segments), 'segment')}, "
-        f"{info['waiting_passages']:,} waiting in the database, "
-        f"{info['deleted_passages']:,} deleted",
+        "passages": f"{info['passages']:,}"
+        + (
+            f" in {counted(len(segments), 'segment')}, {info['waiting_passages']:,} waiting in the "
+            f"database, {info['deleted_passages']:,} deleted"
+            if "segments" in info
+            else ""
+        ),
+        **info.get("store", {}),
         "index type": structures["index_type"]
         + (f", within {human_bytes(memory)}" if memory else ""),
         "size": human_bytes(info["bytes"]),
@@ -70,7 +76,7 @@ def _lines(info: dict[str, Any]) -> Iterator[str]:
         yield f"{name:<12} {value}"
     if encoder["meta"]:
         yield from ("", *meta_lines(encoder["meta"]))
-    for path, what in info["remains"].items():
+    for path, what in info.get("remains", {}).items():
         yield f"{'beside it':<12} {path}: {what}"
     if not segments:
         return

@@ -15,7 +15,7 @@ import click
 from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import ModelOptions, model_options
-from cli.options.index import OWN, index_option, pointing, where_option
+from cli.options.index import OWN, Location, index_option, pointing, where_option
 from cli.options.output import json_option
 from cli.options.ranking import RankingOptions, ranking_options
 
@@ -83,7 +83,7 @@ Print = Callable[[list["Hit"], str, str | None], None]
 )
 def command(
     text: tuple[str, ...],
-    folder: Path,
+    folder: Location,
     where: str | None,
     queries: str | None,
     facets: tuple[str, ...],

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.options.completion import complete_path
 from cli.options.declaring import RARE, option, settings
+from cli.options.index import IndexLocation, Location
 
 if TYPE_CHECKING:
     from eval import QuestionSettings
@@ -22,7 +24,7 @@ class QuestionOptions:
     """How a question set is read and divided."""
 
     variant: str | None
-    index_folder: Path | None
+    index_folder: Location | None
     depth: int
     train_split: str
     dev_split: str
@@ -59,8 +61,9 @@ question_options: Callable[[Any], Callable[..., Any]] = settings(
         option(
             "--index",
             "index_folder",
-            type=click.Path(path_type=Path),
-            metavar="FOLDER",
+            type=IndexLocation(),
+            metavar="INDEX",
+            shell_complete=complete_path,
             help="For a set without pools: index of its corpus, which is created or completed if "
             "necessary.",
             section="Input",

@@ -12,6 +12,7 @@ import numpy as np
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress
 from eval.qa.scores import Floats
+from retriever import Mode, SearchSettings, Store
 from retriever.corpus import CorpusReader
 from retriever.encoders.choice import ModelChoice
 from retriever.errors import ConfigError
@@ -19,7 +20,6 @@ from retriever.index import Index
 from retriever.search import BM25Settings
 from retriever.search.engine import ScoredPassages
 from retriever.search.fusion import FusionSettings, fuse
-from retriever.search.settings import Mode, SearchSettings
 
 _QUERIES_AT_ONCE = 256
 
@@ -29,7 +29,7 @@ Ranked = tuple[tuple[Question, ...], Floats]
 
 @contextmanager
 def open_corpus(
-    folder: Path,
+    folder: Path | Store,
     questions: QuestionSet,
     choice: ModelChoice,
     depth: int,
@@ -40,7 +40,7 @@ def open_corpus(
     """The index of a set's corpus: created if there is none, and completed where it differs.
 
     Args:
-        folder: of the index.
+        folder: of the index, or another store.
         questions: of the set, whose corpus is compared with the index.
         choice: the encoder; where the index exists, only what it was made with.
         depth: number of hits per question.
@@ -67,15 +67,15 @@ def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: 
         if found.foreign:
             corpus = " ".join(map(str, questions.corpus))
             raise ConfigError(
-                f"{index.folder}: expected an index of {corpus} alone, found {found.foreign:,} of "
+                f"{index.store}: expected an index of {corpus} alone, found {found.foreign:,} of "
                 f"its {documents:,} documents that are not among the {found.corpus:,} of the "
                 "corpus; name another folder, or make this index again with `retriever index "
-                f"{corpus} -i {index.folder} --recreate`"
+                f"{corpus} -i {index.store} --recreate`"
             )
         if not found.missing and not found.changed:
             return
         notify(
-            f"{index.folder}: {found.missing:,} documents of the corpus were missing and "
+            f"{index.store}: {found.missing:,} documents of the corpus were missing and "
             f"{found.changed:,} had changed; they are indexed now"
         )
     index.add(reader, progress=_Stage(progress("indexing passages", None)))

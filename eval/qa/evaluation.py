@@ -27,6 +27,7 @@ from eval.qa.scores import best_weight, fixed_weight
 from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
 from eval.qa.systems import System, parse_systems
 from eval.qa.training import DEV_MEASURE
+from retriever import Mode
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.errors import ConfigError
@@ -34,7 +35,6 @@ from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.cross.folder import load_cross_encoder
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
-from retriever.search.settings import Mode
 from retriever.training.settings import kept_epoch
 
 # Systems that rank a whole corpus, and the component of the index that does it.

@@ -8,6 +8,7 @@ from typing import Literal
 
 from eval.metrics.significance import Resampling
 from eval.vectors.encoders import Loading
+from retriever import Store
 from retriever.encoders.models import DEFAULT_MODEL
 from retriever.encoders.settings import Dtype
 from retriever.errors import ConfigError
@@ -30,7 +31,7 @@ class QuestionSettings:
         train_split: the split to train on.
         dev_split: the split to choose epochs and weights on.
         dev_share: hold out this share of the training questions instead of reading `dev_split`.
-        index: for a set without pools of candidates: the folder of an index of its corpus, which is
+        index: for a set without pools of candidates: an index of its corpus, which is
             created or completed where necessary.
         depth: for such a set: the number of hits per question.
         without: other sets; what overlaps with their dev and test splits is not trained on.
@@ -44,7 +45,7 @@ class QuestionSettings:
     train_split: str = "train"
     dev_split: str = "dev"
     dev_share: float | None = None
-    index: Path | None = None
+    index: Path | Store | None = None
     depth: int = 100
     without: tuple[Path, ...] = ()
 

@@ -16,12 +16,12 @@ from indexes.segments.live import LiveSegment
 from indexes.segments.policy import Part, faster_merge, next_merge
 from indexes.vectors.choice import FLAT, Choice, StructureSettings
 from indexes.vectors.segment_structure import buildable_choice
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 LOG = logging.getLogger(__name__)
 
 
-def merge(writer: Writer, stage: Stage = no_progress) -> int:
+def merge(writer: FolderWriter, stage: Stage = no_progress) -> int:
     """Merge segments as `indexes.segments.policy` says.
 
     Args:
@@ -32,7 +32,7 @@ def merge(writer: Writer, stage: Stage = no_progress) -> int:
         How many segments were read.
 
     Raises:
-        What `Writer.replace` raises; merges before it stand.
+        What `FolderWriter.replace` raises; merges before it stand.
     """
     merged = 0
     while more := merge_once(writer, stage):
@@ -40,7 +40,7 @@ def merge(writer: Writer, stage: Stage = no_progress) -> int:
     return merged
 
 
-def merge_once(writer: Writer, stage: Stage = no_progress) -> int:
+def merge_once(writer: FolderWriter, stage: Stage = no_progress) -> int:
     """The first merge of those that `merge` makes, if there is one; see `merge`."""
     live = writer.segments()
     chosen = next_merge([len(one.segment.ids) for one in live], [len(one.deleted) for one in live])
@@ -50,7 +50,7 @@ def merge_once(writer: Writer, stage: Stage = no_progress) -> int:
     return len(chosen)
 
 
-def settle(writer: Writer, added: int, stage: Stage = no_progress) -> int:
+def settle(writer: FolderWriter, added: int, stage: Stage = no_progress) -> int:
     """The merge at the end of a run that adds passages, if it makes queries faster.
 
     See `indexes.segments.policy.faster_merge`. Where segments are merged, the passages that wait in
@@ -82,7 +82,7 @@ def settle(writer: Writer, added: int, stage: Stage = no_progress) -> int:
     return len(chosen)
 
 
-def rebuild(writer: Writer, structures: StructureSettings, stage: Stage = no_progress) -> int:
+def rebuild(writer: FolderWriter, structures: StructureSettings, stage: Stage = no_progress) -> int:
     """Make all segments one with another search structure, which later merges give, too.
 
     Returns:
@@ -90,7 +90,7 @@ def rebuild(writer: Writer, structures: StructureSettings, stage: Stage = no_pro
 
     Raises:
         ConfigError, MissingExtraError: see `build_structure`.
-        What `Writer.replace` raises; the index and its setting are then as before.
+        What `FolderWriter.replace` raises; the index and its setting are then as before.
     """
     # Refused before anything is written.
     planned_choice(writer.segments(), structures)
@@ -100,7 +100,7 @@ def rebuild(writer: Writer, structures: StructureSettings, stage: Stage = no_pro
     return len(live)
 
 
-def compact(writer: Writer, stage: Stage = no_progress) -> int:
+def compact(writer: FolderWriter, stage: Stage = no_progress) -> int:
     """Make all segments one, drop what is deleted, and give space back.
 
     A single segment is rewritten, too, where it is as a commit left it and is to have a structure.
@@ -132,7 +132,7 @@ def planned_choice(live: Sequence[LiveSegment], structures: StructureSettings) -
     return buildable_choice(structures, passages, dimensions)
 
 
-def _faster_merge(writer: Writer, added: int) -> Sequence[LiveSegment] | None:
+def _faster_merge(writer: FolderWriter, added: int) -> Sequence[LiveSegment] | None:
     """The segments to merge for faster queries."""
     live, structures = writer.segments(), writer.structures
 
@@ -149,7 +149,7 @@ def _faster_merge(writer: Writer, added: int) -> Sequence[LiveSegment] | None:
 
 
 def _replace(
-    writer: Writer,
+    writer: FolderWriter,
     live: Sequence[LiveSegment],
     structures: StructureSettings | None,
     stage: Stage,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading import find_weights
@@ -56,7 +55,7 @@ class ModelChoice:
         """The identity of the model's files; raises what `Encoder.load` raises."""
         return find_weights(self.settings, download=self.download)
 
-    def check(self, spec: EncoderSpec, folder: Path) -> None:
+    def check(self, spec: EncoderSpec, folder: object) -> None:
         """Refuse an encoder that is not the one an index was made with.
 
         Raises:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, Stage, Writer, merge, metadata_json, no_progress, settle
+from indexes import NewDocument, Stage, Writer, metadata_json, no_progress
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
@@ -184,7 +184,7 @@ class Indexer:
             raise
 
     def settle(self) -> None:
-        """Merge segments after `add`, if it makes queries faster; see `indexes.settle`.
+        """Merge segments after `add`, if it makes queries faster; see `indexes.protocol.Writer`.
 
         A small addition that waits in the database leaves the segments alone.
 
@@ -194,7 +194,7 @@ class Indexer:
         if self._added and not self._wrote_segment:
             return
         started = time.monotonic()
-        merged = settle(self._writer, self._added, self._stage)
+        merged = self._writer.settle(self._added, self._stage)
         if merged:
             self.report.merged_segments += merged
             self.report.merge_seconds += time.monotonic() - started
@@ -366,7 +366,7 @@ class Indexer:
         self._committed_at = time.monotonic()
         if wrote_segment:
             self._wrote_segment = True
-            merge(self._writer, self._stage)
+            self._writer.merge(self._stage)
 
     def _record(self) -> None:
         """Keep how the vectors were computed, for `info`."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any, Literal, Self, TypedDict
 
-from indexes import StructureSettings, View, damaged_database
+from indexes import Store, StructureSettings, View
 from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
@@ -81,20 +80,20 @@ class IndexState:
     """What an index was made with, as stored in it.
 
     Attributes:
-        identity: which index it is; another after the folder was replaced.
+        identity: which index it is; another after it was replaced.
         encoder: the specification of its encoder.
         probes: vectors that identify an encoder that a program passes or that is behind a URL; see
             `AdoptedEncoder`.
     """
 
-    identity: tuple[int, int] | None
+    identity: Hashable
     encoder: EncoderSpec
     probes: Any
     analyzer: Analyzer
     passages: PassageSettings
 
     @classmethod
-    def read(cls, view: View, folder: Path) -> Self:
+    def read(cls, view: View, store: Store) -> Self:
         """Read it from an index.
 
         Raises:
@@ -112,12 +111,10 @@ class IndexState:
                 PassageSettings(**view.setting("passages")),
             )
         except (KeyError, TypeError, ValueError, ConfigError) as error:
-            raise damaged_database(
-                folder, f"a setting is missing or altered ({error!r})"
-            ) from error
+            raise store.damaged(f"a setting is missing or altered ({error!r})") from error
 
 
-def read_structures(view: View, folder: Path) -> StructureSettings:
+def read_structures(view: View, store: Store) -> StructureSettings:
     """How large segments of an index are searched, which `rebuild` changes.
 
     Raises:
@@ -127,13 +124,7 @@ def read_structures(view: View, folder: Path) -> StructureSettings:
         # An index of an earlier release has no such setting.
         return StructureSettings.from_json(view.setting("structures", {}))
     except (TypeError, ValueError, ConfigError) as error:
-        raise damaged_database(folder, f"a setting is altered ({error!r})") from error
-
-
-def index_path(folder: str | Path) -> Path:
-    """The path of a folder that can be replaced: not a link, nor written ``.`` or ``..``."""
-    path = Path(folder)
-    return path.resolve() if path.name in ("", "..") or path.is_symlink() else path
+        raise store.damaged(f"a setting is altered ({error!r})") from error
 
 
 def initial_settings(encoder: LoadedEncoder, asked: IndexSettings) -> dict[str, Any]:
@@ -159,7 +150,7 @@ def initial_settings(encoder: LoadedEncoder, asked: IndexSettings) -> dict[str, 
 
 
 def require_same(
-    asked: IndexSettings, state: IndexState, structures: StructureSettings, folder: Path
+    asked: IndexSettings, state: IndexState, structures: StructureSettings, store: Store
 ) -> None:
     """Check that an index has the given settings, if any are given.
 
@@ -174,7 +165,7 @@ def require_same(
     ):
         if wanted is not None and wanted != found:
             raise ConfigError(
-                f"{folder}: the index was made with {what} {_listed(found)}, but "
+                f"{store}: the index was made with {what} {_listed(found)}, but "
                 f"{_listed(wanted)} was asked for; leave the option out, or {remedy}"
             )
 

@@ -25,11 +25,10 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Reader, StoredDocument, View, damaged_database, storage_errors, whole_files
+from indexes import Store, StoredDocument, View, open_store, storage_errors, whole_files
 from retriever.corpus import Fields
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, StorageError
-from retriever.indexing.creation import index_path
 
 VECTORS_FIELD = "vectors"
 _BATCH = 512
@@ -45,7 +44,7 @@ class Exported:
 
 
 def export_jsonl(
-    folder: str | Path,
+    folder: str | Path | Store,
     output: Path | TextIO,
     *,
     vectors: bool = False,
@@ -70,21 +69,21 @@ def export_jsonl(
         NotAnIndexError, FormatVersionError, DamagedIndexError
     """
     names = _distinct(names)
-    with _pinned(folder) as (place, view):
+    with _pinned(folder) as (store, view):
         if not isinstance(output, Path):
             return _write_lines(view, _stream_writer(output), vectors, names, progress)
         check_output(output, ".jsonl")
         beside = (encoder_file(output),) if vectors else ()
         with whole_files(*beside, output) as new:
             if vectors:
-                _write_encoder(place, view, new[0])
+                _write_encoder(store, view, new[0])
             with new[-1].open("w", encoding="utf-8") as file:
                 written = _write_lines(view, file.write, vectors, names, progress)
         return Exported(written.documents, written.passages, (output, *beside))
 
 
 def export_npy(
-    folder: str | Path,
+    folder: str | Path | Store,
     output: Path,
     *,
     progress: Callable[[int], object] = lambda documents: None,
@@ -102,11 +101,11 @@ def export_npy(
     check_output(output, ".npy")
     ids_file, documents, rows = ids_file_of(output), 0, 0
     with (
-        _pinned(folder) as (place, view),
+        _pinned(folder) as (store, view),
         whole_files(encoder_file(output), ids_file, output) as (new_encoder, new_ids, new),
     ):
-        spec = _write_encoder(place, view, new_encoder)
-        shape = (view.statistics.passages, spec.dimensions)
+        spec = _write_encoder(store, view, new_encoder)
+        shape = (view.passage_count, spec.dimensions)
         with new.open("wb") as file, new_ids.open("w", encoding="utf-8") as ids:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
@@ -120,7 +119,7 @@ def export_npy(
                 documents, rows = documents + len(batch), rows + len(found)
                 progress(len(batch))
         if rows != shape[0]:
-            raise damaged_database(place, f"expected {shape[0]} passages, found {rows}")
+            raise store.damaged(f"expected {shape[0]} passages, found {rows}")
     return Exported(documents, rows, (output, ids_file, encoder_file(output)))
 
 
@@ -150,10 +149,10 @@ def check_output(output: Path, ending: str) -> None:
 
 
 @contextmanager
-def _pinned(folder: str | Path) -> Iterator[tuple[Path, View]]:
-    place = index_path(folder)
-    with closing(Reader(place)) as reader, reader.view() as view:
-        yield place, view
+def _pinned(folder: str | Path | Store) -> Iterator[tuple[Store, View]]:
+    store = open_store(folder)
+    with closing(store.reader()) as reader, reader.view() as view:
+        yield store, view
 
 
 def _stream_writer(stream: TextIO) -> Callable[[str], object]:
@@ -219,11 +218,11 @@ def _passages(document: StoredDocument, vectors: Iterator[NDArray[np.float32]]) 
     )
 
 
-def _write_encoder(folder: Path, view: View, file: Path) -> EncoderSpec:
+def _write_encoder(store: Store, view: View, file: Path) -> EncoderSpec:
     try:
         spec = EncoderSpec.from_json(view.setting("encoder"))
     except (ConfigError, KeyError, TypeError, ValueError) as error:
-        raise damaged_database(folder, f"a setting is missing or altered ({error!r})") from error
+        raise store.damaged(f"a setting is missing or altered ({error!r})") from error
     file.write_text(json.dumps(spec.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
     return spec
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
-from indexes import FaissVectors, Stage, StructureSettings, is_index, no_progress
+from indexes import FaissVectors, Stage, StructureSettings, no_progress, open_store
+from indexes import Store as IndexStore
 from retriever.analyzer import AnalyzerSettings
 from retriever.corpus import CorpusReader, Fields
 from retriever.encoders.choice import ModelChoice
@@ -28,7 +29,7 @@ from retriever.indexing.stores.store import Metric, Store, ranking_note
 
 
 def import_documents(
-    folder: str | Path,
+    folder: str | Path | IndexStore,
     source: str | Path,
     model: str = "",
     *,
@@ -92,8 +93,9 @@ def import_documents(
     asked = ModelChoice(model, device, download)
     choice, spec = _named_encoder(asked, made_by, vectors or source)
     encoder = None
-    if is_index(Path(folder)):
-        with Index.open(folder, choice.encoder, download=download) as index:
+    place = open_store(folder)
+    if place.exists():
+        with Index.open(place, choice.encoder, download=download) as index:
             own = index.encoder_spec
     else:
         encoder = choice.load()
@@ -101,7 +103,7 @@ def import_documents(
     if spec is not None and spec.fingerprint != own.fingerprint:
         raise EncoderMismatchError(
             f"{made_by}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
-            f"index in {folder}, {own} ({own.fingerprint}); import them into another index"
+            f"index in {place}, {own} ({own.fingerprint}); import them into another index"
         )
     metric: Metric | None = None
     if store is not None:
@@ -118,7 +120,7 @@ def import_documents(
                 warnings.warn(f"{vectors}: holds approximations of the vectors", stacklevel=2)
     # Read before an index is created.
     first = list(islice(ready, 1))
-    with Index.create(folder, encoder=encoder, analyzer=analyzer, structures=structures) as index:
+    with Index.create(place, encoder=encoder, analyzer=analyzer, structures=structures) as index:
         documents = _counted(chain(first, ready), progress)
         report = index.add(
             documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact

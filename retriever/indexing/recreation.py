@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Unpack
 
-from indexes import (
-    DATABASE_FILE,
-    StructureSettings,
-    WriterLock,
-    aside_of,
-    foreign_files,
-    new_folder,
-    recover_replacement,
-    replace_folder,
-    require_vacant,
-    storage_errors,
-)
+from indexes import Store, StructureSettings, open_store
 from retriever.analyzer import AnalyzerSettings
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings
-from retriever.errors import ConfigError, NotAnIndexError, RetrieverError
 from retriever.index import Index
-from retriever.indexing.creation import IndexKeywords, IndexSettings, index_path
+from retriever.indexing.creation import IndexKeywords, IndexSettings
 from retriever.indexing.passages import PassageSettings
-
-# Marks an unfinished recreation, and holds the settings that it was started with.
-_MARKER = f"{DATABASE_FILE}-unfinished"
 
 
 @contextmanager
 def recreated(
-    folder: str | Path,
+    folder: str | Path | Store,
     model: str | EncoderSettings = "",
     *,
     encoder: LoadedEncoder | TextEncoder | None = None,
@@ -48,8 +32,8 @@ def recreated(
     """Build an index beside the old one, which it replaces if the block does not raise.
 
     Until then the old index serves readers and stays as it is, damaged or not; the new one grows
-    in a hidden folder beside it (see `replacement`). If the block raises, or the process
-    dies, that folder is kept: the next `recreated` with the same settings resumes it. The caller
+    in a hidden place beside it (see `Store.replacement`). If the block raises, or the process
+    dies, that is kept: the next `recreated` with the same settings resumes it. The caller
     passes ``prune=True`` to `Index.add`, so that nothing of an earlier attempt with other sources
     stays. Where there is no old index, this is `Index.create`, whose arguments it takes.
 
@@ -58,31 +42,9 @@ def recreated(
         NotAnIndexError: the folder, or one beside it that is needed, holds other files;
         ConfigError: the current folder is, or is inside, the one to be replaced.
     """
-    folder, asked = index_path(folder), IndexSettings.of(settings)
+    store, asked = open_store(folder), IndexSettings.of(settings)
     choice = ModelChoice(str(model), device, download)
     loaded = None if encoder is None else adopt(encoder)
-    recover_replacement(folder)
-    if not folder.is_dir() or not any(folder.iterdir()):
-        with Index.create(
-            folder, model, encoder=loaded, device=device, download=download, **settings
-        ) as index:
-            yield index
-        return
-    strangers = foreign_files(folder)
-    if strangers:
-        raise NotAnIndexError(
-            f"{folder}: holds {strangers[0]!r}, which is no part of an index and would be lost; "
-            "move it away, or choose another folder with -i"
-        )
-    if Path.cwd().is_relative_to(folder.resolve()):
-        raise ConfigError(
-            f"{folder}: the folder is to be replaced and is the current one, or holds it: run the "
-            "command from another folder"
-        )
-    new = new_folder(folder)
-    for beside in (new, aside_of(folder)):
-        # The user's own folder may have this name.
-        require_vacant(beside)
     begun_with = json.dumps(
         {
             "encoder": str(choice.settings if loaded is None else loaded.spec),
@@ -92,26 +54,10 @@ def recreated(
             "structures": (asked.structures or StructureSettings()).to_json(),
         }
     )
-    marker = new / _MARKER
-    with WriterLock(folder):
-        with storage_errors(new):
-            if not marker.is_file() or marker.read_text() != begun_with:
-                # Other settings, or the old index that a finished replacement left behind. The
-                # marker goes first, so that no run resumes what an interruption leaves of it.
-                marker.unlink(missing_ok=True)
-                shutil.rmtree(new, ignore_errors=True)
-            new.mkdir(exist_ok=True)
-            marker.write_text(begun_with)
-        try:
-            index = Index.create(
-                new, model, encoder=loaded, device=device, download=download, **settings
-            )
-        except RetrieverError:
-            if [path.name for path in new.iterdir()] == [_MARKER]:
-                shutil.rmtree(new, ignore_errors=True)
-            raise
-        with index:
-            yield index
-        with storage_errors(folder):
-            marker.unlink()
-            replace_folder(new, folder)
+    with (
+        store.replacement(begun_with) as new,
+        Index.create(
+            new, model, encoder=loaded, device=device, download=download, **settings
+        ) as index,
+    ):
+        yield index

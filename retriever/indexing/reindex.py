@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Unpack
 
-from indexes import Reader, View
+from indexes import Store, View, open_store
 from retriever.corpus import Document
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
@@ -17,13 +17,13 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings
-from retriever.indexing.creation import IndexKeywords, IndexSettings, index_path
+from retriever.indexing.creation import IndexKeywords, IndexSettings
 from retriever.indexing.recreation import recreated
 from retriever.indexing.report import IndexingReport, Progress
 
 
 def reindexed(
-    folder: str | Path,
+    folder: str | Path | Store,
     model: str | EncoderSettings = "",
     *,
     encoder: LoadedEncoder | TextEncoder | None = None,
@@ -64,10 +64,10 @@ def reindexed(
         DamagedIndexError: a stored document was altered.
         What `recreated` and `Index.add` raise.
     """
-    folder, asked = index_path(folder), IndexSettings.of(settings)
+    store, asked = open_store(folder), IndexSettings.of(settings)
     choice = ModelChoice(str(model), device, download)
     loaded = None if encoder is None else adopt(encoder)
-    with Index.open(folder) as old:
+    with Index.open(store) as old:
         spec, own = old.encoder_spec, (old.analyzer.settings, old.passages, old.structures)
     wanted = (asked.analyzer or own[0], asked.passages or own[1], asked.structures or own[2])
     if loaded is None:
@@ -80,7 +80,7 @@ def reindexed(
     # The documents are those under the lock that `recreated` holds, so that no commit is missed.
     with (
         recreated(
-            folder,
+            store,
             whole,
             encoder=loaded,
             device=device,
@@ -89,7 +89,7 @@ def reindexed(
             passages=wanted[1],
             structures=wanted[2],
         ) as new,
-        closing(Reader(folder)) as reader,
+        closing(store.reader()) as reader,
         reader.view() as view,
     ):
         return new.add(

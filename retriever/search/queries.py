@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import BM25, Facets, View, Where, parse_field
+from indexes import Facets, Query, View, Where, parse_field
 from retriever.corpus.documents import string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.indexing.creation import IndexState
 from retriever.opened import OpenedIndex
-from retriever.search.engine import Engine, Hit, Query, ScoredPassages
+from retriever.search.engine import Engine, Hit, ScoredPassages
 from retriever.search.reranking import Reranker, rerank
 from retriever.search.settings import SearchSettings
 
@@ -101,11 +101,8 @@ def facets_of(
             _warn_unknown(view, where)
             if problem := unknown_fields(view, [path[0] for path in paths]):
                 warnings.warn(f"facets: {problem}", stacklevel=3)
-            matching = None
-            if text is not None:
-                bm25 = BM25(view.segments, statistics=view.statistics)
-                matching = bm25.query(state.analyzer.tokens(text)).matching()
-            return view.facets(names, where, matching, limit)
+            terms = None if text is None else state.analyzer.tokens(text)
+            return view.facets(names, where, terms, limit)
 
 
 def similar_to(
@@ -181,7 +178,7 @@ def _search(
         encoded = settings.mode != "bm25" or (reranker is not None and reranker.reads_vectors)
         if ready is not None and ready.made_by.fingerprint != state.encoder.fingerprint:
             raise EncoderMismatchError(
-                f"{index.folder}: the index has the encoder {state.encoder}, but the vectors of "
+                f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
                 f"the queries are of {ready.made_by}; encode them with the encoder of the index"
             )
         queries = _queries(index, state, texts, encoded=encoded, ready=ready)

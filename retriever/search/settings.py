@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict
 
-from indexes import BM25Settings
+from indexes import BM25Settings, Mode
 from retriever.errors import ConfigError
 from retriever.search.fusion import FusionSettings, Method, check_used
 
-Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.store.connection import is_index
 from indexes.verify import verify
 from retriever.index import Index
@@ -56,7 +56,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 def stored(folder: Path) -> int:
     if not is_index(folder):
         return 0
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             return view.count_documents()

@@ -13,7 +13,7 @@ from index_samples import NewDocument, document
 
 import indexes.filters.applying
 from indexes.filters.grammar import compile_where
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 
 
 def numbered(count: int, first: int = 0) -> list[NewDocument]:
@@ -35,11 +35,11 @@ def documents_refused() -> Iterator[None]:
 
 def allowed(folder: Path, text: str) -> list[int]:
     """The ids of the passages that a filter allows, ascending."""
-    with closing(Reader(folder)) as reader:
+    with closing(FolderReader(folder)) as reader:
         return allowed_to(reader, text)
 
 
-def allowed_to(reader: Reader, text: str) -> list[int]:
+def allowed_to(reader: FolderReader, text: str) -> list[int]:
     """The same, for a reader that is open."""
     with reader.view() as view:
         found = []

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
 from indexes.filters.allowed import Allowed
-from indexes.reader import Reader
-from indexes.view import View
-from indexes.writer import NewDocument, Writer
+from indexes.reader import FolderReader
+from indexes.view import FolderView
+from indexes.writer import FolderWriter, NewDocument
 
 DIMENSIONS = 6
 LISTED_FILES = [
@@ -58,7 +58,7 @@ def vector_of(text: str) -> NDArray[np.float32]:
 
 
 def commit(
-    writer: Writer,
+    writer: FolderWriter,
     *documents: NewDocument,
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
@@ -75,7 +75,7 @@ def commit(
 
 def make_index(folder: Path, *commits: list[NewDocument]) -> Path:
     """An index with these commits, one segment each."""
-    with Writer(folder, create=SETTINGS, pending_limit=0) as writer:
+    with FolderWriter(folder, create=SETTINGS, pending_limit=0) as writer:
         for documents in commits:
             commit(writer, *documents)
     return folder
@@ -86,7 +86,7 @@ def mask_of(allowed: Allowed) -> list[bool]:
     return allowed.at(np.arange(len(allowed))).tolist()
 
 
-def live_passages(view: View) -> list[int]:
+def live_passages(view: FolderView) -> list[int]:
     found: list[int] = []
     for live in view.segments:
         ids = live.segment.ids if live.live is None else live.segment.ids[live.live]
@@ -94,7 +94,7 @@ def live_passages(view: View) -> list[int]:
     return found
 
 
-def texts_in(view: View) -> dict[str, str]:
+def texts_in(view: FolderView) -> dict[str, str]:
     """Id and text of every document of which a passage lives, as searches see them."""
     passages = live_passages(view)
     stored = view.passages(passages)
@@ -103,7 +103,7 @@ def texts_in(view: View) -> dict[str, str]:
 
 
 def texts(folder: Path) -> dict[str, str]:
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             return texts_in(view)
@@ -112,7 +112,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 def metadata(folder: Path) -> dict[str, dict[str, Any]]:
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             stored = view.passages(live_passages(view))
@@ -121,7 +121,7 @@ def metadata(folder: Path) -> dict[str, dict[str, Any]]:
         reader.close()
 
 
-def found_by(view: View, term: str) -> set[str]:
+def found_by(view: FolderView, term: str) -> set[str]:
     """Ids of the documents that BM25 finds for a term."""
     matches = BM25(view.segments, None, view.statistics).search([term], 1000)
     passages = [

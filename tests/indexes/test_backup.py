@@ -14,15 +14,15 @@ import indexes.backup
 from indexes.backup import snapshot_index
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
 from indexes.files.atomic import replace_folder
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.maintenance import compact, merge
 from indexes.segments.segment import read_manifest
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 def stored(folder):
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             return {
@@ -48,7 +48,7 @@ def folder(tmp_path):
         [document("a", "red apples and pears", {"n": 1}, passages=2), document("b", "stones")],
         [document("c", "more stones"), document("d", "gone")],
     )
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         writer.delete(["d"])
     return folder
 
@@ -74,11 +74,11 @@ def test_the_copy_is_sound_and_shares_the_files_that_never_change(folder, target
 def test_copy_and_index_then_change_apart_from_each_other(folder, target):
     before = stored(folder)
     snapshot_index(folder, target)
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, document("e", "new stones"))
         compact(writer)
     assert stored(target) == before
-    with Writer(target) as writer:
+    with FolderWriter(target) as writer:
         writer.delete(["a"])
         compact(writer)
     assert set(stored(folder)) == {"a", "b", "c", "e"}
@@ -105,7 +105,7 @@ def test_copies_made_while_a_writer_commits_and_merges_are_each_of_one_commit(tm
 
     def write():
         try:
-            with Writer(folder) as writer:
+            with FolderWriter(folder) as writer:
                 number = 1
                 while not stop.is_set():
                     commit(writer, *(document(f"{s}{number}", f"{s} text") for s in "ab"))
@@ -154,7 +154,7 @@ def meanwhile(monkeypatch, change, times=1):
 
 def test_where_a_merge_takes_segments_away_a_later_commit_is_copied(folder, target, monkeypatch):
     def change():
-        with Writer(folder) as writer:
+        with FolderWriter(folder) as writer:
             commit(writer, document(f"e{len(done)}", "new stones"))
             compact(writer)
 
@@ -213,7 +213,7 @@ def test_a_full_disk_leaves_nothing(folder, target, tmp_path, monkeypatch):
 
 
 def test_an_empty_folder_is_taken_and_an_empty_index_copied(tmp_path, target):
-    with Writer(tmp_path / "empty", create=SETTINGS):
+    with FolderWriter(tmp_path / "empty", create=SETTINGS):
         pass
     target.mkdir()
     assert snapshot_index(tmp_path / "empty", target).documents == 0

@@ -14,7 +14,7 @@ from index_samples import commit, document, make_index, texts
 from indexes.errors import DamagedIndexError, RetrieverError
 from indexes.store.connection import DATABASE_FILE
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def state(folder: Path) -> dict[str, str]:
 
 
 def write(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("c", "three"))
         writer.delete(["a"])
         writer.replace(writer.segments())

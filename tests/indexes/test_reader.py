@@ -26,9 +26,9 @@ import indexes.view
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.files.atomic import replace_folder
 from indexes.filters.grammar import compile_where
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.segment import Segment, open_segment
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def index(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(index: Path) -> Iterator[Reader]:
-    reader = Reader(index)
+def reader(index: Path) -> Iterator[FolderReader]:
+    reader = FolderReader(index)
     yield reader
     reader.close()
 
@@ -51,11 +51,11 @@ def other_index(tmp_path: Path) -> Path:
     return make_index(tmp_path / "new", [document("z", "zest")])
 
 
-def test_a_view_stays_as_it_is_while_a_writer_commits(index: Path, reader: Reader) -> None:
+def test_a_view_stays_as_it_is_while_a_writer_commits(index: Path, reader: FolderReader) -> None:
     with reader.view() as view:
         before = (texts_in(view), view.generation, view.statistics)
         allowed = view.allowed(compile_where("n = 2"))
-        with Writer(index) as writer:
+        with FolderWriter(index) as writer:
             commit(writer, document("a", "avocado"), document("d", "dates"))
             writer.delete(["b", "c"])
         assert (texts_in(view), view.generation, view.statistics) == before
@@ -72,8 +72,8 @@ def test_a_view_stays_as_it_is_while_a_writer_commits(index: Path, reader: Reade
 
 
 def test_every_reader_sees_the_latest_commit(index: Path) -> None:
-    readers = [Reader(index) for _ in range(3)]
-    with Writer(index) as writer:
+    readers = [FolderReader(index) for _ in range(3)]
+    with FolderWriter(index) as writer:
         for round_ in range(4):
             commit(writer, document("a", f"round{round_}"))
             for reader in readers:
@@ -83,8 +83,8 @@ def test_every_reader_sees_the_latest_commit(index: Path) -> None:
         reader.close()
 
 
-def test_only_live_passages_count(index: Path, reader: Reader) -> None:
-    with Writer(index) as writer:
+def test_only_live_passages_count(index: Path, reader: FolderReader) -> None:
+    with FolderWriter(index) as writer:
         writer.delete(["b"])
     with reader.view() as view:
         first, second = view.segments
@@ -97,14 +97,14 @@ def test_only_live_passages_count(index: Path, reader: Reader) -> None:
 def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         writer.delete(["b"])
 
     def refuse(_: Segment) -> None:
         raise AssertionError("ids are read")
 
     monkeypatch.setattr(Segment, "all_ids", refuse)
-    fresh = Reader(index)
+    fresh = FolderReader(index)
     with fresh.view() as view:
         live = view.segments[0].live
         assert live is not None
@@ -112,7 +112,7 @@ def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
     fresh.close()
 
 
-def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> None:
+def test_a_filter_marks_the_passages_of_matching_documents(reader: FolderReader) -> None:
     with reader.view() as view:
         found = view.allowed(compile_where("n = 2"))
         assert [mask_of(some) for some in found] == [[False, True, True], [False]]
@@ -121,7 +121,7 @@ def test_a_filter_marks_the_passages_of_matching_documents(reader: Reader) -> No
 
 
 def test_what_a_filter_allows_is_found_out_once_for_each_commit(
-    index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    index: Path, reader: FolderReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes.view, "_FILTERS", 2)
     with reader.view() as view:
@@ -132,13 +132,13 @@ def test_what_a_filter_allows_is_found_out_once_for_each_commit(
         assert mask_of(view.allowed(compile_where("n = 1"))[0]) == [True, False, False]
         # Two other filters have replaced it in the cache.
         assert view.allowed(compile_where("n = 2")) is not first
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         writer.delete(["b"])
     with reader.view() as view:
         assert not any(some.count for some in view.allowed(compile_where("n = 2")))
 
 
-def test_passages_know_their_document(reader: Reader) -> None:
+def test_passages_know_their_document(reader: FolderReader) -> None:
     with reader.view() as view:
         ids = live_passages(view)
         stored = view.passages(ids)
@@ -155,7 +155,7 @@ def test_passages_know_their_document(reader: Reader) -> None:
         assert view.documents_of([]) == {}
 
 
-def test_a_passage_without_a_document_is_damage(reader: Reader) -> None:
+def test_a_passage_without_a_document_is_damage(reader: FolderReader) -> None:
     with reader.view() as view:
         for ask in (view.passages, view.documents_of):
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: passage 1000000"):
@@ -184,7 +184,7 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statemen
     with closing(sqlite3.connect(index / "index.sqlite")) as connection:
         connection.execute(statement)
         connection.commit()
-    reader = Reader(index)
+    reader = FolderReader(index)
     with pytest.raises(DamagedIndexError) as caught, reader.view() as view:
         texts_in(view)
     assert str(index) in str(caught.value)
@@ -209,7 +209,7 @@ def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None
         statement = statement.replace("passage = 1", f"passage = {first}")
         assert connection.execute(statement).rowcount == 1
         connection.commit()
-    reader = Reader(index)
+    reader = FolderReader(index)
     with reader.view() as view:
         others = [passage for passage in live_passages(view) if passage > first + 2]
         assert len(view.passages(others)) == len(others) > 0
@@ -219,7 +219,7 @@ def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None
     reader.close()
 
 
-def test_a_document_is_checked_once(index: Path, reader: Reader) -> None:
+def test_a_document_is_checked_once(index: Path, reader: FolderReader) -> None:
     with reader.view() as view, pytest.MonkeyPatch.context() as patch:
         everything = live_passages(view)
         shown = view.passages(everything)
@@ -227,10 +227,10 @@ def test_a_document_is_checked_once(index: Path, reader: Reader) -> None:
         assert view.passages(everything) == shown
 
 
-def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: Reader) -> None:
+def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: FolderReader) -> None:
     with reader.view() as view:
         before = [live.segment for live in view.segments]
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("d", "dates"))
     with reader.view() as view:
         after = [live.segment for live in view.segments]
@@ -238,7 +238,7 @@ def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: Reader)
     assert all(one is other for one, other in zip(before, after[:2], strict=True))
 
 
-def test_an_unchanged_index_is_opened_once(reader: Reader) -> None:
+def test_an_unchanged_index_is_opened_once(reader: FolderReader) -> None:
     with reader.view() as first, reader.view() as second:
         assert first.segments is second.segments
     with reader.view() as third:
@@ -246,7 +246,7 @@ def test_an_unchanged_index_is_opened_once(reader: Reader) -> None:
 
 
 def test_an_empty_index_has_an_empty_view(tmp_path: Path) -> None:
-    reader = Reader(make_index(tmp_path / "index"))
+    reader = FolderReader(make_index(tmp_path / "index"))
     with reader.view() as view:
         assert view.segments == ()
         assert view.count_documents() == 0
@@ -254,30 +254,32 @@ def test_an_empty_index_has_an_empty_view(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_block_that_raises_releases_the_view(index: Path, reader: Reader) -> None:
+def test_a_block_that_raises_releases_the_view(index: Path, reader: FolderReader) -> None:
     with pytest.raises(ZeroDivisionError), reader.view():
         raise ZeroDivisionError
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("d", "dates"))
     with reader.view() as view:
         assert "d" in texts_in(view)
 
 
-def test_a_reader_follows_a_replaced_folder(index: Path, tmp_path: Path, reader: Reader) -> None:
+def test_a_reader_follows_a_replaced_folder(
+    index: Path, tmp_path: Path, reader: FolderReader
+) -> None:
     with reader.view() as view:
         assert set(texts_in(view)) == {"a", "b", "c"}
     replace_folder(other_index(tmp_path), index)
     with reader.view() as view:
         assert texts_in(view) == {"z": "zest"}
         assert found_by(view, "apple") == set()
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("y", "yam"))
     with reader.view() as view:
         assert texts_in(view) == {"y": "yam", "z": "zest"}
 
 
 def test_a_view_outlives_the_replacement_of_its_folder(
-    index: Path, tmp_path: Path, reader: Reader
+    index: Path, tmp_path: Path, reader: FolderReader
 ) -> None:
     with reader.view() as view:
         before = texts_in(view)
@@ -288,7 +290,7 @@ def test_a_view_outlives_the_replacement_of_its_folder(
 
 @pytest.mark.parametrize("generations", [0, 1, 2])
 def test_a_new_folder_is_recognized_whatever_its_generation(
-    index: Path, tmp_path: Path, reader: Reader, generations: int
+    index: Path, tmp_path: Path, reader: FolderReader, generations: int
 ) -> None:
     with reader.view() as view:
         assert view.generation == 2
@@ -314,7 +316,7 @@ def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
 
 
 def test_a_removed_folder_is_no_index_and_comes_back(
-    index: Path, tmp_path: Path, reader: Reader
+    index: Path, tmp_path: Path, reader: FolderReader
 ) -> None:
     index.rename(tmp_path / "away")
     for _ in range(2):
@@ -333,7 +335,7 @@ def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-1])
-    reader = Reader(index)
+    reader = FolderReader(index)
     for _ in range(2):
         with (
             pytest.raises(DamagedIndexError, match=f"segments/000002/{name}") as caught,
@@ -345,11 +347,11 @@ def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage
 
 
 def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
-    index: Path, reader: Reader
+    index: Path, reader: FolderReader
 ) -> None:
     with reader.view():
         pass
-    with Writer(index, pending_limit=0) as writer:
+    with FolderWriter(index, pending_limit=0) as writer:
         commit(writer, document("d", "dates"))
     (index / "segments" / "000003" / "vectors.npy").unlink()
     with pytest.raises(DamagedIndexError, match=r"000003/vectors\.npy"), reader.view():
@@ -357,6 +359,6 @@ def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
 
 
 def test_closing_twice_is_harmless(index: Path) -> None:
-    reader = Reader(index)
+    reader = FolderReader(index)
     reader.close()
     reader.close()

@@ -16,7 +16,7 @@ from index_samples import SEGMENT_FILES, SETTINGS, commit, document, flip, make_
 
 from indexes.errors import DamagedIndexError, NotAnIndexError, RetrieverError
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def index(tmp_path: Path) -> Path:
         [document(f"d{i}", f"word{i} and more", {"n": i}, passages=2) for i in range(5)],
         [document("d1", "again"), document("e", "other")],
     )
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         writer.delete(["d3"])
     assert verify(folder) == []
     return folder
@@ -50,13 +50,13 @@ def one_line_each(problems: list[str]) -> str:
 
 
 def test_an_empty_index_is_sound(tmp_path: Path) -> None:
-    with Writer(tmp_path / "index", create=SETTINGS):
+    with FolderWriter(tmp_path / "index", create=SETTINGS):
         pass
     assert verify(tmp_path / "index") == []
 
 
 def test_an_index_is_sound_while_a_writer_works(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("f", "fig"))
         assert verify(index) == []
 
@@ -83,7 +83,7 @@ def test_segments_that_are_merged_away_meanwhile_are_no_damage(
     def after_a_merge(*arguments: Any) -> Any:
         if not merged:
             merged.append(True)
-            with Writer(index) as writer:
+            with FolderWriter(index) as writer:
                 writer.replace(writer.segments())
         return original(*arguments)
 

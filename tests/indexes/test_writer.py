@@ -35,10 +35,10 @@ from index_samples import (
 import indexes.writer
 from indexes.errors import NotAnIndexError, StorageError
 from indexes.filters.grammar import compile_where
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.segment import write_segment
 from indexes.verify import verify
-from indexes.writer import NewDocument, Writer
+from indexes.writer import FolderWriter, NewDocument
 
 
 @pytest.fixture
@@ -52,13 +52,13 @@ def index(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(index: Path) -> Iterator[Reader]:
-    reader = Reader(index)
+def reader(index: Path) -> Iterator[FolderReader]:
+    reader = FolderReader(index)
     yield reader
     reader.close()
 
 
-def generation(reader: Reader) -> int:
+def generation(reader: FolderReader) -> int:
     with reader.view() as view:
         return view.generation
 
@@ -68,7 +68,7 @@ def segments(folder: Path) -> set[str]:
 
 
 def test_a_commit_is_visible_after_it_and_not_before(
-    index: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    index: Path, reader: FolderReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     during = {}
 
@@ -77,7 +77,7 @@ def test_a_commit_is_visible_after_it_and_not_before(
         during.update(texts(index))
         return written
 
-    with Writer(index, pending_limit=0) as writer:
+    with FolderWriter(index, pending_limit=0) as writer:
         monkeypatch.setattr(indexes.writer, "write_segment", look)
         commit(writer, document("d", "dates"), document("a", "apricot"))
         with reader.view() as view:
@@ -87,9 +87,9 @@ def test_a_commit_is_visible_after_it_and_not_before(
 
 
 def test_an_upsert_replaces_the_document_and_deletes_its_passages(
-    index: Path, reader: Reader
+    index: Path, reader: FolderReader
 ) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("a", "avocado", {"kind": "new"}))
     with reader.view() as view:
         assert texts_in(view)["a"] == "avocado"
@@ -104,9 +104,9 @@ def test_an_upsert_replaces_the_document_and_deletes_its_passages(
 
 def test_every_passage_of_a_replaced_document_is_deleted(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "i", [document("a", "one two three four", passages=4)])
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, document("a", "five six", passages=2))
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     with reader.view() as view:
         assert view.count_tombstones() == 4
         assert len(live_passages(view)) == 2
@@ -117,8 +117,8 @@ def test_every_passage_of_a_replaced_document_is_deleted(tmp_path: Path) -> None
     reader.close()
 
 
-def test_deleted_documents_are_gone_at_once(index: Path, reader: Reader) -> None:
-    with Writer(index) as writer:
+def test_deleted_documents_are_gone_at_once(index: Path, reader: FolderReader) -> None:
+    with FolderWriter(index) as writer:
         assert writer.delete(["c", "a", "unknown", "a"]) == 2
         with reader.view() as view:
             assert texts_in(view) == {"b": "bread"}
@@ -129,7 +129,7 @@ def test_deleted_documents_are_gone_at_once(index: Path, reader: Reader) -> None
 
 
 def test_a_deleted_document_can_come_back(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         writer.delete(["a"])
         commit(writer, document("a", "almond"))
     assert texts(index)["a"] == "almond"
@@ -137,7 +137,7 @@ def test_a_deleted_document_can_come_back(index: Path) -> None:
 
 
 def test_deleting_by_filter_deletes_what_matches(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         assert writer.delete_where(compile_where('kind = "fruit"')) == 2
         assert writer.delete_where(compile_where('kind = "fruit"')) == 0
     assert texts(index) == {"b": "bread"}
@@ -145,7 +145,7 @@ def test_deleting_by_filter_deletes_what_matches(index: Path) -> None:
 
 
 def test_pruning_keeps_what_was_touched_or_committed(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         writer.touch(["a", "unknown"])
         commit(writer, document("b", "brioche"), document("d", "dates"))
         assert writer.delete_untouched() == 1
@@ -153,17 +153,17 @@ def test_pruning_keeps_what_was_touched_or_committed(index: Path) -> None:
 
 
 def test_pruning_forgets_what_an_earlier_writer_touched(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         writer.touch(["a"])
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         assert writer.delete_untouched() == 3
     assert texts(index) == {}
     assert verify(index) == []
 
 
-def test_metadata_alone_changes_without_a_segment(index: Path, reader: Reader) -> None:
+def test_metadata_alone_changes_without_a_segment(index: Path, reader: FolderReader) -> None:
     before = segments(index)
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, metadata={"a": {"kind": "dessert"}, "unknown": {}})
     assert segments(index) == before
     assert metadata(index)["a"] == {"kind": "dessert"}
@@ -174,7 +174,7 @@ def test_metadata_alone_changes_without_a_segment(index: Path, reader: Reader) -
 
 
 def test_heads_tell_hash_and_metadata_of_what_is_stored(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         heads = writer.heads(["a", "unknown"])
         assert list(heads) == ["a"]
         assert heads["a"].hash == b"apple pie"
@@ -183,9 +183,9 @@ def test_heads_tell_hash_and_metadata_of_what_is_stored(index: Path) -> None:
         assert set(writer.heads([str(n) for n in range(50_000)] + ["b"])) == {"b"}
 
 
-def test_each_change_raises_the_generation_by_one(index: Path, reader: Reader) -> None:
+def test_each_change_raises_the_generation_by_one(index: Path, reader: FolderReader) -> None:
     seen = [generation(reader)]
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         for change in (
             lambda: commit(writer, document("d", "dates")),
             lambda: commit(writer, metadata={"d": {"x": 1}}),
@@ -200,7 +200,7 @@ def test_each_change_raises_the_generation_by_one(index: Path, reader: Reader) -
 
 def test_passage_ids_are_never_given_out_again(index: Path) -> None:
     def ids() -> set[int]:
-        reader = Reader(index)
+        reader = FolderReader(index)
         with reader.view() as view:
             found = {int(id_) for live in view.segments for id_ in live.segment.ids}
         reader.close()
@@ -208,7 +208,7 @@ def test_passage_ids_are_never_given_out_again(index: Path) -> None:
 
     seen = ids()
     for round_ in range(3):
-        with Writer(index) as writer:
+        with FolderWriter(index) as writer:
             writer.delete(["a", "b", "c"])
             commit(writer, document("a", f"round {round_}"), document("b", "x y", passages=2))
         new = ids() - seen
@@ -226,7 +226,7 @@ def test_the_folder_of_an_uncommitted_segment_is_removed_by_the_next_writer(
 
     def crash() -> None:
         monkeypatch.setattr(indexes.writer, "write_segment", die)
-        with Writer(index, pending_limit=0) as writer:
+        with FolderWriter(index, pending_limit=0) as writer:
             commit(writer, document("d", "dates"))
 
     before = segments(index)
@@ -234,9 +234,9 @@ def test_the_folder_of_an_uncommitted_segment_is_removed_by_the_next_writer(
     assert len(segments(index)) == len(before) + 1
     assert set(texts(index)) == {"a", "b", "c"}
     assert verify(index) == []
-    with Writer(index):
+    with FolderWriter(index):
         assert segments(index) == before
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("d", "dates"))
     assert set(texts(index)) == {"a", "b", "c", "d"}
     assert verify(index) == []
@@ -245,7 +245,7 @@ def test_the_folder_of_an_uncommitted_segment_is_removed_by_the_next_writer(
 def test_a_file_between_the_segments_disturbs_nobody(index: Path) -> None:
     stray = index / "segments" / ".DS_Store"
     stray.write_text("Finder")
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("d", "dates"))
     assert stray.read_text() == "Finder"
     assert "d" in texts(index)
@@ -253,7 +253,7 @@ def test_a_file_between_the_segments_disturbs_nobody(index: Path) -> None:
 
 def test_a_commit_that_fails_leaves_the_index_as_it_was(index: Path) -> None:
     bad = NewDocument("d", None, "dates", {"x": float("nan")}, b"", [(0, 5)])
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         before = texts(index)
         with pytest.raises(ValueError, match="JSON"):
             commit(writer, document("a", "avocado"), bad)
@@ -265,7 +265,7 @@ def test_a_commit_that_fails_leaves_the_index_as_it_was(index: Path) -> None:
 
 @pytest.mark.parametrize("vectors", [0, 1, 3])
 def test_as_many_vectors_as_passages_are_asked_for(index: Path, vectors: int) -> None:
-    with Writer(index) as writer, pytest.raises(ValueError, match="2 passages"):
+    with FolderWriter(index) as writer, pytest.raises(ValueError, match="2 passages"):
         writer.commit(
             [document("d", "dates figs", passages=2)],
             np.ones((vectors, 6), np.float32),
@@ -276,13 +276,13 @@ def test_as_many_vectors_as_passages_are_asked_for(index: Path, vectors: int) ->
 
 
 def test_a_writer_without_create_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(NotAnIndexError), Writer(tmp_path / "index"):
+    with pytest.raises(NotAnIndexError), FolderWriter(tmp_path / "index"):
         pass
     assert not (tmp_path / "index").exists()
 
 
 def test_creating_again_opens_what_is_there(index: Path) -> None:
-    with Writer(index, create={"encoder": "another"}) as writer:
+    with FolderWriter(index, create={"encoder": "another"}) as writer:
         assert writer.setting("encoder") == SETTINGS["encoder"]
     assert set(texts(index)) == {"a", "b", "c"}
 
@@ -313,13 +313,13 @@ def test_a_full_disk_keeps_earlier_commits_and_the_rest_follows(small_disk: Path
     for free in (0, 4_000, 40_000, 120_000, 200_000):
         room = shutil.disk_usage(small_disk).free - free
         filler.write_bytes(b"x" * max(room, 0))
-        with pytest.raises(StorageError, match="disk is full"), Writer(folder) as writer:
+        with pytest.raises(StorageError, match="disk is full"), FolderWriter(folder) as writer:
             commit(writer, *big)
         # SQLite's shared memory needs a little room for reading, too.
         filler.unlink()
         assert texts(folder) == {"a": "apple"}
         assert verify(folder) == []
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, *big)
     assert len(texts(folder)) == 101
     assert verify(folder) == []
@@ -330,10 +330,10 @@ import resource, sys
 from pathlib import Path
 from index_samples import commit, document, texts
 from indexes.errors import StorageError
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
-with Writer(folder) as writer:
+with FolderWriter(folder) as writer:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
         commit(writer, *(document(f"big{i}", f"word{i} " * 400) for i in range(50)))
@@ -351,7 +351,7 @@ def test_a_limit_on_file_sizes_keeps_earlier_commits(index: Path, limit: int) ->
     assert str(index) in error
     assert found == "['a', 'b', 'c']"
     assert verify(index) == []
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("d", "dates"))
     assert set(texts(index)) == {"a", "b", "c", "d"}
 
@@ -378,7 +378,7 @@ def test_an_index_holds_what_a_dictionary_would(
 ) -> None:
     folder = tmp_path_factory.mktemp("model") / "index"
     expected: dict[str, tuple[str, int]] = {}
-    writer = Writer(folder, create=SETTINGS).__enter__()
+    writer = FolderWriter(folder, create=SETTINGS).__enter__()
     for step, given_ in steps:
         if step == "commit":
             new = {id_: (" ".join(words), size) for id_, (words, size) in given_.items()}
@@ -395,11 +395,11 @@ def test_an_index_holds_what_a_dictionary_would(
             writer.flush()
         else:
             writer.__exit__(None, None, None)
-            writer = Writer(folder, pending_limit=given_).__enter__()
+            writer = FolderWriter(folder, pending_limit=given_).__enter__()
     writer.__exit__(None, None, None)
     assert texts(folder) == {id_: text for id_, (text, _) in expected.items()}
     assert verify(folder) == []
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     with reader.view() as view:
         for word in ("red", "green", "blue"):
             holders = {id_ for id_, (text, _) in expected.items() if word in text.split()}
@@ -424,13 +424,13 @@ def test_a_small_change_reads_no_table_from_end_to_end(
                 rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
                 plans.extend(f"{row[3]}: {statement}" for row in rows)
 
-    with Writer(tmp_path / "index", create=SETTINGS) as writer:
+    with FolderWriter(tmp_path / "index", create=SETTINGS) as writer:
         commit(writer, *(document(f"d{i}", f"text {i}", {"n": i}) for i in range(9)))
         planned(writer._connection, lambda: commit(writer, document("d1", "new", {"n": 2})))
         planned(writer._connection, lambda: commit(writer, metadata={"d3": {"n": 4}}))
         planned(writer._connection, lambda: writer.delete(["d5", "d6"]))
         commit(writer, document("d7", "waits", {"n": 7}))
-        with closing(Reader(tmp_path / "index")) as reader, reader.view() as view:
+        with closing(FolderReader(tmp_path / "index")) as reader, reader.view() as view:
             for where in ("n > 3", "n = 7 or m exists"):
                 planned(view._connection, partial(view.allowed, compile_where(where)))
     large = ("passages", "documents", "p", "d")

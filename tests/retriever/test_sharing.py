@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from indexes import Writer, WriterLock
+from indexes import FolderWriter, WriterLock
 from retriever import Document, Index
 from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
 
@@ -245,5 +245,5 @@ def test_another_program_that_holds_the_database_is_named(
                 index.delete(["d1"])
         assert "\n" not in str(caught.value)
         other.execute("ROLLBACK")
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         assert writer.delete(["d1"]) == 1

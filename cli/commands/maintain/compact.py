@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from cli.options.declaring import Command
-from cli.options.index import index_option
+from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.output.progress import counted
 
@@ -16,7 +15,7 @@ from cli.output.progress import counted
 @click.command("compact", cls=Command)
 @index_option
 @json_option
-def command(folder: Path, as_json: bool) -> None:
+def command(folder: Location, as_json: bool) -> None:
     """Merge all segments and free disk space.
 
     Makes the index as small and fast as possible, whatever it costs; a run that adds documents
@@ -24,7 +23,6 @@ def command(folder: Path, as_json: bool) -> None:
     same, and searches continue during the merge. The disk temporarily needs room for a second copy.
     """
     from cli.output.progress import Stages, human_bytes
-    from retriever.description import size_on_disk
     from retriever.index import Index
 
     with Index.open(folder) as index:
@@ -33,7 +31,7 @@ def command(folder: Path, as_json: bool) -> None:
             merged = index.compact(stage=stage)
         after = index.info()
     # SQLite deletes its log when the last connection is closed.
-    bytes_after = size_on_disk(folder)
+    bytes_after = index.store.size()
     dropped = before["deleted_passages"] - after["deleted_passages"]
     if as_json:
         facts = {

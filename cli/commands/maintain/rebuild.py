@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from cli.options.declaring import Command, option
-from cli.options.index import index_option
+from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import Stages, counted, human_bytes
@@ -24,7 +23,7 @@ from cli.output.progress import Stages, counted, human_bytes
     section="Index",
 )
 @json_option
-def command(folder: Path, structure: StructureOptions, dry_run: bool, as_json: bool) -> None:
+def command(folder: Location, structure: StructureOptions, dry_run: bool, as_json: bool) -> None:
     """Build the search structure of an index again.
 
     All segments become one, and its structure is built from the stored vectors; nothing is

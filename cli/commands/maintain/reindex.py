@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import click
@@ -13,7 +12,7 @@ import click
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
 from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.index import OWN, index_option
+from cli.options.index import OWN, Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
@@ -45,7 +44,7 @@ class _DocumentsRead:
 @quiet_option
 @json_option
 def command(
-    folder: Path,
+    folder: Location,
     encoder: EncoderOptions,
     on_long: Literal["split", "truncate"] | None,
     analyzer: AnalyzerOptions,

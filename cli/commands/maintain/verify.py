@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from cli.options.declaring import Command
-from cli.options.index import index_option
+from cli.options.index import Location, index_option
 from cli.options.output import json_option
 
 
 @click.command("verify", cls=Command)
 @index_option
 @json_option
-def command(folder: Path, as_json: bool) -> None:
+def command(folder: Location, as_json: bool) -> None:
     """Check that an index is intact.
 
     Compares every file with its checksum, and documents, passages and segments with each other.
     Prints a line for each problem; the exit code is 3 if there is one.
     """
-    from retriever import remains, verify
+    from retriever import open_store, remains
 
-    problems = verify(folder)
-    for path, what in remains(folder).items():
+    store = open_store(folder)
+    problems = store.verify()
+    for path, what in ({} if store.folder is None else remains(store.folder)).items():
         click.echo(f"note: {path}: {what}", err=True)
     if as_json:
         click.echo(json.dumps({"sound": not problems, "problems": problems}, ensure_ascii=False))

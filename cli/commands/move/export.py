@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cli.options.declaring import Command, option, settings
-from cli.options.index import index_option
+from cli.options.index import Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import FieldOptions
 from cli.output.progress import counted
@@ -42,7 +42,7 @@ from cli.output.progress import counted
 @quiet_option
 @json_option
 def command(
-    out: Path, folder: Path, vectors: bool, names: FieldOptions, quiet: bool, as_json: bool
+    out: Path, folder: Location, vectors: bool, names: FieldOptions, quiet: bool, as_json: bool
 ) -> None:
     """Write documents to OUT.jsonl, or vectors to OUT.npy.
 

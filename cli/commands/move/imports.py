@@ -13,7 +13,7 @@ from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.completion import complete_path
 from cli.options.declaring import Command, option
 from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.index import OWN_OR, index_option
+from cli.options.index import OWN_OR, Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import FieldOptions, field_options
 from cli.options.structure import StructureOptions, structure_options
@@ -47,7 +47,7 @@ from cli.output.progress import counted
 @json_option
 def command(
     source: str,
-    folder: Path,
+    folder: Location,
     vectors: Path | None,
     vector_field: str,
     names: FieldOptions,

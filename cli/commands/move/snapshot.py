@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cli.options.declaring import Command
-from cli.options.index import index_option
+from cli.options.index import Location, index_folder, index_option
 from cli.options.output import json_option, quiet_option
 from cli.output.progress import counted
 
@@ -19,7 +19,7 @@ from cli.output.progress import counted
 @index_option
 @quiet_option
 @json_option
-def command(target: Path, folder: Path, quiet: bool, as_json: bool) -> None:
+def command(target: Path, folder: Location, quiet: bool, as_json: bool) -> None:
     """Copy an index into the new folder DIR, and verify the copy.
 
     Other programs can read and write the index meanwhile. On the same disk the two share the files
@@ -30,7 +30,7 @@ def command(target: Path, folder: Path, quiet: bool, as_json: bool) -> None:
     from retriever import snapshot_index
 
     with Stages(quiet=quiet) as stage:
-        made = snapshot_index(folder, target, stage)
+        made = snapshot_index(index_folder(folder), target, stage)
     if as_json:
         click.echo(json.dumps({"folder": str(target), **asdict(made)}, ensure_ascii=False))
     elif not quiet:

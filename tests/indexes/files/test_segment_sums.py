@@ -16,14 +16,14 @@ from indexes.errors import DamagedIndexError
 from indexes.files.arrays import file_facts
 from indexes.files.checksums import SUMS_FILE, file_sums
 from indexes.filters.allowed import Allowed
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.maintenance import compact, rebuild
 from indexes.segments.segment import Segment, open_segment, segment_folder, write_segment
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.flat import search_flat
 from indexes.vectors.segment_structure import STRUCTURE_FILE
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 N, D = 20_000, 8
 CHANCE = np.random.default_rng(5)
@@ -145,7 +145,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("structure", ["flat", "hnsw", "ivf", "ivf-sq8", "IVF8,PQ2x4", "SQ8"])
 def test_merged_segments_have_sums_that_verify_recomputes(index: Path, structure: str) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         writer.delete(["d5", "d120"])
         rebuild(writer, StructureSettings(structure))
         (live,) = writer.segments()
@@ -156,7 +156,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index: Path, structure
 
 
 def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch, Writer(index) as writer:
+    with pytest.MonkeyPatch.context() as patch, FolderWriter(index) as writer:
         patch.setattr("indexes.files.checksums.file_sums", lambda path: file_sums(path) + 1)
         compact(writer)
     problems = verify(index)
@@ -166,13 +166,13 @@ def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index: Path) ->
 @pytest.mark.parametrize("name", ["ids.npy", "vectors.npy", "postings.lengths.npy"])
 def test_damage_is_not_merged_into_a_new_segment(index: Path, name: str) -> None:
     flip(segment_folder(index, 2) / name, -1)
-    with Writer(index) as writer, pytest.raises(DamagedIndexError, match=name):
+    with FolderWriter(index) as writer, pytest.raises(DamagedIndexError, match=name):
         compact(writer)
 
 
 @pytest.mark.parametrize("structure", ["ivf", "ivf-sq8", "IVF8,PQ2x4", "hnsw", "IVF8,SQ6"])
 def test_a_changed_byte_of_a_structure_changes_no_answer(index: Path, structure: str) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         rebuild(writer, StructureSettings(structure))
         (live,) = writer.segments()
     path = live.segment.folder / STRUCTURE_FILE
@@ -206,7 +206,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index: Path, structure:
 
 
 def test_only_the_lists_that_are_read_are_checked(index: Path) -> None:
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         rebuild(writer, StructureSettings("IVF8,Flat"))
         (live,) = writer.segments()
     structure, vectors = live.segment.structure.structure, np.asarray(live.segment.vectors)
@@ -226,7 +226,7 @@ def test_only_the_lists_that_are_read_are_checked(index: Path) -> None:
 
 def test_a_reader_refuses_what_it_meets(index: Path) -> None:
     flip(segment_folder(index, 1) / "ids.npy", -1)
-    reader = Reader(index)
+    reader = FolderReader(index)
     with pytest.raises(DamagedIndexError, match=r"000001/ids\.npy"), reader.view():
         pass
     reader.close()

@@ -29,7 +29,7 @@ from indexes.segments.maintenance import compact
 from indexes.store.documents import metadata_json
 from indexes.store.migrations import create_database
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -166,12 +166,12 @@ def test_compacting_mends_what_was_altered(tmp_path: Path) -> None:
     folder = make_index(
         tmp_path / "index", [document("a", "one", {"n": 1})], [document("b", "two", {"n": 2})]
     )
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, document("c", "three", {"n": 3}))
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         connection.execute("UPDATE metadata_values SET passages = passages + 1")
         connection.commit()
     assert len(verify(folder)) == 2
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         compact(writer)
     assert verify(folder) == []

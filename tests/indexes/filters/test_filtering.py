@@ -23,12 +23,12 @@ from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
 
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.maintenance import compact, merge
 from indexes.store.documents import NewDocument
 from indexes.store.settings import write_setting
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 IDS = st.sampled_from([f"i{letter}" for letter in "abcdef"])
 METADATA = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
@@ -42,7 +42,7 @@ STEPS = st.one_of(
 )
 
 
-def perform(writer: Writer, step: tuple[Any, ...]) -> None:
+def perform(writer: FolderWriter, step: tuple[Any, ...]) -> None:
     match step:
         case ("commit", given_, changed):
             new = []
@@ -78,12 +78,12 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
     folder = tmp_path_factory.mktemp("life") / "index"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("indexes.filters.columns._LONGEST", 14)
-        writer = Writer(folder, SETTINGS, pending_limit=pending).__enter__()
+        writer = FolderWriter(folder, SETTINGS, pending_limit=pending).__enter__()
         for step in steps:
             perform(writer, step)
             if step == ("reopen",):
                 writer.__exit__(None, None, None)
-                writer = Writer(folder, pending_limit=pending).__enter__()
+                writer = FolderWriter(folder, pending_limit=pending).__enter__()
         writer.__exit__(None, None, None)
         for node in filters:
             text = render(node, rng)
@@ -177,13 +177,13 @@ def test_a_field_named_id_in_the_metadata_is_another_than_the_documents_id(tmp_p
 
 def test_deleted_passages_are_never_allowed(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(4))
-    with Writer(folder, pending_limit=0) as writer:
+    with FolderWriter(folder, pending_limit=0) as writer:
         writer.delete(["d1"])
         commit(writer, document("d2", "again", {"n": 2}))
     with documents_refused():
         assert allowed(folder, "n >= 0") == [1, 4, 5]
         assert allowed(folder, "other = null") == [1, 4, 5]
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         compact(writer)
     with documents_refused():
         assert allowed(folder, "n >= 0") == [1, 4, 5]
@@ -191,7 +191,7 @@ def test_deleted_passages_are_never_allowed(tmp_path: Path) -> None:
 
 def test_passages_lie_in_several_segments_and_wait(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(9), numbered(2, first=9), numbered(6, 11))
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, *numbered(3, first=17))
     assert allowed(folder, "n in (0, 2, 3, 4, 10, 11, 16, 18)") == [1, 3, 4, 5, 11, 12, 17, 19]
     assert allowed(folder, "n < 3") == [1, 2, 3]
@@ -204,11 +204,11 @@ def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path: Path) -> None:
         with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
             write_setting(connection, "next_passage", next_passage)
             connection.commit()
-        with Writer(folder, pending_limit=0) as writer:
+        with FolderWriter(folder, pending_limit=0) as writer:
             commit(writer, *numbered(1, first=next_passage))
     with documents_refused():
         assert allowed(folder, "n >= 200") == [256, 10**12]
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         compact(writer)
     with documents_refused():
         assert allowed(folder, "n >= 200") == [256, 10**12]
@@ -230,7 +230,7 @@ def test_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
         tmp_path / "index",
         [document(f"d{i}", f"t{i}", {f: (i + int(f[1:])) % 3 for f in fields}) for i in range(5)],
     )
-    with closing(Reader(folder)) as reader, documents_refused():
+    with closing(FolderReader(folder)) as reader, documents_refused():
         for text in [f"{f} = {n} and f7 < 2" for n in range(3) for f in fields]:
             assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
 
@@ -245,7 +245,7 @@ def test_a_condition_that_many_values_meet(tmp_path: Path, monkeypatch: pytest.M
     folder = make_index(tmp_path / "index", documents)
     for size in (2**20, 1):
         monkeypatch.setattr("indexes.filters.ranks._CACHE_BYTES", size)
-        with closing(Reader(folder)) as reader, documents_refused():
+        with closing(FolderReader(folder)) as reader, documents_refused():
             for text in (
                 "n >= 3 and n < 140",
                 "n != 7",
@@ -298,11 +298,11 @@ def test_values_are_written_again_in_batches(
 ) -> None:
     documents = [document(f"d{i}", f"t{i}", {"n": i % 3, "m": i}) for i in range(8)]
     folder = make_index(tmp_path / "index", documents)
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         writer.delete(["d4"])
     alter(folder, "UPDATE metadata_values SET passages = passages + 1 WHERE value = 7")
     monkeypatch.setattr("indexes.filters.columns._BATCH", 3)
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         writer.repair_values()
     assert verify(folder) == []
     for text in ("n = 1", "m > 2", "n = 2 or m = 7"):
@@ -312,16 +312,19 @@ def test_values_are_written_again_in_batches(
 def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
     alter(folder, "UPDATE metadata_values SET passages = passages + 1")
-    with Writer(folder) as writer, pytest.raises(DamagedIndexError, match="value 1 of a field"):
+    with (
+        FolderWriter(folder) as writer,
+        pytest.raises(DamagedIndexError, match="value 1 of a field"),
+    ):
         commit(writer, metadata={"d1": {}})
 
 
 def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", numbered(3))
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     with reader.view() as view, documents_refused():
         assert len(view.segments) == 1
-        with Writer(folder) as writer:
+        with FolderWriter(folder) as writer:
             commit(writer, metadata={"d0": {"n": 99}})
             compact(writer)
         (some,) = view.allowed(compile_where("n = 0 or n = 99"))

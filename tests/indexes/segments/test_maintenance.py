@@ -26,20 +26,20 @@ import indexes.reader
 import indexes.segments.policy
 from indexes.bm25.scoring import BM25
 from indexes.errors import DamagedIndexError
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.maintenance import compact, merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.flat import search_flat
 from indexes.verify import verify
-from indexes.view import View
-from indexes.writer import Writer
+from indexes.view import FolderView
+from indexes.writer import FolderWriter
 
 WORDS = [f"w{i}" for i in range(40)]
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[View]:
-    reader = Reader(folder)
+def reading(folder: Path) -> Iterator[FolderView]:
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             yield view
@@ -93,7 +93,7 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
     chance = random.Random(5)
     held: dict[str, NewDocument] = {}
     changes = 0
-    with Writer(tmp_path / "lived", create={}) as writer:
+    with FolderWriter(tmp_path / "lived", create={}) as writer:
         while changes < 100_000:
             ids = [f"d{number}" for number in chance.sample(range(3000), 1500)]
             batch = [sample(chance, id_) for id_ in ids]
@@ -112,7 +112,7 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
     queries = [[word] for word in WORDS[:10]] + [chance.choices(WORDS, k=4) for _ in range(10)]
     for query in queries:
         same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
-    with Writer(tmp_path / "lived") as writer:
+    with FolderWriter(tmp_path / "lived") as writer:
         compact(writer)
     assert verify(tmp_path / "lived") == []
     with reading(tmp_path / "lived") as view:
@@ -125,7 +125,7 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
 def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path: Path) -> None:
     documents = [document(f"d{i}", f"common only{i}") for i in range(20)]
     folder = make_index(tmp_path / "index", documents[:10], documents[10:])
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         writer.delete([one.id for one in documents[:3]])
         assert compact(writer) == 2
         assert compact(writer) == 0
@@ -141,20 +141,20 @@ def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path: Path) -> None:
 
 def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", [document("a", "one"), document("b", "two")])
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         writer.delete(["a", "b"])
         assert merge(writer) == 1
         assert writer.segments() == ()
     assert list((folder / "segments").iterdir()) == []
     assert verify(folder) == []
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, document("c", "three"))
     assert texts(folder) == {"c": "three"}
     assert verify(folder) == []
 
 
 def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
-    with Writer(tmp_path, create={}, pending_limit=0) as writer:
+    with FolderWriter(tmp_path, create={}, pending_limit=0) as writer:
         for i in range(50):
             commit(writer, document(f"d{i}", f"word{i}"))
             merge(writer)
@@ -169,7 +169,7 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
 def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path: Path) -> None:
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     with reading(folder) as view:
-        with Writer(folder) as writer:
+        with FolderWriter(folder) as writer:
             writer.delete(["a"])
             compact(writer)
         assert len(list((folder / "segments").iterdir())) == 1
@@ -187,7 +187,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
     def slow(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 1:
-            with Writer(folder) as writer:
+            with FolderWriter(folder) as writer:
                 compact(writer)
         return real(*arguments)
 
@@ -204,7 +204,7 @@ def test_a_segment_that_is_really_gone_is_damage(tmp_path: Path) -> None:
         pass
     with (
         pytest.raises(DamagedIndexError, match="000001"),
-        Writer(folder) as writer,
+        FolderWriter(folder) as writer,
     ):
         compact(writer)
     assert "000001" in verify(folder)[0]
@@ -215,7 +215,7 @@ def test_a_settled_index_answers_as_before(tmp_path: Path, monkeypatch: pytest.M
     chance = random.Random(7)
     parts = [[sample(chance, f"d{part}-{i}") for i in range(100)] for part in range(4)]
     folder = make_index(tmp_path / "index", *parts)
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, sample(chance, "waiting"))
         writer.delete(["d0-1", "d2-50"])
         queries = [[word] for word in WORDS[:5]] + [chance.choices(WORDS, k=4)]
@@ -242,7 +242,7 @@ def test_a_large_segment_is_left_alone_by_a_small_addition(
     monkeypatch.setattr("indexes.segments.policy.SEGMENT_COST", 100)
     chance = random.Random(8)
     folder = make_index(tmp_path / "index", [sample(chance, f"a{i}") for i in range(400)])
-    with Writer(folder, pending_limit=0) as writer:
+    with FolderWriter(folder, pending_limit=0) as writer:
         assert settle(writer, 400) == 1
         (large,) = writer.segments()
         for number in range(6):

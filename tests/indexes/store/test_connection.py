@@ -24,7 +24,7 @@ from index_samples import (
 
 import indexes.store.connection
 from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.store.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
@@ -36,7 +36,7 @@ from indexes.store.connection import (
 from indexes.store.migrations import create_database
 from indexes.store.settings import read_setting, write_setting
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> 
     with pytest.raises(NotAnIndexError, match=r"thesis\.txt") as caught:
         create_database(tmp_path, {})
     assert "\n" not in str(caught.value)
-    with pytest.raises(NotAnIndexError), Writer(tmp_path, create=SETTINGS):
+    with pytest.raises(NotAnIndexError), FolderWriter(tmp_path, create=SETTINGS):
         pass
     assert (tmp_path / "thesis.txt").read_text() == "mine"
     assert not (tmp_path / DATABASE_FILE).exists()
@@ -133,10 +133,10 @@ def test_without_an_index_the_message_says_how_to_make_one(tmp_path: Path, exist
     folder = tmp_path / "index"
     if exists:
         folder.mkdir()
-    for opening in (open_reader, open_writer, Reader, verify):
+    for opening in (open_reader, open_writer, FolderReader, verify):
         with pytest.raises(NotAnIndexError, match="retriever index"):
             opening(folder)
-    with pytest.raises(NotAnIndexError), Writer(folder):
+    with pytest.raises(NotAnIndexError), FolderWriter(folder):
         pass
     # Asking leaves nothing behind.
     assert folder.exists() == exists
@@ -153,14 +153,14 @@ def test_a_newer_format_is_refused_with_both_versions(index: Path) -> None:
     connection = sqlite3.connect(index / DATABASE_FILE)
     connection.execute(f"PRAGMA user_version={FORMAT_VERSION + 6}")
     connection.close()
-    for opening in (open_reader, open_writer, verify, Reader):
+    for opening in (open_reader, open_writer, verify, FolderReader):
         with pytest.raises(FormatVersionError) as caught:
             opening(index)
         message = str(caught.value)
         assert f"version {FORMAT_VERSION + 6}" in message
         assert f"up to {FORMAT_VERSION}" in message
         assert "pip install -U" in message
-    with pytest.raises(FormatVersionError), Writer(index, create=SETTINGS):
+    with pytest.raises(FormatVersionError), FolderWriter(index, create=SETTINGS):
         pass
 
 
@@ -189,7 +189,7 @@ def test_a_creation_cut_short_at_any_statement_is_done_again(
             with pytest.raises(NotAnIndexError):
                 open_reader(folder)
         if status == 0 or statement % every == 0:
-            with Writer(folder, create=SETTINGS) as writer:
+            with FolderWriter(folder, create=SETTINGS) as writer:
                 commit(writer, document("a", "apple"))
             assert texts(folder) == {"a": "apple"}
             assert verify(folder) == []
@@ -234,7 +234,7 @@ from index_samples import texts, commit, document
 from indexes.errors import RetrieverError
 from indexes.store.lock import WriterLock
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 import filelock, indexes.bm25.scoring, indexes.reader, json
 
 folder = Path(sys.argv[1])
@@ -245,7 +245,7 @@ if os.geteuid() == 0:
 print(json.dumps([texts(folder), verify(folder)]))
 for create in (None, {"encoder": {}}):
     try:
-        with Writer(folder, create=create) as writer:
+        with FolderWriter(folder, create=create) as writer:
             commit(writer, document("new", "word"))
         print("written")
     except RetrieverError as error:
@@ -284,7 +284,7 @@ def test_a_folder_that_cannot_be_written_shows_what_is_in_the_log(open_to_all: P
     folder = make_index(open_to_all / "index", [document("a", "apple")])
 
     def killed() -> None:
-        with Writer(folder) as writer:
+        with FolderWriter(folder) as writer:
             commit(writer, document("b", "banana"))
             os._exit(9)
 
@@ -305,7 +305,7 @@ def test_a_truncated_database_is_damaged(index: Path) -> None:
         file.truncate(4096)
     with pytest.raises(DamagedIndexError, match=r"index\.sqlite"):
         texts(index)
-    with pytest.raises(DamagedIndexError, match=r"index\.sqlite"), Writer(index) as writer:
+    with pytest.raises(DamagedIndexError, match=r"index\.sqlite"), FolderWriter(index) as writer:
         commit(writer, document("c", "cherry"))
 
 
@@ -313,7 +313,10 @@ def test_a_truncated_database_is_damaged(index: Path) -> None:
 def test_a_file_where_the_index_is_to_be_made_is_in_the_way(tmp_path: Path, below: str) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     folder = tmp_path / "notes.txt" / below
-    with pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way"), Writer(folder, {}):
+    with (
+        pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way"),
+        FolderWriter(folder, {}),
+    ):
         pass
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
@@ -322,9 +325,9 @@ WRITE = """
 import sys
 from pathlib import Path
 from index_samples import commit, document
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
-with Writer(Path(sys.argv[1])) as writer:
+with FolderWriter(Path(sys.argv[1])) as writer:
     commit(writer, document("a", "avocado"), document("c", "cherry"))
     writer.delete(["b"])
 """
@@ -336,7 +339,7 @@ with Writer(Path(sys.argv[1])) as writer:
         is_index,
         verify,
         texts,
-        lambda index: Writer(index).__enter__().__exit__(None, None, None),
+        lambda index: FolderWriter(index).__enter__().__exit__(None, None, None),
     ],
     ids=["is_index", "verify", "texts", "writer"],
 )
@@ -344,7 +347,7 @@ def test_looking_at_an_index_leaves_the_locks_of_its_readers(
     index: Path, look: Callable[[Path], object]
 ) -> None:
     """A process that opens and closes the file itself drops its own connections' locks."""
-    reader = Reader(index)
+    reader = FolderReader(index)
     with reader.view():
         pass
     look(index)

@@ -16,7 +16,7 @@ from index_samples import SETTINGS, commit, document, make_index, texts
 
 from indexes.errors import IndexLockedError
 from indexes.store.lock import LOCK_FILE, WriterLock
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 HOLD = """
 import sys, time
@@ -64,20 +64,20 @@ def test_the_death_of_its_holder_frees_the_lock(tmp_path: Path) -> None:
 def test_a_writer_refuses_an_index_that_another_process_writes(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", [document("a", "apple")])
     with held_elsewhere(folder):
-        with pytest.raises(IndexLockedError), Writer(folder):
+        with pytest.raises(IndexLockedError), FolderWriter(folder):
             pass
-        with pytest.raises(IndexLockedError), Writer(folder, create=SETTINGS):
+        with pytest.raises(IndexLockedError), FolderWriter(folder, create=SETTINGS):
             pass
         assert texts(folder) == {"a": "apple"}
 
 
 def test_two_writers_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", [document("a", "apple")])
-    with Writer(folder) as first:
-        with pytest.raises(IndexLockedError, match=f"process {os.getpid()}"), Writer(folder):
+    with FolderWriter(folder) as first:
+        with pytest.raises(IndexLockedError, match=f"process {os.getpid()}"), FolderWriter(folder):
             pass
         commit(first, document("b", "banana"))
-    with Writer(folder) as second:
+    with FolderWriter(folder) as second:
         commit(second, document("c", "cherry"))
     assert set(texts(folder)) == {"a", "b", "c"}
 

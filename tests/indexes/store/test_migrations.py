@@ -17,10 +17,10 @@ from index_samples import DyingConnection, commit, document, in_fork, make_index
 import indexes.store.connection
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.store.connection import FORMAT_VERSION
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 SAMPLES = Path(__file__).parent / "data"
 FILTERS = [
@@ -71,7 +71,7 @@ def test_reading_answers_by_documents_and_changes_nothing(folder: Path) -> None:
 
 def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(folder: Path) -> None:
     before = [allowed(folder, text) for text in FILTERS]
-    with Writer(folder):
+    with FolderWriter(folder):
         assert version(folder) == FORMAT_VERSION
     assert [allowed(folder, text) for text in FILTERS] == before
     with documents_refused():
@@ -80,7 +80,7 @@ def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(folder: 
 
 
 def test_it_ends_with_the_columns_of_a_new_index(folder: Path, tmp_path: Path) -> None:
-    with Writer(folder):
+    with FolderWriter(folder):
         pass
     new = make_index(tmp_path / "new")
 
@@ -96,10 +96,10 @@ def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(
     folder: Path, made_by: int
 ) -> None:
     where = compile_where("year >= 2000")
-    with closing(Reader(folder)) as reader:
+    with closing(FolderReader(folder)) as reader:
         with reader.view() as view:
             before = [some.positions.tolist() for some in view.allowed(where)]
-            with Writer(folder):
+            with FolderWriter(folder):
                 pass
             # Inside its transaction nothing has changed.
             assert view.format_version == made_by
@@ -127,14 +127,14 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(
         def write(at: int = statement, place: Path = copy) -> None:
             DyingConnection.dies_at = at
             monkeypatch.setattr(indexes.store.connection.sqlite3, "connect", dying)
-            with Writer(place):
+            with FolderWriter(place):
                 pass
 
         status = in_fork(write)
         versions.append(version(copy))
         assert ("metadata_values" in schema(copy)) == (versions[-1] == FORMAT_VERSION)
         assert [allowed(copy, text) for text in FILTERS] == before
-        with Writer(copy):
+        with FolderWriter(copy):
             pass
         assert [allowed(copy, text) for text in FILTERS] == before
         assert verify(copy) == []
@@ -150,7 +150,10 @@ def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(folder: Path, ma
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         connection.execute("UPDATE documents SET metadata = ? WHERE id = 'a'", (json.dumps([1]),))
         connection.commit()
-    with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*restore it"), Writer(folder):
+    with (
+        pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*restore it"),
+        FolderWriter(folder),
+    ):
         pass
     assert version(folder) == made_by
     assert "metadata_values" not in schema(folder)
@@ -158,7 +161,7 @@ def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(folder: Path, ma
 
 def test_other_programs_read_documents_through_a_view(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "index", [document("b", "one two", {"n": 1}, passages=2)])
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         commit(writer, document("a", "three"))
     rows = list(sqlite_utils.Database(folder / "index.sqlite")["corpus"].rows)
     assert sorted(rows, key=lambda row: str(row["id"])) == [

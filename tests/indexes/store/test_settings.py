@@ -13,7 +13,7 @@ from index_samples import commit, document, make_index, texts
 from indexes.errors import DamagedIndexError
 from indexes.store.settings import check_settings, read_setting, write_setting
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_an_altered_setting_is_found(
     assert database.execute(statement).rowcount == 1
     (problem,) = verify(index)
     assert problem.startswith(f"{index / 'index.sqlite'}: a setting was altered")
-    with pytest.raises(DamagedIndexError, match="a setting was altered"), Writer(index):
+    with pytest.raises(DamagedIndexError, match="a setting was altered"), FolderWriter(index):
         pass
     with pytest.raises(DamagedIndexError, match="a setting was altered"):
         check_settings(database, index)
@@ -57,7 +57,7 @@ def test_what_is_written_is_sealed_with_it(index: Path, database: sqlite3.Connec
     write_setting(database, "note", {"ü": [1, None]})
     assert read_setting(database, "note") == {"ü": [1, None]}
     check_settings(database, index)
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("b", "bread"))
         writer.delete(["a"])
         writer.replace(writer.segments())
@@ -69,7 +69,7 @@ def test_settings_without_a_seal_are_sealed_by_the_next_commit(
 ) -> None:
     database.execute("DELETE FROM settings WHERE key = 'seal'")
     assert verify(index) == []
-    with Writer(index) as writer:
+    with FolderWriter(index) as writer:
         commit(writer, document("b", "bread"))
     assert set(texts(index)) == {"a", "b"}
     assert verify(index) == []

@@ -12,7 +12,7 @@ from index_samples import document, flip, make_index, manifest_of
 
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.filters.allowed import Allowed
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from indexes.segments.live import LiveSegment
 from indexes.segments.maintenance import compact, rebuild
 from indexes.vectors.choice import StructureSettings
@@ -24,7 +24,7 @@ from indexes.vectors.segment_structure import (
     search_vectors,
 )
 from indexes.verify import verify
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 
 DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def only_segment(folder: Path) -> LiveSegment:
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             (live,) = view.segments
@@ -46,7 +46,7 @@ def only_segment(folder: Path) -> LiveSegment:
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivf-sq8", "IVF8,SQ6"])
 def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> None:
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         assert rebuild(writer, StructureSettings(index_type)) == 2
     assert verify(folder) == []
     segment = only_segment(folder).segment
@@ -72,7 +72,7 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> No
 
 
 def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         rebuild(writer, StructureSettings("ivf"))
         writer.delete(["d1"])
         compact(writer)
@@ -85,7 +85,7 @@ def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
 
 
 def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         assert writer.structures == StructureSettings()
         compact(writer)
     segment = only_segment(folder).segment
@@ -97,7 +97,7 @@ def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
 
 def test_what_faiss_does_not_know_changes_nothing(folder: Path) -> None:
     before = sorted(path.name for path in (folder / "segments").iterdir())
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         with pytest.raises(ConfigError, match="IVFx,Nonsense"):
             rebuild(writer, StructureSettings("IVFx,Nonsense"))
         assert writer.structures == StructureSettings()
@@ -113,7 +113,7 @@ def test_without_faiss_what_auto_wants_is_left_out(
 
     monkeypatch.setattr("indexes.vectors.segment_structure.load_faiss", missing)
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         compact(writer)
         structure = writer.segments()[0].segment.structure
         assert structure.name == "flat"
@@ -125,7 +125,7 @@ def test_without_faiss_what_auto_wants_is_left_out(
 
 def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         compact(writer)
     assert only_segment(folder).segment.structure.name == "ivf-sq8"
 
@@ -136,7 +136,7 @@ def search_first(folder: Path) -> None:
 
 
 def test_a_damaged_structure_is_found_and_never_searched(folder: Path) -> None:
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         rebuild(writer, StructureSettings("ivf"))
     path = only_segment(folder).segment.folder / STRUCTURE_FILE
     flip(path, 200)
@@ -168,11 +168,11 @@ def test_no_memory_is_refused(memory: int) -> None:
 
 def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder: Path) -> None:
     """A merge removes the files of segments that a reader is about to search."""
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         rebuild(writer, StructureSettings("ivf"))
     segment = only_segment(folder).segment
     queries = np.asarray(segment.vectors[:3])
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         rebuild(writer, StructureSettings("flat"))
     assert not segment.folder.exists()
     found = search_vectors(segment.structure, segment.vectors, queries, 5)
@@ -180,7 +180,7 @@ def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder:
 
 
 def test_structures_leave_no_file_open(folder: Path) -> None:
-    with Writer(folder) as writer:
+    with FolderWriter(folder) as writer:
         rebuild(writer, StructureSettings("IVF4,Flat"))
     before = len(os.listdir("/dev/fd"))
     for _ in range(5):

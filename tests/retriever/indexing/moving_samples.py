@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from indexes.reader import Reader
+from indexes.reader import FolderReader
 from retriever import CommitSettings, Document, Index, SearchSettings
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -62,7 +62,7 @@ def answers(folder, k=20, seed=1):
 
 def stored(folder):
     """{id: (title, text, metadata, spans, vectors)} of an index."""
-    reader = Reader(folder)
+    reader = FolderReader(folder)
     try:
         with reader.view() as view:
             return {

@@ -41,18 +41,18 @@ ROOT = Path(__file__).parents[3]
 # Reindexes in small commits, and is killed after three of them.
 DYING = """
 import os, signal, sys
-from indexes.writer import Writer
+from indexes.writer import FolderWriter
 from retriever import CommitSettings
 from retriever.indexing.reindex import reindexed
 import retriever.indexing.add
 retriever.indexing.add._CHUNK = 20
-commit, made = Writer.commit, []
+commit, made = FolderWriter.commit, []
 def dying(*arguments, **options):
     commit(*arguments, **options)
     made.append(1)
     if len(made) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-Writer.commit = dying
+FolderWriter.commit = dying
 small = CommitSettings(passages=20, window_passages=20)
 reindexed(sys.argv[1], sys.argv[2], commit=small)
 """

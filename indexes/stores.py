@@ -1,0 +1,38 @@
+"""Where an index is: a folder, or a URL of a database or server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from indexes.errors import ConfigError
+from indexes.folder import FolderStore
+from indexes.protocol import Store
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def is_url(location: str | Path) -> bool:
+    """Whether a location is written as a URL."""
+    return isinstance(location, str) and _URL.match(location) is not None
+
+
+def open_store(location: str | Path | Store) -> Store:
+    """The store at a location; nothing is opened or connected yet.
+
+    Args:
+        location: a folder; a URL; or a store, which is returned.
+
+    Raises:
+        ConfigError: the URL is malformed, or no store has its scheme.
+        MissingExtraError: the library that speaks to it is not installed.
+    """
+    if not isinstance(location, str | Path):
+        return location
+    url = _URL.match(location) if isinstance(location, str) else None
+    if url is None:
+        return FolderStore(location)
+    match url[1].lower():
+        case scheme:
+            # A URL can hold a password.
+            raise ConfigError(f"{scheme}://…: expected a folder, found a URL of an unknown kind")
