@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
-from indexes.errors import ConfigError
+from indexes.errors import ConfigError, MissingExtraError
 from indexes.folder import FolderStore
 from indexes.protocol import Store
 
@@ -33,6 +34,17 @@ def open_store(location: str | Path | Store) -> Store:
     if url is None:
         return FolderStore(location)
     match url[1].lower():
+        case "postgresql" | "postgres":
+            if find_spec("psycopg") is None:
+                raise MissingExtraError(
+                    "an index in PostgreSQL needs psycopg, which is not installed: "
+                    'pip install "layer-retriever[postgres]"'
+                )
+            from indexes.postgres.store import PostgresStore
+
+            return PostgresStore(str(location))
         case scheme:
             # A URL can hold a password.
-            raise ConfigError(f"{scheme}://…: expected a folder, found a URL of an unknown kind")
+            raise ConfigError(
+                f"{scheme}://…: expected a folder or postgresql://…, found a URL of an unknown kind"
+            )
