@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from indexes import aside_of
+from indexes.files.atomic import aside_of
 from indexes.store.lock import WriterLock
 from tests.cli.error_cases import GOOD, NEW, refused
 
