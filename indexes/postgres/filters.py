@@ -84,6 +84,11 @@ def stored_metadata(metadata: Mapping[str, Any], id_: str) -> tuple[str, str | N
     return json.dumps(json.loads(canonical, parse_float=_whole)), canonical
 
 
+def read_metadata(stored: str, exact: str | None) -> dict[str, Any]:
+    """The metadata again, with its names in the order of code points."""
+    return dict(json.loads(exact or stored, object_pairs_hook=lambda pairs: dict(sorted(pairs))))
+
+
 def nul_error(id_: str) -> SourceError:
     """The error to raise for a document with a NUL character."""
     return SourceError(

@@ -26,7 +26,7 @@ from indexes.filters.facets import Facets, counted_facet
 from indexes.filters.grammar import Where, parse_field
 from indexes.filters.summary import READ, FieldSummary, FieldValues
 from indexes.postgres.connection import Pool, database_errors
-from indexes.postgres.filters import condition
+from indexes.postgres.filters import condition, read_metadata
 from indexes.postgres.location import Location
 from indexes.postgres.postings import read_dead, read_postings, terms_of
 from indexes.postgres.ranking import PostgresRanking, unpacked_vectors
@@ -300,7 +300,7 @@ class PostgresView:
                 np.array(passages, np.int64),
             )
         found = {
-            passage: Passage(passage, id_, title, text, json.loads(exact or metadata), start, stop)
+            passage: Passage(passage, id_, title, text, read_metadata(metadata, exact), start, stop)
             for passage, id_, title, text, metadata, exact, start, stop in rows
         }
         return self._complete(passages, found)
@@ -341,7 +341,7 @@ class PostgresView:
         passages = sorted(zip(*spans, strict=True))
         if document_checksum(id_, title, text, "", content_hash, passages) != checksum:
             raise self._damaged(f"the document {id_!r} was altered")
-        return StoredDocument(id_, title, text, json.loads(exact or metadata), passages)
+        return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages)
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""

@@ -22,7 +22,7 @@ from psycopg import errors, sql
 from indexes.errors import ConfigError, IndexLockedError, StorageError
 from indexes.filters.grammar import Where
 from indexes.postgres.connection import Connection, connect, database_errors
-from indexes.postgres.filters import condition, nul_error, stored_metadata
+from indexes.postgres.filters import condition, nul_error, read_metadata, stored_metadata
 from indexes.postgres.location import Location
 from indexes.postgres.postings import (
     blocks_of,
@@ -160,7 +160,7 @@ class PostgresWriter:
                 (list(filter(storable, ids)),),
             )
             return {
-                id_: StoredHead(found, exact or metadata_json(json.loads(metadata)))
+                id_: StoredHead(found, metadata_json(read_metadata(metadata, exact)))
                 for id_, found, metadata, exact in cursor
             }
 
