@@ -92,7 +92,7 @@ def test_metadata_comes_back_as_it_was(rows, metadata):
 )  # fmt: skip
 def test_a_nul_character_is_refused_and_names_the_document(store, fields):
     given_ = {"id": "n7", "title": None, "text": "t", "metadata": {}, **fields}
-    with store.writer() as writer, pytest.raises(SourceError, match="n7|a.x00b") as caught:
+    with store.writer() as writer, pytest.raises(SourceError, match=r"n7|a.x00b") as caught:
         writer.commit(
             [NewDocument(**given_, hash=b"h", spans=[(0, 1)])],
             np.ones((1, DIMENSIONS), np.float32),
