@@ -181,8 +181,10 @@ def move(folder: Path) -> None:
         import_documents("other", "out.jsonl")
         snapshot_index(folder, "copy")
         store: Store = open_store(folder)
+        assert_type(store.size(), int)
         mode: Mode = "dense"
-        print(store.size(), index.store.name, index.search("a text", mode=mode))
+        with Index.open(store) as index:
+            assert_type(index.search("a text", mode=mode), list[Hit])
         assert_type(reindexed(folder, index_type="hnsw"), IndexingReport | None)
         assert_type(verify(folder), list[str])
         assert_type(remains(folder), dict[Path, str])
