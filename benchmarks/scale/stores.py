@@ -137,7 +137,7 @@ def peer(
     """PostgreSQL's own ranking of texts, and pgvector's graph with a filter in its query."""
     from indexes.postgres.connection import connect
     from indexes.postgres.location import parse_location
-    from indexes.postgres.ranking import vector_text
+    from indexes.postgres.vectors import vector_text
 
     with connect(parse_location(location)) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")

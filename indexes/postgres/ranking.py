@@ -27,6 +27,7 @@ from indexes.postgres.postings import (
     vocabulary_frequencies,
 )
 from indexes.postgres.structure import GRAPH_RECALL, distance, effort_for
+from indexes.postgres.vectors import unpacked_vectors, vector_text
 from indexes.protocol import Candidates, Mode, Query
 from indexes.vectors.flat import exact_scores, rounded, tie_slack
 
@@ -295,15 +296,3 @@ class PostgresRanking:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         passages = np.array([row[0] for row in rows], np.int64)
         return passages, unpacked_vectors([row[1] for row in rows], self._session.row.dimensions)
-
-
-def unpacked_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
-    """(n, d) float32, from the binary form of pgvector."""
-    width = dimensions or 0
-    form = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
-    return np.frombuffer(b"".join(packed), form)["values"].astype(np.float32)
-
-
-def vector_text(vector: NDArray[np.float32]) -> str:
-    """A vector as pgvector reads it, to the last bit."""
-    return "[" + ",".join(map(repr, vector.tolist())) + "]"

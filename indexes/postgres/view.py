@@ -29,9 +29,10 @@ from indexes.postgres.connection import Pool, database_errors
 from indexes.postgres.filters import condition, read_metadata
 from indexes.postgres.location import Location
 from indexes.postgres.postings import read_dead, read_postings, terms_of
-from indexes.postgres.ranking import PostgresRanking, unpacked_vectors
+from indexes.postgres.ranking import PostgresRanking
 from indexes.postgres.schema import FORMAT_VERSION, check_format
 from indexes.postgres.session import IndexRow, Session, find_index
+from indexes.postgres.vectors import unpacked_vectors
 from indexes.protocol import Passage, StoredDocument
 from indexes.store.documents import document_checksum
 

@@ -57,6 +57,7 @@ from indexes.postgres.structure import (
     drop_graph,
     wants_graph,
 )
+from indexes.postgres.vectors import copy_passages
 from indexes.postgres.view import missing, storable
 from indexes.progress import Stage, no_progress
 from indexes.store.documents import NewDocument, StoredHead, document_checksum, metadata_json
@@ -447,34 +448,6 @@ class PostgresWriter:
 _COPY_DOCUMENTS = (
     "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum) FROM STDIN"
 )
-
-
-def copy_passages(
-    connection: Connection,
-    tables: Tables,
-    columns: Sequence[NDArray[Any]],
-    vectors: NDArray[np.float32],
-) -> None:
-    """Store passages; `columns` are their ids, documents, starts, stops and numbers of terms."""
-    dimensions = vectors.shape[1]
-    kinds = (">i8", ">i8", ">i4", ">i4", ">i4")
-    form: list[tuple[str, Any]] = [("columns", ">i2")]
-    for number, kind in enumerate(kinds):
-        form += [(f"size{number}", ">i4"), (f"value{number}", kind)]
-    form += [("size", ">i4"), ("head", ">i2", 2), ("vector", ">f4", dimensions)]  # type: ignore[list-item]
-    rows = np.zeros(len(vectors), np.dtype(form))
-    rows["columns"] = len(kinds) + 1
-    for number, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
-        rows[f"size{number}"], rows[f"value{number}"] = np.dtype(kind).itemsize, column
-    rows["size"], rows["vector"] = 4 + 4 * dimensions, vectors
-    rows["head"][:, 0] = dimensions
-    statement = tables.statement(
-        "COPY {passages} (passage, doc, start, stop, length, embedding) FROM STDIN (FORMAT BINARY)"
-    )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-        copy.write(rows.tobytes())
-        copy.write(b"\xff\xff")
 
 
 def release(connection: Connection) -> None:
