@@ -19,7 +19,7 @@ from psycopg import sql
 
 from indexes.bm25.formulas import BM25Settings, idf, weights
 from indexes.filters.grammar import Where
-from indexes.postgres.filters import Condition, condition
+from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
     ids_of,
     passage_scores,
@@ -34,10 +34,9 @@ from indexes.vectors.flat import exact_scores, rounded, tie_slack
 if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView
 
-_EVERYONE = Condition("TRUE", ())
 # What following the graph past one passage costs, in looked-up passages.
 _STEP_COST = 6
-# Passages of a view whose vectors are scanned at once.
+# Matches that are first compared with a filter, in multiples of those wanted.
 _FIRST_ASKED = 4
 
 
@@ -58,7 +57,7 @@ class PostgresRanking:
         self._session = view.session
         self._bm25 = bm25
         self._where = where
-        self._condition = _EVERYONE if where is None else condition(where.expression)
+        self._condition = EVERYTHING if where is None else condition(where.expression)
         self._recall = GRAPH_RECALL if recall is None else recall
         self._floor: float | None = None
 
@@ -266,7 +265,7 @@ class PostgresRanking:
             "SELECT p.passage, p.embedding FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE {where} ORDER BY (p.embedding <#> %s::vector) + 0 LIMIT %s"
         )
-        if among is _EVERYONE:
+        if among is EVERYTHING:
             asked = asked.replace("JOIN {documents} AS d USING (doc) ", "")
         where, text = sql.SQL(among.text), vector_text(vector)
         rows = self._session.rows(asked, *among.parameters, text, depth + 1, where=where)

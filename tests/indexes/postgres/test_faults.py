@@ -160,7 +160,8 @@ class TestRefusals:
         newer.create(SETTINGS)
         with postgres_server.connect("newer") as connection:
             connection.execute("UPDATE retriever.format SET version = 99")
-        for refused in (newer.exists, newer.writer().__enter__, lambda: newer.create(SETTINGS)):
+        opened, created = newer.writer().__enter__, lambda: newer.create(SETTINGS)
+        for refused in (newer.exists, newer.reader, opened, created):
             with pytest.raises(FormatVersionError, match="format 99") as caught:
                 refused()
             one_line(caught.value)
