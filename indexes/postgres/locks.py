@@ -67,10 +67,7 @@ def drop_retired(connection: Connection) -> None:
 
 
 def _mark(connection: Connection, number: int, *, alone: bool) -> bool:
-    """Try to mark the index as being written, by several sessions or by this one alone.
-
-    The mark ends with the session, however that ends.
-    """
+    """Try to mark the index as written by several sessions, or by this one alone."""
     kind = "" if alone else "_shared"
     statement = f"SELECT pg_try_advisory_lock{kind}(%s, %s)"
     return bool(_one(connection, statement, (KEY, number))[0])

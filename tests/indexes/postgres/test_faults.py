@@ -152,6 +152,10 @@ class TestRefusals:
         with pytest.raises(StorageError, match="lacks a privilege") as caught:
             bare.create(SETTINGS)
         one_line(caught.value)
+        with postgres_server.connect("bare") as connection:
+            connection.execute("CREATE SCHEMA retriever AUTHORIZATION plain")
+        bare.create(SETTINGS)
+        assert ids_of(bare) == []
 
     def test_tables_of_a_newer_release(self, postgres_server):
         with postgres_server.connect() as connection:
