@@ -59,7 +59,7 @@ def drop_retired(connection: Connection) -> None:
     for (number,) in rows:
         try:
             with connection.transaction():
-                connection.execute("SET LOCAL lock_timeout = '1s'")
+                connection.execute("SET LOCAL lock_timeout = '200ms'")
                 drop_index(connection, number)
         except psycopg.Error as error:
             if not isinstance(error, errors.LockNotAvailable):

@@ -17,7 +17,7 @@ from indexes.postgres.filters import condition, read_metadata, stored_metadata
 from indexes.store.documents import metadata_json
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
 @given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
 def test_a_condition_agrees_with_an_independent_evaluator(rows, node, documents, rng):
     where = condition(compile_where(render(node, rng)).expression)
