@@ -142,11 +142,14 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next caller, unless it is of no use."""
+        idle = pq.TransactionStatus.IDLE
         with suppress(psycopg.Error):
-            if connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            if connection.info.transaction_status != idle:
                 connection.rollback()
         with self._lock:
-            usable = not (connection.closed or self._closed) and len(self._idle) < _IDLE
+            # An interrupted statement may still run.
+            usable = connection.info.transaction_status == idle and len(self._idle) < _IDLE
+            usable = usable and not self._closed
             if usable:
                 self._idle.append(connection)
         if not usable:

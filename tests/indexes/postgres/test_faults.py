@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -82,6 +83,21 @@ class TestLostConnections:
                 writer.commit(*documents(["a", "b"]))
         assert ids_of(store) == ["a", "b"]
         assert store.verify() == []
+
+    def test_an_interrupted_statement_leaves_no_connection_behind(self, store, postgres_server):
+        reader = store.reader()
+        main = threading.get_ident()
+        timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt), reader.view() as view:  # noqa: PT012
+            timer.start()
+            view.session.rows("SELECT pg_sleep(30)")
+        with reader.view() as view:
+            assert view.count_documents() == 0
+        reader.close()
+        with postgres_server.connect() as connection:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
+            asked += " AND state = 'active' AND pid <> pg_backend_pid()"
+            assert connection.execute(asked).fetchone() == (0,)
 
     def test_a_closed_reader_says_so(self, store):
         reader = store.reader()
