@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import threading
@@ -24,6 +25,9 @@ from indexes.errors import (
     StorageError,
 )
 from indexes.postgres.location import Location
+
+# What it logs beside an error is the same error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
