@@ -126,6 +126,18 @@ class TestLostConnections:
         reader.close()
 
 
+def test_streams_of_one_view_are_read_side_by_side(store):
+    with store.writer() as writer:
+        writer.commit(*documents([f"d{n}" for n in range(5)]))
+    reader = store.reader()
+    with reader.view() as view:
+        pairs = [(a.id, b.id) for a, b in zip(view.documents(), view.documents(), strict=True)]
+        assert pairs == [(f"d{n}", f"d{n}") for n in range(5)]
+        assert next(view.documents()).id == "d0"
+        assert view.count_documents() == 5
+    reader.close()
+
+
 class TestRefusals:
     def test_a_statement_that_takes_too_long(self, store, postgres_url):
         with store.writer() as writer:
