@@ -169,8 +169,6 @@ def _import_shards(
     plan = Plan.read(folder)
     if asked.encoder:
         _agreed(asked, plan.encoder, folder / PLAN_FILE)
-    elif is_url(plan.encoder.model):
-        require_asked(plan.encoder.model, None)
     ready = read_shards(folder, numbers)
     # Read before an index is created.
     first = list(islice(ready, 1))

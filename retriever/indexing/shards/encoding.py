@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,18 @@ from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.corpus import AnyDocument
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.protocol import LoadedEncoder, probe_lists
+from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
 from retriever.encoders.settings import EncoderSettings
-from retriever.errors import ConfigError, DamagedIndexError, SourceError, StorageError
+from retriever.errors import (
+    ConfigError,
+    DamagedIndexError,
+    EncoderMismatchError,
+    SourceError,
+    StorageError,
+)
 from retriever.indexing.passages import OnLong, PassageSettings, check_on_long
 from retriever.indexing.shards.making import Block, ShardJob, blocks
-from retriever.indexing.shards.on_ray import made_on_ray
+from retriever.indexing.shards.on_ray import WAITING, made_on_ray
 from retriever.indexing.shards.plan import Plan, is_shards
 from retriever.indexing.shards.shard import ShardFacts, shard_numbers, shard_path
 from retriever.indexing.shards.workers import made_by_workers
@@ -110,6 +117,7 @@ def encode_shards(
         ConfigError: the folder was begun with other settings, or no cluster answers.
         SourceError: the source has changed since, or a document cannot be stored, or is longer
             than the window with ``error``; what `source` raises. Finished shards stay.
+        EncoderMismatchError: the model behind a URL has changed since.
         IndexLockedError: another process encodes into the folder.
         StorageError: the disk is full, or the folder cannot be written or holds other files.
         DamagedIndexError: the plan was altered.
@@ -124,9 +132,11 @@ def encode_shards(
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _require_shards(folder)
-    with WriterLock(folder):
+    with WriterLock(folder, what="the shards"):
+        # What a killed process left.
         for left_over in folder.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
+        shutil.rmtree(folder / WAITING, ignore_errors=True)
         choice = ModelChoice(str(model), device, download)
         plan, encoder = _planned(source, folder, choice, analyzer, on_long, shard_size)
         job = ShardJob(folder, plan, check_on_long(on_long, plan.passages), device, download)
@@ -254,6 +264,12 @@ def _planned(
     else:
         encoder = Encoder.from_spec(
             plan.encoder, device=choice.device, download=choice.download, asked=None
+        )
+    probes = getattr(encoder, "probes", None)
+    if probes is not None and not same_vectors(plan.probes, probes):
+        raise EncoderMismatchError(
+            f"{folder}: {plan.encoder.model} gives other vectors than when the shards were begun: "
+            "the model behind that name has changed; encode into another folder"
         )
     return plan, encoder
 

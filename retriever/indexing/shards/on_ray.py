@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -22,9 +23,10 @@ from retriever.indexing.shards.making import Block, ShardJob
 from retriever.indexing.shards.shard import ShardFacts
 
 # Where blocks wait for the nodes, inside the folder of the shards.
-_WAITING = "waiting"
+WAITING = "waiting"
 # Ray Data's tasks; with more shards than this, a task makes several.
 _MOST_TASKS = 10_000
+_CONNECT_SECONDS = 5.0
 
 
 def made_on_ray(
@@ -53,7 +55,7 @@ def made_on_ray(
     require_extra("ray", "encoding on Ray", "ray", "pyarrow", "pandas")
     with _cluster(address):
         waiting: dict[int, Block] = {}
-        with _folder(job.folder / _WAITING) as folder:
+        with _folder(job.folder / WAITING) as folder:
             for block in todo:
                 with whole_file(_lines_file(folder, block.number), "the documents") as new:
                     new.write_bytes(block.lines)
@@ -69,6 +71,7 @@ def _facts(job: ShardJob, waiting: Sequence[Block], workers: int | None) -> Iter
 
     items = [{"block": json.dumps(asdict(replace(one, lines=b"")), default=str)} for one in waiting]
     tasks = min(len(items), _MOST_TASKS)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     try:
@@ -94,13 +97,16 @@ def _facts(job: ShardJob, waiting: Sequence[Block], workers: int | None) -> Iter
 
 def _actors(ray: Any, workers: int | None) -> dict[str, Any]:
     """How many actors there are, and what each takes: a GPU, or all cores of a node."""
+    pool = ray.data.ActorPoolStrategy
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = int(sum(node.get("GPU", 0) for node in nodes))
     if gpus:
-        return {"concurrency": workers or gpus, "num_gpus": min(1.0, gpus / (workers or gpus))}
+        size = workers or gpus
+        return {"compute": pool(size=size), "num_gpus": min(1.0, gpus / size)}
     cores = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [1]
     each = min(cores) if workers is None else max(1, sum(cores) // workers)
-    return {"concurrency": workers or sum(own // each for own in cores), "num_cpus": each}
+    size = workers or sum(own // each for own in cores)
+    return {"compute": pool(size=size), "num_cpus": each}
 
 
 class _Maker:
@@ -119,7 +125,7 @@ class _Maker:
         try:
             # Here, since Ray would take an error of the constructor for a dead actor.
             self._encoder = self._encoder or self._job.load()
-            lines = _read_lines(self._job.folder / _WAITING, known["number"])
+            lines = _read_lines(self._job.folder / WAITING, known["number"])
             block = Block(**{**known, "lines": lines})
             return asdict(self._job.make(block, self._encoder, NoProgress()))
         except RetrieverError as error:
@@ -143,7 +149,6 @@ def _read_lines(folder: Path, number: int) -> bytes:
 
 @contextmanager
 def _folder(folder: Path) -> Iterator[Path]:
-    shutil.rmtree(folder, ignore_errors=True)
     with storage_errors(folder):
         folder.mkdir()
     try:
@@ -162,11 +167,14 @@ def _cluster(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
+        if address not in ("auto", "local"):
+            # Ray itself would try for minutes.
+            host, _, port = address.rpartition("/")[2].rpartition(":")
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"--ray {address}: no Ray cluster answers ({reason[:200]}); start one with `ray start "

@@ -13,8 +13,8 @@ It is one safetensors file, which a rename makes appear as a whole. Its tensors:
 ``terms``             (n, 2) int32: a place in the vocabulary, and how often the term occurs
 ====================  ====================================================================
 
-The header's metadata is a JSON object, ``manifest``, and ``sha256``, which covers the manifest and
-the type, the shape and the bytes of every tensor.
+The header's metadata is a JSON object, ``manifest``. Its ``sha256`` covers the rest of it and the
+type, the shape and the bytes of every tensor.
 """
 
 from __future__ import annotations
@@ -140,12 +140,11 @@ def write_shard(folder: Path, plan: Plan, facts: ShardFacts, content: ShardConte
         "term_counts": np.array(term_counts, np.int32),
         "terms": np.array(pairs, np.int32).reshape(-1, 2),
     }
-    manifest = json.dumps(
-        {"format": FORMAT, "plan": plan.common(), "shard": asdict(facts)}, ensure_ascii=False
-    )
-    metadata = {"manifest": manifest, "sha256": _checksum(manifest, tensors)}
+    manifest = {"format": FORMAT, "plan": plan.common(), "shard": asdict(facts)}
+    # One entry, since safetensors writes several in any order.
+    signed = json.dumps({**manifest, "sha256": _checksum(manifest, tensors)}, ensure_ascii=False)
     with whole_files(shard_path(folder, facts.number)) as (new,):
-        new.write_bytes(save(tensors, metadata))
+        new.write_bytes(save(tensors, {"manifest": signed}))
 
 
 class Shard:
@@ -169,23 +168,29 @@ class Shard:
         path = shard_path(folder, number)
         try:
             with safe_open(path, framework="numpy") as file:
-                metadata: Mapping[str, str] = file.metadata() or {}
+                said = json.loads((file.metadata() or {})["manifest"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            expected = said.pop("sha256")
         except FileNotFoundError as error:
             raise DamagedIndexError(f"{path}: the file is missing; {_AGAIN}") from error
         # The header is read before its checksum can be compared.
-        except (SafetensorError, OSError, TypeError, ValueError) as error:
+        except (
+            SafetensorError,
+            OSError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             reason = " ".join(str(error).split())
             raise DamagedIndexError(f"{path}: not a readable shard ({reason}); {_AGAIN}") from error
-        manifest, expected = metadata.get("manifest", ""), metadata.get("sha256")
-        found = _checksum(manifest, tensors)
+        found = _checksum(said, tensors)
         kinds = {name: (one.dtype.name, one.ndim) for name, one in tensors.items()}
         if found != expected or kinds != _TENSORS:
             raise DamagedIndexError(
                 f"{path}: its content was altered (expected SHA-256 {expected}, found {found}); "
                 f"{_AGAIN}"
             )
-        said = json.loads(manifest)
         if (said.get("format"), said.get("plan")) != (FORMAT, plan.common()):
             raise DamagedIndexError(
                 f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
@@ -228,8 +233,8 @@ def _bytes(content: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8)
 
 
-def _checksum(manifest: str, tensors: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256(manifest.encode())
+def _checksum(manifest: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(manifest).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype.str} {tensor.shape}\n".encode())
         digest.update(np.ascontiguousarray(tensor).data)
