@@ -17,6 +17,7 @@ from indexes.filters.columns import UNKEPT, field_numbers, unpacked
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import FEW, RanksCache
 from indexes.filters.sql import Condition, Leaf
+from indexes.filters.tokens import Value
 from indexes.segments.live import LiveSegment
 from indexes.store.connection import format_version
 
@@ -51,7 +52,7 @@ def allowed_passages(
     """
     with readable(folder):
         if format_version(connection) < _VALUES_SINCE:
-            matching = _matching(connection, "documents AS d", where)
+            matching = _matching(connection, "documents AS d", where.sql, where.parameters)
             return [_of_ids(live, matching) for live in segments]
         found = []
         evaluation = _Evaluation(connection, ranks)
@@ -61,7 +62,9 @@ def allowed_passages(
                     "pending AS w CROSS JOIN passages AS p ON p.passage = w.passage "
                     "CROSS JOIN documents AS d ON d.doc = p.doc"
                 )
-                found.append(_of_ids(live, _matching(connection, waiting, where)))
+                found.append(
+                    _of_ids(live, _matching(connection, waiting, where.sql, where.parameters))
+                )
             else:
                 bitmap = live.without_deleted(evaluation.of(live, where.tree))
                 found.append(Allowed(bitmap, len(live.segment.ids)))
@@ -85,14 +88,16 @@ def unknown_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict
     return dict.fromkeys(unknown, known)
 
 
-def _matching(connection: sqlite3.Connection, tables: str, where: Where) -> NDArray[np.int64]:
+def _matching(
+    connection: sqlite3.Connection, tables: str, condition: str, parameters: Sequence[Value]
+) -> NDArray[np.int64]:
     """(m,) int64, ascending: the passages of the documents in `tables` that match."""
     if " AS p " not in tables:
         tables += " JOIN passages AS p ON p.doc = d.doc"
     rows = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
-        f"SELECT p.passage FROM {tables} WHERE {where.sql}",  # noqa: S608
-        where.parameters,
+        f"SELECT p.passage FROM {tables} WHERE {condition}",  # noqa: S608
+        parameters,
     )
     return np.sort(np.fromiter((row[0] for row in rows), np.int64))
 
@@ -132,8 +137,12 @@ class _Evaluation:
             return type(parts[0]).union(*parts)
         if node.field is None:
             if node not in self._by_document:
-                where = Where(node.document_sql, node.document_parameters, node)
-                self._by_document[node] = _matching(self._connection, "documents AS d", where)
+                self._by_document[node] = _matching(
+                    self._connection,
+                    "documents AS d",
+                    node.document_sql,
+                    node.document_parameters,
+                )
             return _bitmap(live, self._by_document[node])
         return self._of_field(live, node, node.field)
 

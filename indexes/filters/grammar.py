@@ -48,9 +48,25 @@ No part of the filter enters the SQL text: names and values are bound parameters
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from indexes.errors import FilterError
-from indexes.filters.sql import Condition, Field, Sql, equals, fields_of, join
+from indexes.filters.expression import (
+    Among,
+    And,
+    Comparison,
+    Contains,
+    Differs,
+    Exists,
+    Expression,
+    Field,
+    Like,
+    Not,
+    Or,
+    Ordered,
+    Scalar,
+)
+from indexes.filters.sql import Condition, fields_of, sqlite_condition
 from indexes.filters.tokens import Token, Value, error_at, point_at, tokens
 
 __all__ = ["Where", "compile_where", "point_at"]
@@ -65,7 +81,7 @@ MAX_PATTERN = 10_000  # characters; SQLite refuses LIKE patterns over 50,000 byt
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!="}
 _OPERATORS |= {order: order for order in ("<", "<=", ">", ">=")}
-_OWN = {"id": "d.id", "title": "d.title"}
+_OWN = ("id", "title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +89,14 @@ class Where:
     """A compiled filter.
 
     Attributes:
+        expression: its syntax tree, from which a store other than the folder makes its query.
         sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `d`
             with columns `id` TEXT, `title` TEXT or NULL and `metadata` TEXT (a JSON object).
         parameters: the values of its `?` marks, in order.
         tree: the same, in parts that each look at one field.
     """
 
+    expression: Expression
     sql: str
     parameters: tuple[Value, ...]
     tree: Condition
@@ -96,7 +114,9 @@ def compile_where(text: str) -> Where:
         FilterError: the filter does not parse, or is longer or deeper than SQLite takes; the
             message is one line with the 1-based character, `position` is that character from 0.
     """
-    return _Parser(text).parse()
+    expression = _Parser(text).parse()
+    condition = sqlite_condition(expression)
+    return Where(expression, f"({condition.text})", condition.parameters, condition.tree)
 
 
 def parse_field(text: str) -> tuple[str, ...]:
@@ -110,7 +130,7 @@ def parse_field(text: str) -> tuple[str, ...]:
     except FilterError as error:
         reason = str(error).removeprefix("filter, ").replace("the filter", "the field")
         raise FilterError(f"field {text!r}, {reason}") from None
-    if field.column:
+    if field.own:
         raise FilterError(
             f"field {text!r}: expected metadata, found the document's own {text}; write `{text}`, "
             "in backquotes, for a metadata field of that name"
@@ -119,17 +139,18 @@ def parse_field(text: str) -> tuple[str, ...]:
 
 
 class _Parser:
-    """Recursive descent; `negated` carries each `not` down to the comparisons below it."""
+    """Recursive descent."""
 
     def __init__(self, text: str) -> None:
         self._rest = tokens(text)
         self._token = next(self._rest)
         self._nesting = self._comparisons = self._values = 0
 
-    def parse(self) -> Where:
-        sql = self._or(negated=False)
+    def parse(self) -> Expression:
+        """A whole filter."""
+        expression = self._or()
         self._expect("'and', 'or' or the end of the filter", "end")
-        return Where(f"({sql.text})", sql.parameters, sql.tree)
+        return expression
 
     def field(self) -> Field:
         """A field alone."""
@@ -148,33 +169,38 @@ class _Parser:
             return token
         raise error_at(self._token.position, expected, str(self._token))
 
-    def _or(self, negated: bool) -> Sql:
-        parts = [self._and(negated)]
+    def _or(self) -> Expression:
+        parts = [self._and()]
         while self._accept("or"):
-            parts.append(self._and(negated))
-        return join("AND" if negated else "OR", parts)
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _and(self, negated: bool) -> Sql:
-        parts = [self._term(negated)]
+    def _and(self) -> Expression:
+        parts = [self._term()]
         while self._accept("and"):
-            parts.append(self._term(negated))
-        return join("OR" if negated else "AND", parts)
+            parts.append(self._term())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _term(self, negated: bool) -> Sql:
+    def _term(self) -> Expression:
+        negated = False
         while self._accept("not"):
             negated = not negated
-        opening = self._accept("(")
-        if not opening:
-            return self._comparison(negated)
-        self._nesting += 1
-        if self._nesting > MAX_NESTING:
-            raise error_at(opening.position, f"at most {MAX_NESTING} nested parentheses", "more")
-        inner = self._or(negated)
-        self._expect("'and', 'or' or ')'", ")")
-        self._nesting -= 1
-        return inner
+        if opening := self._accept("("):
+            self._nesting += 1
+            if self._nesting > MAX_NESTING:
+                raise error_at(
+                    opening.position, f"at most {MAX_NESTING} nested parentheses", "more"
+                )
+            inner = self._or()
+            self._expect("'and', 'or' or ')'", ")")
+            self._nesting -= 1
+        else:
+            inner = self._comparison()
+        if not negated:
+            return inner
+        return inner.part if isinstance(inner, Not) else Not(inner)
 
-    def _comparison(self, negated: bool) -> Sql:
+    def _comparison(self) -> Comparison:
         self._comparisons += 1
         if self._comparisons > MAX_COMPARISONS:
             limit = f"at most {MAX_COMPARISONS} comparisons (x in (a, b) takes many values)"
@@ -184,51 +210,27 @@ class _Parser:
         operator = self._expect(expected, *_OPERATORS, "in", "like", "contains", "exists")
         match _OPERATORS.get(operator.kind, operator.kind):
             case "exists":
-                return field.passes("1", (), negated)
+                return Exists(field)
             case "like":
                 pattern = self._expect("a string after 'like'", "string")
                 if len(pattern.raw) > MAX_PATTERN:
                     limit = f"at most {MAX_PATTERN} characters in a pattern"
                     raise error_at(pattern.position, limit, str(len(pattern.raw)))
-                test = f"({field.type} = 'text' AND {field.value} LIKE ?)"
-                return field.passes(test, (pattern.value,), negated)
+                return Like(field, str(pattern.value))
             case "contains":
-                return self._contains(field, negated)
+                expected = "a string, a number, true or false after 'contains'"
+                literal = self._expect(expected, "string", "number", "true", "false")
+                return Contains(field, _scalar(literal))
             case "in":
-                return self._among(field, self._list(), negated)
+                return Among(field, self._list())
             case "=":
-                return self._among(field, [self._literal()], negated)
+                return Among(field, (self._literal(),))
             case "!=":
-                literal = self._literal()
-                if literal.kind == "null":
-                    return field.passes("1", (), negated)
-                test, values = equals(field.value, field.type, [literal])
-                return field.passes(f"NOT {test}", values, negated)
+                value = self._literal()
+                return Exists(field) if value is None else Differs(field, value)
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
-                types = "'text'" if literal.kind == "string" else "'integer', 'real'"
-                test = f"({field.type} IN ({types}) AND {field.value} {order} ?)"
-                return field.passes(test, (literal.value,), negated)
-
-    def _among(self, field: Field, literals: list[Token], negated: bool) -> Sql:
-        values = [token for token in literals if token.kind != "null"]
-        parts = []
-        if values:
-            parts.append(field.passes(*equals(field.value, field.type, values), negated))
-        if len(values) < len(literals):
-            parts.append(field.passes("1", (), not negated))
-        return join("AND" if negated else "OR", parts)
-
-    def _contains(self, field: Field, negated: bool) -> Sql:
-        expected = "a string, a number, true or false after 'contains'"
-        literal = self._expect(expected, "string", "number", "true", "false")
-        test, parameters = equals("e.value", "e.type", [literal])
-        array = f"CASE {field.type} WHEN 'array' THEN {field.value} ELSE '[]' END"
-        test = f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test})"  # noqa: S608
-        if literal.kind == "string":
-            test = f"({test} OR {field.type} = 'text' AND instr({field.value}, ?) > 0)"
-            parameters.append(literal.value)
-        return field.passes(test, parameters, negated)
+                return Ordered(field, cast(Literal["<", "<=", ">", ">="], order), literal.value)
 
     def _field(self) -> Field:
         expected = "a field name (in backquotes unless it is a plain word)"
@@ -239,20 +241,24 @@ class _Parser:
             if len(names) > MAX_PATH:
                 raise error_at(first.position, f"at most {MAX_PATH} names in a path", "more")
         plain = first.kind == "name" and len(names) == 1
-        return Field(tuple(names), _OWN.get(names[0]) if plain else None)
+        return Field(tuple(names), plain and names[0] in _OWN)
 
-    def _literal(self) -> Token:
+    def _literal(self) -> Scalar | None:
         expected = "a value (a string in quotes, a number, true, false or null)"
         literal = self._expect(expected, "string", "number", "true", "false", "null")
         self._values += 1
         if self._values > MAX_VALUES:
             raise error_at(literal.position, f"at most {MAX_VALUES} values", "more")
-        return literal
+        return None if literal.kind == "null" else _scalar(literal)
 
-    def _list(self) -> list[Token]:
+    def _list(self) -> tuple[Scalar | None, ...]:
         self._expect("'(' after 'in'", "(")
         literals = [self._literal()]
         while self._accept(","):
             literals.append(self._literal())
         self._expect("',' or ')'", ")")
-        return literals
+        return tuple(literals)
+
+
+def _scalar(literal: Token) -> Scalar:
+    return literal.kind == "true" if literal.kind in ("true", "false") else literal.value

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
-from indexes.filters.tokens import Token, Value
+from indexes.filters.expression import (
+    Among,
+    And,
+    Comparison,
+    Contains,
+    Differs,
+    Exists,
+    Expression,
+    Field,
+    Like,
+    Not,
+    Or,
+    Ordered,
+    Scalar,
+)
+from indexes.filters.tokens import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +87,72 @@ class Sql:
     stack: int = 0
 
 
-def join(joint: str, parts: Sequence[Sql]) -> Sql:
+def sqlite_condition(expression: Expression, *, negated: bool = False) -> Sql:
+    """A filter, or its opposite, in the dialect of SQLite."""
+    match expression:
+        case Not(part):
+            return sqlite_condition(part, negated=not negated)
+        case And(parts) | Or(parts):
+            joint = "AND" if isinstance(expression, And) != negated else "OR"
+            return _join(joint, [sqlite_condition(part, negated=negated) for part in parts])
+        case _:
+            return _comparison(expression, negated)
+
+
+def _comparison(comparison: Comparison, negated: bool) -> Sql:
+    place = _Place.of(comparison.field)
+    match comparison:
+        case Exists():
+            return place.passes("1", (), negated)
+        case Like(pattern=pattern):
+            test = f"({place.type} = 'text' AND {place.value} LIKE ?)"
+            return place.passes(test, (pattern,), negated)
+        case Contains(value=value):
+            test, parameters = _equals("e.value", "e.type", [value])
+            array = f"CASE {place.type} WHEN 'array' THEN {place.value} ELSE '[]' END"
+            test = f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test})"  # noqa: S608
+            if isinstance(value, str):
+                test = f"({test} OR {place.type} = 'text' AND instr({place.value}, ?) > 0)"
+                parameters.append(value)
+            return place.passes(test, parameters, negated)
+        case Among(values=values):
+            parts = []
+            if present := [value for value in values if value is not None]:
+                parts.append(place.passes(*_equals(place.value, place.type, present), negated))
+            if len(present) < len(values):
+                parts.append(place.passes("1", (), not negated))
+            return _join("AND" if negated else "OR", parts)
+        case Differs(value=value):
+            test, parameters = _equals(place.value, place.type, [value])
+            return place.passes(f"NOT {test}", parameters, negated)
+        case Ordered(operator=operator, value=limit):
+            types = "'text'" if isinstance(limit, str) else "'integer', 'real'"
+            test = f"({place.type} IN ({types}) AND {place.value} {operator} ?)"
+            return place.passes(test, (limit,), negated)
+        case _:
+            assert_never(comparison)
+
+
+def _equals(value: str, kind: str, wanted: Sequence[Scalar]) -> tuple[str, list[Value]]:
+    """SQL for "`value` of JSON type `kind` is one of those wanted", with its parameters."""
+    numbers = [x for x in wanted if isinstance(x, int | float) and not isinstance(x, bool)]
+    strings = [x for x in wanted if isinstance(x, str)]
+    tests: list[str] = []
+    parameters: list[Value] = []
+    for values, types in ((numbers, "'integer', 'real'"), (strings, "'text'")):
+        if values:
+            marks = ", ".join("?" * len(values))
+            tests.append(f"{kind} IN ({types}) AND {value} IN ({marks})")
+            parameters += values
+    tests += [
+        f"{kind} = '{name}'"
+        for x, name in ((True, "true"), (False, "false"))
+        if any(w is x for w in wanted)
+    ]
+    return f"({' OR '.join(tests)})", parameters
+
+
+def _join(joint: str, parts: Sequence[Sql]) -> Sql:
     """One or more conditions joined by 'AND' or 'OR'."""
     if len(parts) == 1:
         return parts[0]
@@ -120,17 +201,25 @@ def _tree(joint: str, parts: Sequence[Sql]) -> Condition:
     return nodes[0] if len(nodes) == 1 else Joint(joint, tuple(nodes))
 
 
+_OWN = {"id": "d.id", "title": "d.title"}
+
+
 @dataclass(frozen=True, slots=True)
-class Field:
-    """Where a comparison finds its value.
+class _Place:
+    """Where SQL finds the value of a field.
 
     Attributes:
-        names: the path, one name or more.
+        names: the path into the metadata.
         column: SQL for the document's own id or title; None for metadata.
     """
 
     names: tuple[str, ...]
     column: str | None
+
+    @classmethod
+    def of(cls, field: Field) -> _Place:
+        """The place of a field."""
+        return cls(field.names, _OWN[field.names[0]] if field.own else None)
 
     @property
     def value(self) -> str:
@@ -173,16 +262,3 @@ class Field:
 
 def _not(negated: bool) -> str:
     return "NOT " if negated else ""
-
-
-def equals(value: str, kind: str, literals: Sequence[Token]) -> tuple[str, list[Value]]:
-    """SQL for "`value` of JSON type `kind` equals one of the literals", with its parameters."""
-    tests: list[str] = []
-    parameters: list[Value] = []
-    for literal, types in (("number", "'integer', 'real'"), ("string", "'text'")):
-        if values := [token.value for token in literals if token.kind == literal]:
-            marks = ", ".join("?" * len(values))
-            tests.append(f"{kind} IN ({types}) AND {value} IN ({marks})")
-            parameters += values
-    tests += [f"{kind} = '{k}'" for k in ("true", "false") if any(t.kind == k for t in literals)]
-    return f"({' OR '.join(tests)})", parameters
