@@ -97,14 +97,14 @@ def command(
     analyzer: AnalyzerOptions,
     quiet: bool,
 ) -> None:
-    """Write the vectors of documents to a NumPy file, or all that an index needs into shards.
+    """Write the vectors of documents, or shards of an index.
 
-    The file has one float32 row per document, in input order. A title is encoded before its text.
-    The ids file has one JSON string per line, in the order of the rows.
+    The NumPy file has one float32 row per document, in input order. The ids file has one JSON
+    string per line, in the order of the rows. A title is encoded before its text.
 
-    With --shards, several processes or machines encode, and what is done stays: the same command
-    resumes after an interruption, and checks the shards that are there. Settings that you leave out
-    are those of the folder.
+    Shards hold all that an index needs. Several processes or machines can make them, and what is
+    done stays: the same command resumes after an interruption, and checks the shards that are
+    there. Settings that you leave out are then those of the folder.
     """
     if (output is None) == (shards is None):
         raise click.UsageError("expected either --output or --shards", context)

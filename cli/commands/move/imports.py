@@ -89,8 +89,8 @@ def command(
 
     SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record, a
     folder of `retriever encode --shards`, chroma:DIR or lancedb:DIR (with /NAME of one of several
-    collections or tables), or any corpus together with --vectors. Name the encoder that made the
-    vectors with --model, unless an export or shards name it. The index is created if needed.
+    collections or tables), or any corpus together with --vectors. With --model, name the encoder
+    that made the vectors, unless an export or shards name it. The index is created if needed.
     """
     from cli.output.progress import counting
     from retriever.indexing.imports import import_documents
