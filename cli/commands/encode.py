@@ -76,7 +76,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
 @option(
     "--ray",
     metavar="ADDRESS",
-    help="Make shards on a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.",
+    help="Make shards on a Ray cluster: auto, local or HOST:PORT.",
     section="Encoder",
 )
 @analyzer_options("{}")

@@ -98,6 +98,24 @@ def test_without_ray_one_line_says_how_to_install_it(model, retriever, write_jso
     assert 'pip install "layer-retriever[ray]"' in done.err
 
 
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ray://here:10001", "Ray Data does not run over Ray Client; run the command on a machine"),
+        ("127.0.0.1:1", "no Ray cluster answers"),
+        ("nowhere", "no Ray cluster answers"),
+    ],
+)
+@pytest.mark.soak
+def test_an_address_without_a_cluster(model, retriever, write_jsonl, address, said):
+    pytest.importorskip("ray", reason='Ray is missing: pip install "layer-retriever[ray]"')
+    source = write_jsonl(*RECORDS)
+    done = retriever("encode", source, "--shards", "s", "--ray", address, "--model", model)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
 def running(*arguments):
     """`retriever`, in a process group of its own, as a terminal starts it."""
     return subprocess.Popen(

@@ -109,8 +109,8 @@ def encode_shards(
             None or 1 encodes in this one. With `ray` the number of actors; None takes one for each
             GPU, or else for each node. A program that asks for more than 1 needs the usual guard,
             ``if __name__ == "__main__":``.
-        ray: encode on the Ray cluster at this address: ``auto``, ``local``, ``HOST:PORT`` or
-            ``ray://HOST:PORT``. All nodes have the folder and the model under the same names.
+        ray: encode on the Ray cluster at this address: ``auto``, ``local`` or ``HOST:PORT``. All
+            nodes have the folder and the model under the same names.
         progress: receives the progress of all processes.
 
     Raises:

@@ -40,7 +40,7 @@ def made_on_ray(
     Args:
         job: for all nodes.
         todo: the blocks.
-        address: of the cluster: ``auto``, ``local``, ``HOST:PORT`` or ``ray://HOST:PORT``.
+        address: of the cluster: ``auto``, ``local`` or ``HOST:PORT``.
         workers: number of actors; None takes one for each GPU, else one for each node.
 
     Yields:
@@ -160,6 +160,11 @@ def _folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def _cluster(address: str) -> Iterator[None]:
     """A connection to a cluster, or the one that the program has."""
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f"--ray {address}: Ray Data does not run over Ray Client; run the command on a machine "
+            "of the cluster, with --ray auto"
+        )
     # Read when ray is imported.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
@@ -171,7 +176,7 @@ def _cluster(address: str) -> Iterator[None]:
     try:
         if address not in ("auto", "local"):
             # Ray itself would try for minutes.
-            host, _, port = address.rpartition("/")[2].rpartition(":")
+            host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (OSError, ValueError, RuntimeError) as error:
