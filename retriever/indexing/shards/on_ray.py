@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -69,7 +70,7 @@ def _facts(job: ShardJob, waiting: Sequence[Block], workers: int | None) -> Iter
     import ray.data
     from ray.exceptions import RayError
 
-    items = [{"block": json.dumps(asdict(replace(one, lines=b"")), default=str)} for one in waiting]
+    items = [{"block": json.dumps({**asdict(one), "lines": None})} for one in waiting]
     tasks = min(len(items), _MOST_TASKS)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
@@ -125,7 +126,8 @@ class _Maker:
         try:
             # Here, since Ray would take an error of the constructor for a dead actor.
             self._encoder = self._encoder or self._job.load()
-            lines = _read_lines(self._job.folder / WAITING, known["number"])
+            folder = self._job.folder / WAITING
+            lines = _read_lines(_lines_file(folder, known["number"]), known["digest"])
             block = Block(**{**known, "lines": lines})
             return asdict(self._job.make(block, self._encoder, NoProgress()))
         except RetrieverError as error:
@@ -136,15 +138,17 @@ def _lines_file(folder: Path, number: int) -> Path:
     return folder / f"{number:06}.jsonl"
 
 
-def _read_lines(folder: Path, number: int) -> bytes:
-    path = _lines_file(folder, number)
+def _read_lines(path: Path, digest: str) -> bytes:
     try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
+        lines = path.read_bytes()
+    except FileNotFoundError:
+        lines = b""
+    if hashlib.sha256(lines).hexdigest() != digest:
         raise StorageError(
-            f"{path}: missing on {os.uname().nodename}; choose a folder on a file system that all "
-            "nodes share"
-        ) from error
+            f"{path}: missing or incomplete on {os.uname().nodename}; choose a folder on a file "
+            "system that all nodes share"
+        )
+    return lines
 
 
 @contextmanager

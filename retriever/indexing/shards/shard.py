@@ -25,7 +25,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +128,8 @@ def write_shard(folder: Path, plan: Plan, facts: ShardFacts, content: ShardConte
         for term, count in counts.items():
             pairs.extend((vocabulary.setdefault(term, len(vocabulary)), count))
     documents = content.documents
-    tensors: dict[str, NDArray[Any]]
     hashes = b"".join(one.hash for one in documents)
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         "documents": _bytes(documents_json(documents)),
         "hashes": _bytes(hashes).reshape(len(documents), -1 if hashes else 16),
         "passage_counts": np.array([len(one.spans) for one in documents], np.int32),
@@ -208,7 +207,7 @@ class Shard:
         tensors = self._tensors
         vocabulary = json.loads(tensors["vocabulary"].tobytes())
         pairs = tensors["terms"]
-        ends = np.cumsum(tensors["term_counts"]).tolist()
+        ends = [0, *np.cumsum(tensors["term_counts"]).tolist()]
         spans = [(start, stop) for start, stop in tensors["spans"].tolist()]
         stop = 0
         for document, count in zip(
@@ -219,7 +218,7 @@ class Shard:
             start, stop = stop, stop + count
             terms = [
                 [*chain(*(repeat(vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
-                for low, high in zip([0, *ends][start:stop], ends[start:stop], strict=True)
+                for low, high in pairwise(ends[start : stop + 1])
             ]
             yield ReadyDocument(
                 document,
