@@ -70,12 +70,14 @@ class ReadyDocument:
         spans: (start, stop) character offsets of its passages in the text, at least one.
         vectors: (passages, dimensions) float32, finite.
         terms: of its passages; an index with another analyzer analyzes the text, as with None.
+        computed: how the vectors were computed, as `info` shows it, if that is known.
     """
 
     document: Document
     spans: list[tuple[int, int]]
     vectors: NDArray[np.float32]
     terms: AnalyzedTerms | None = None
+    computed: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -275,6 +277,7 @@ class Indexer:
             vectors=vectors,
         )
         self._ready_passages += len(one.spans)
+        self._computed.update(one.computed)
 
     def _prepare(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
         """Cut documents into passages, as word pieces for the encoder and terms for BM25."""

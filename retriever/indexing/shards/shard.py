@@ -225,6 +225,7 @@ class Shard:
                 spans[start:stop],
                 tensors["vectors"][start:stop],
                 AnalyzedTerms(self._analyzer, terms),
+                self.facts.computed,
             )
 
 
