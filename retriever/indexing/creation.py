@@ -168,11 +168,12 @@ def require_same(
     ):
         if wanted is not None and wanted != found:
             raise ConfigError(
-                f"{store}: the index was made with {what} {_listed(found)}, but "
-                f"{_listed(wanted)} was asked for; leave the option out, or {remedy}"
+                f"{store}: the index was made with {what} {listed(found)}, but "
+                f"{listed(wanted)} was asked for; leave the option out, or {remedy}"
             )
 
 
-def _listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+def listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+    """Settings as messages name them: ``language=english, stemming=True``."""
     given = {name: value for name, value in asdict(settings).items() if value is not None}
     return ", ".join(f"{name}={value}" for name, value in given.items())

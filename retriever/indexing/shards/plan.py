@@ -12,6 +12,7 @@ from indexes import write_lines
 from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
+from retriever.indexing.creation import listed
 from retriever.indexing.passages import PassageSettings
 
 PLAN_FILE = "plan.json"
@@ -113,8 +114,9 @@ class Plan:
             own = getattr(self, name)
             if value is not None and not _same(own, value):
                 raise ConfigError(
-                    f"{folder}: the shards were begun with {name.replace('_', ' ')} {own}, but "
-                    f"{value} was asked for; give the same settings, or choose another folder"
+                    f"{folder}: the shards were begun with {name.replace('_', ' ')} {_shown(own)}, "
+                    f"but {_shown(value)} was asked for; give the same settings, or choose another "
+                    "folder"
                 )
 
     def complete(self, shards: int, documents: int) -> Plan:
@@ -129,6 +131,10 @@ class Plan:
 def is_shards(folder: Path) -> bool:
     """Whether a folder holds shards."""
     return (folder / PLAN_FILE).is_file()
+
+
+def _shown(value: object) -> str:
+    return listed(value) if isinstance(value, AnalyzerSettings | PassageSettings) else str(value)
 
 
 def _same(own: object, asked: object) -> bool:

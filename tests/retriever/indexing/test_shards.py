@@ -250,7 +250,10 @@ def test_other_settings_are_refused(tmp_path, model):
     for settings, named in (
         ({"model": model.replace("12", "13")}, "encoder .*max-length=12.* but .*max-length=13"),
         ({"shard_size": 3}, "shard size 2, but 3"),
-        ({"analyzer": AnalyzerSettings(language="german")}, "analyzer .*english"),
+        (
+            {"analyzer": AnalyzerSettings(language="german")},
+            "analyzer language=english, .* but language=german",
+        ),
         ({"shard_size": 0}, "expected 1 or more, found 0"),
         ({"workers": 0}, "expected 1 or more, found 0"),
     ):
