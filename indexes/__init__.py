@@ -59,6 +59,7 @@ from indexes.filters.summary import FieldSummary as FieldSummary
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
 from indexes.protocol import Candidates as Candidates
+from indexes.protocol import Committer as Committer
 from indexes.protocol import Mode as Mode
 from indexes.protocol import Passage as Passage
 from indexes.protocol import Query as Query
@@ -70,8 +71,11 @@ from indexes.protocol import View as View
 from indexes.protocol import Writer as Writer
 from indexes.reader import FolderReader as FolderReader
 from indexes.segments.maintenance import planned_choice as planned_choice
+from indexes.store.connection import LOCK_FILE as LOCK_FILE
 from indexes.store.documents import NewDocument as NewDocument
+from indexes.store.documents import StoredHead as StoredHead
 from indexes.store.documents import metadata_json as metadata_json
+from indexes.store.lock import WriterLock as WriterLock
 from indexes.store.replacement import remains as remains
 from indexes.stores import open_store as open_store
 from indexes.vectors.choice import Choice as Choice

@@ -15,7 +15,7 @@
     │   ├── ClosedIndexError       an index object that was closed before
     │   ├── StorageError           the disk is full, or a folder or server refuses
     │   └── MissingExtraError      an optional dependency is not installed
-    └── DamagedIndexError          exit code 3   a file of the index is missing or altered
+    └── DamagedIndexError          exit code 3   a file of an index or a shard is missing or altered
 
 Every message is one line that says what was expected, what was found and what to do.
 `exit_code` is what the command line exits with.
@@ -90,6 +90,6 @@ class MissingExtraError(BadInputError):
 
 
 class DamagedIndexError(RetrieverError):
-    """A file of the index is missing, truncated or altered; the message names it."""
+    """A file of an index, or a shard, is missing, truncated or altered; the message names it."""
 
     exit_code = 3

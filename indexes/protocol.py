@@ -260,8 +260,8 @@ class Reader(Protocol):
         ...
 
 
-class Writer(Protocol):
-    """Changes one index; each call is one transaction."""
+class Committer(Protocol):
+    """What adding documents needs of a writer; each call is one transaction."""
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
@@ -300,6 +300,18 @@ class Writer(Protocol):
         """
         ...
 
+    def merge(self, stage: Stage = ...) -> int:
+        """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
+        ...
+
+    def settle(self, added: int, stage: Stage = ...) -> int:
+        """Upkeep after a run that added `added` passages, where it makes queries faster."""
+        ...
+
+
+class Writer(Committer, Protocol):
+    """Changes one index; each call is one transaction."""
+
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""
         ...
@@ -314,14 +326,6 @@ class Writer(Protocol):
 
     def count_touched(self) -> int:
         """How many documents `touch` and `commit` have seen since the writer opened."""
-        ...
-
-    def merge(self, stage: Stage = ...) -> int:
-        """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
-        ...
-
-    def settle(self, added: int, stage: Stage = ...) -> int:
-        """Upkeep after a run that added `added` passages, where it makes queries faster."""
         ...
 
     def compact(self, stage: Stage = ...) -> int:

@@ -59,6 +59,9 @@ from retriever.indexing.passages import PassageSettings as PassageSettings
 from retriever.indexing.recreation import recreated as recreated
 from retriever.indexing.reindex import reindexed as reindexed
 from retriever.indexing.report import IndexingReport as IndexingReport
+from retriever.indexing.shards.encoding import EncodedShards as EncodedShards
+from retriever.indexing.shards.encoding import encode_shards as encode_shards
+from retriever.indexing.shards.reading import read_shards as read_shards
 from retriever.search.engine import Hit as Hit
 from retriever.search.excerpts import Excerpt as Excerpt
 from retriever.search.fusion import FusionSettings as FusionSettings

@@ -19,13 +19,15 @@ The steps, in order:
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any
 
@@ -152,6 +154,12 @@ class Analyzer:
         else:
             self.stop_list = frozenset()
         self._memo = _Memo(self._word_analysis())
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for analyzers that give every text the same terms."""
+        facts = json.dumps([self.settings.to_json(), sorted(self.stop_list)])
+        return hashlib.sha256(facts.encode()).hexdigest()
 
     def tokens(self, text: str) -> list[str]:
         """The terms of `text` in the order of its words, repeated as often as they occur."""

@@ -33,7 +33,7 @@ from retriever.corpus import AnyDocument, Document
 from retriever.corpus.documents import metadata_fault
 from retriever.description import describe
 from retriever.encoders.choice import ModelChoice
-from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
+from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import (
@@ -175,7 +175,8 @@ class Index:
         store, loaded = open_store(folder), None if encoder is None else adopt(encoder)
         if not store.exists():
             loaded = loaded or asked.load()
-            store.create(initial_settings(loaded, wanted), lock_timeout)
+            settings_of_new = initial_settings(loaded.spec, probe_lists(loaded), wanted)
+            store.create(settings_of_new, lock_timeout)
         index = cls(store, asked, loaded, lock_timeout)
         try:
             with index._opened.view() as view:

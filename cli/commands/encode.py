@@ -1,17 +1,26 @@
-"""`retriever encode`: vectors for other programs."""
+"""`retriever encode`: vectors for other programs, or for an index."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, EncoderOptions, encoder_options
 from cli.options.output import quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 from cli.output.progress import counted
+
+if TYPE_CHECKING:
+    from retriever.corpus import CorpusReader
+    from retriever.encoders.choice import ModelChoice
+
+OnLong = Literal["split", "truncate", "error"]
+# Options that the other form of output does not have, by parameter.
+_SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_words")
 
 
 @click.command("encode", cls=Command)
@@ -21,8 +30,22 @@ from cli.output.progress import counted
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    required=True,
     help="The .npy file to write; the ids go into a .ids.jsonl file of the same name beside it.",
+    section="Output",
+)
+@option(
+    "--shards",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder to write shards into, which `retriever import DIR` adds to an index.",
+    section="Output",
+)
+@option(
+    "--shard-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum number of documents of a shard.",
+    shown_default="10000",
     section="Output",
 )
 @source_options
@@ -34,46 +57,166 @@ from cli.output.progress import counted
 )
 @option(
     "--on-long",
-    type=click.Choice(["truncate", "error"]),
-    default="truncate",
-    help="How to treat a text longer than the encoder's window: cut it, or stop.",
+    type=click.Choice(["split", "truncate", "error"]),
+    help="How to treat a text longer than the encoder's window: split it into passages (shards "
+    "only), cut it, or stop.",
+    shown_default="split with --shards, else truncate",
     section="Input",
 )
 @encoder_options(MINILM)
+@option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes that make shards, each with an encoder and its share of the cores; "
+    "with --ray, of actors.",
+    shown_default="1; with --ray one for each GPU, or for each node",
+    section="Encoder",
+)
+@option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Make shards on a Ray cluster: auto, local or HOST:PORT.",
+    section="Encoder",
+)
+@analyzer_options("{}")
 @quiet_option
+@click.pass_context
 def command(
+    context: click.Context,
     sources: tuple[str, ...],
-    output: Path,
+    output: Path | None,
+    shards: Path | None,
+    shard_size: int | None,
     source: SourceOptions,
     as_queries: bool,
-    on_long: Literal["truncate", "error"],
+    on_long: OnLong | None,
     encoder: EncoderOptions,
+    workers: int | None,
+    ray: str | None,
+    analyzer: AnalyzerOptions,
     quiet: bool,
 ) -> None:
-    """Write the vectors of documents to a NumPy file.
+    """Write the vectors of documents, or shards of an index.
 
-    The file has one float32 row per document, in input order. A title is encoded before its text.
-    The ids file has one JSON string per line, in the order of the rows.
+    The NumPy file has one float32 row per document, in input order. The ids file has one JSON
+    string per line, in the order of the rows. A title is encoded before its text.
+
+    Shards hold all that an index needs. Several processes or machines can make them, and what is
+    done stays: the same command resumes after an interruption, and checks the shards that are
+    there. Settings that you leave out are then those of the folder.
     """
+    if (output is None) == (shards is None):
+        raise click.UsageError("expected either --output or --shards", context)
+    reader = source.reader(sources)
+    if shards is not None:
+        if as_queries:
+            raise click.UsageError("--as-queries: shards hold passages; use --output", context)
+        _encode_shards(
+            reader,
+            shards,
+            encoder.choice(),
+            analyzer,
+            on_long=on_long,
+            shard_size=shard_size,
+            workers=workers,
+            ray=ray,
+            quiet=quiet,
+        )
+        return
+    assert output is not None
+    for name in _SHARDS_ALONE:
+        if context.params.get(name) is not None:
+            raise click.UsageError(f"--{name.replace('_', '-')}: needs --shards", context)
+    if on_long == "split":
+        raise click.UsageError("--on-long split: a row is a document; use --shards", context)
+    _encode_to_file(
+        reader,
+        output,
+        encoder.choice(),
+        on_long=on_long or "truncate",
+        as_queries=as_queries,
+        quiet=quiet,
+    )
+
+
+def _encode_to_file(
+    reader: CorpusReader,
+    output: Path,
+    choice: ModelChoice,
+    *,
+    on_long: Literal["truncate", "error"],
+    as_queries: bool,
+    quiet: bool,
+) -> None:
     from cli.output.progress import EncodingProgress, warn_reader
     from retriever.indexing.encode import check_output, encode_to_file
 
-    reader = source.reader(sources)
     check_output(output)
-    loaded = encoder.choice().load()
+    loaded = choice.load()
     with EncodingProgress(reader, quiet=quiet) as progress:
         written = encode_to_file(
             reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
         )
-    warn_reader(reader, lambda line: click.echo(line, err=True))
+    warn_reader(reader, _note)
     if written.truncated:
-        click.echo(
+        _note(
             f"warning: {counted(written.truncated, 'text')} truncated to the encoder's window of "
-            f"{loaded.spec.max_length} word pieces",
-            err=True,
+            f"{loaded.spec.max_length} word pieces"
         )
     if not quiet:
         click.echo(
             f"{output}: {counted(written.rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
             f"ids in {written.ids_file}"
         )
+
+
+def _encode_shards(
+    reader: CorpusReader,
+    shards: Path,
+    choice: ModelChoice,
+    analyzer: AnalyzerOptions,
+    *,
+    on_long: OnLong | None,
+    shard_size: int | None,
+    workers: int | None,
+    ray: str | None,
+    quiet: bool,
+) -> None:
+    from cli.output.progress import ShardsProgress, warn_reader
+    from retriever import encode_shards
+
+    try:
+        with ShardsProgress(reader, quiet=quiet) as progress:
+            done = encode_shards(
+                reader,
+                shards,
+                choice.encoder,
+                device=choice.device,
+                download=choice.download,
+                analyzer=analyzer.settings(),
+                on_long=on_long,
+                shard_size=shard_size,
+                workers=workers,
+                ray=ray,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        _note(f"{shards}: finished shards are kept; run the same command again to resume")
+        raise
+    warn_reader(reader, _note)
+    for line in done.damaged:
+        _note(f"warning: {line.partition('; ')[0]}; made again")
+    if done.truncated:
+        _note(f"warning: {counted(done.truncated, 'document')} truncated to the encoder's window")
+    if not quiet:
+        click.echo(
+            f"{shards}: {counted(done.shards, 'shard')}, {done.made:,} of them new; "
+            f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
+            f"{done.dimensions} dimensions"
+            + (f" ({counted(done.split, 'document')} split)" if done.split else "")
+        )
+
+
+def _note(line: str) -> None:
+    click.echo(line, err=True)

@@ -27,6 +27,24 @@ class ReadInBytes(Protocol):
         """Number of bytes in total; None if it is unknown."""
 
 
+def _corpus_bar(reader: ReadInBytes, *, quiet: bool) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(
+        total=reader.total_bytes,
+        desc="0 passages",
+        disable=quiet or not sys.stderr.isatty(),
+        file=sys.stderr,
+        unit="B",
+        unit_scale=True,
+        dynamic_ncols=True,
+        leave=False,
+        bar_format=None
+        if reader.total_bytes is None
+        else "{percentage:3.0f}% |{bar}| {desc}, {elapsed}, {remaining} left",
+    )
+
+
 class EncodingProgress:
     """A bar over the bytes of a corpus, with passages per second and the remaining time.
 
@@ -39,7 +57,7 @@ class EncodingProgress:
 
     def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
         self._reader = reader
-        self._quiet = quiet or not sys.stderr.isatty()
+        self._quiet = quiet
         self._bar: Any = None
         self._before = 0
         self._after = 0
@@ -48,21 +66,7 @@ class EncodingProgress:
         self._passages = 0
 
     def __enter__(self) -> EncodingProgress:
-        from tqdm import tqdm
-
-        self._bar = tqdm(
-            total=self._reader.total_bytes,
-            desc="0 passages",
-            disable=self._quiet,
-            file=sys.stderr,
-            unit="B",
-            unit_scale=True,
-            dynamic_ncols=True,
-            leave=False,
-            bar_format=None
-            if self._reader.total_bytes is None
-            else "{percentage:3.0f}% |{bar}| {desc}, {elapsed}, {remaining} left",
-        )
+        self._bar = _corpus_bar(self._reader, quiet=self._quiet)
         return self
 
     def __exit__(
@@ -88,6 +92,41 @@ class EncodingProgress:
         said = f"{self._passages:,} passages, {rate:,.0f}/s"
         self._bar.set_description_str(said, refresh=False)
         self._bar.update(reached - self._bar.n)
+
+
+class ShardsProgress:
+    """A bar over the bytes of a corpus up to the last finished shard, with the rate of all workers.
+
+    Args:
+        reader: the corpus.
+        quiet: show nothing.
+    """
+
+    def __init__(self, reader: ReadInBytes, *, quiet: bool) -> None:
+        self._bar: Any = _corpus_bar(reader, quiet=quiet)
+        self._passages = 0
+
+    def __enter__(self) -> ShardsProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def encoded(self, passages: int) -> None:
+        """Count passages that a worker has just encoded."""
+        self._passages += passages
+        elapsed = self._bar.format_dict["elapsed"]
+        rate = self._passages / elapsed if elapsed else 0.0
+        self._bar.set_description_str(f"{self._passages:,} passages, {rate:,.0f}/s")
+
+    def finished(self, reached: int) -> None:
+        """A shard is there; the corpus was read up to `reached` bytes at its end."""
+        self._bar.update(max(0, reached - self._bar.n))
 
 
 class Stages:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +80,9 @@ def whole_files(*paths: Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    new = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    # Another machine may write a file of this name into a shared folder, from an equal process id.
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    new = [path.with_name(f".{path.name}.{mark}.tmp") for path in paths]
     try:
         yield new
         for path in new:

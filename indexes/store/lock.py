@@ -27,19 +27,21 @@ _POLL_SECONDS = 0.02
 
 
 class WriterLock:
-    """Exclusive right to write to one index folder; use it as a context manager.
+    """Exclusive right to write to one folder; use it as a context manager.
 
     Args:
-        folder: the index folder.
+        folder: the index folder, or another one.
         timeout: how many seconds to wait for another writer.
+        what: the folder, for the message.
 
     Raises on entry:
         IndexLockedError: another writer holds it; the message says which, and since when.
         StorageError: the lock file cannot be written, or the system is not supported.
     """
 
-    def __init__(self, folder: Path, timeout: float = 0.0) -> None:
+    def __init__(self, folder: Path, timeout: float = 0.0, what: str = "the index") -> None:
         self._folder = folder
+        self._what = what
         self._timeout = timeout
         self._lock: FileLock | None = None
 
@@ -64,7 +66,7 @@ class WriterLock:
                     )
                 except Timeout:
                     raise IndexLockedError(
-                        f"{self._folder}: another writer holds the index: {_holder(path)}; "
+                        f"{self._folder}: another writer holds {self._what}: {_holder(path)}; "
                         "wait until it has finished"
                     ) from None
             if _identity(self._folder) == before:

@@ -93,6 +93,12 @@ class TextEncoder(Protocol):
         """(texts, dimensions) finite numbers, a row for each text."""
 
 
+def probe_lists(encoder: LoadedEncoder) -> list[list[float]]:
+    """The encoder's vectors of the probe texts as nested lists; empty if it has none."""
+    probes: NDArray[np.float32] | None = getattr(encoder, "probes", None)
+    return [] if probes is None else probes.tolist()
+
+
 def same_vectors(stored: Any, found: NDArray[np.float32]) -> bool:
     """Whether vectors of the probe texts are of one encoder.
 

@@ -10,12 +10,12 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import NewDocument, Stage, Writer, metadata_json, no_progress
+from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
@@ -49,6 +49,18 @@ class CommitSettings:
     window_passages: int = 8192
 
 
+class AnalyzedTerms(NamedTuple):
+    """The terms of the passages of a document.
+
+    Attributes:
+        analyzer: `Analyzer.identity` of the one that made them.
+        passages: the terms of each passage, repeated as often as they occur, in any order.
+    """
+
+    analyzer: str
+    passages: list[list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadyDocument:
     """A document with the vectors of its passages.
@@ -57,11 +69,15 @@ class ReadyDocument:
         document: the document.
         spans: (start, stop) character offsets of its passages in the text, at least one.
         vectors: (passages, dimensions) float32, finite.
+        terms: of its passages; an index with another analyzer analyzes the text, as with None.
+        computed: how the vectors were computed, as `info` shows it, if that is known.
     """
 
     document: Document
     spans: list[tuple[int, int]]
     vectors: NDArray[np.float32]
+    terms: AnalyzedTerms | None = None
+    computed: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -106,7 +122,7 @@ class Indexer:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: Committer,
         encoder: Callable[[], LoadedEncoder],
         analyzer: Analyzer,
         passages: PassageSettings,
@@ -249,13 +265,19 @@ class Indexer:
         if self._normalized:
             vectors, scaled = unit_vectors(vectors)
             self.report.scaled += scaled
+        terms = one.terms
+        if terms is None or terms.analyzer != self._analyzer.identity:
+            analyzed = self._terms(one.document, one.spans)
+        else:
+            analyzed = terms.passages
         self._uncommitted[one.document.id] = _Entry(
             _new_document(one.document, digest, one.spans),
             is_new,
-            self._terms(one.document, one.spans),
+            analyzed,
             vectors=vectors,
         )
         self._ready_passages += len(one.spans)
+        self._computed.update(one.computed)
 
     def _prepare(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
         """Cut documents into passages, as word pieces for the encoder and terms for BM25."""

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self, TypedDict
 
 from indexes import Store, StructureSettings, View
 from retriever.analyzer import Analyzer, AnalyzerSettings
-from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 from retriever.indexing.passages import PassageSettings
@@ -127,20 +126,24 @@ def read_structures(view: View, store: Store) -> StructureSettings:
         raise store.damaged(f"a setting is altered ({error!r})") from error
 
 
-def initial_settings(encoder: LoadedEncoder, asked: IndexSettings) -> dict[str, Any]:
+def initial_settings(spec: EncoderSpec, probes: Any, asked: IndexSettings) -> dict[str, Any]:
     """The settings of a new index, as JSON values.
+
+    Args:
+        spec: of the encoder.
+        probes: its vectors of fixed texts, as nested lists; see `IndexState`.
+        asked: the other settings.
 
     Raises:
         ConfigError: FAISS does not know the structure.
         MissingExtraError: FAISS is not installed, and a factory string is given.
     """
     structures = asked.structures or StructureSettings()
-    structures.choice(0, encoder.spec.dimensions)
+    structures.choice(0, spec.dimensions)
     analyzer = Analyzer(asked.analyzer)
-    probes = getattr(encoder, "probes", None)
     return {
-        "encoder": encoder.spec.to_json(),
-        "probes": [] if probes is None else probes.tolist(),
+        "encoder": spec.to_json(),
+        "probes": probes,
         "analyzer": analyzer.settings.to_json(),
         "stop_list": sorted(analyzer.stop_list),
         "passages": asdict(asked.passages or PassageSettings()),
@@ -165,11 +168,12 @@ def require_same(
     ):
         if wanted is not None and wanted != found:
             raise ConfigError(
-                f"{store}: the index was made with {what} {_listed(found)}, but "
-                f"{_listed(wanted)} was asked for; leave the option out, or {remedy}"
+                f"{store}: the index was made with {what} {listed(found)}, but "
+                f"{listed(wanted)} was asked for; leave the option out, or {remedy}"
             )
 
 
-def _listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+def listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+    """Settings as messages name them: ``language=english, stemming=True``."""
     given = {name: value for name, value in asdict(settings).items() if value is not None}
     return ", ".join(f"{name}={value}" for name, value in given.items())

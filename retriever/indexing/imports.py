@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from indexes import FaissVectors, Stage, StructureSettings, no_progress, open_store
 from indexes import Store as IndexStore
@@ -20,9 +21,12 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings, ReadyDocument
+from retriever.indexing.creation import IndexSettings, initial_settings
 from retriever.indexing.export import encoder_file
 from retriever.indexing.ready_vectors import open_matrix, read_matrix, read_records
 from retriever.indexing.report import IndexingReport, count_empty
+from retriever.indexing.shards.plan import PLAN_FILE, Plan, is_shards
+from retriever.indexing.shards.reading import read_shards
 from retriever.indexing.stores.chroma import open_chroma
 from retriever.indexing.stores.lance import open_lance
 from retriever.indexing.stores.store import Metric, Store, ranking_note
@@ -45,6 +49,7 @@ def import_documents(
     stage: Stage = no_progress,
     report: IndexingReport | None = None,
     compact: bool = True,
+    shards: Iterable[int] | None = None,
 ) -> IndexingReport:
     """Put documents and their ready vectors into an index, which is created if there is none.
 
@@ -57,8 +62,8 @@ def import_documents(
     Args:
         folder: the index.
         source: JSON Lines with vectors (see `read_records`); ``chroma:DIR`` or ``lancedb:DIR``,
-            with ``/NAME`` of one of several collections or tables; or, with `vectors`, what
-            `CorpusReader` reads.
+            with ``/NAME`` of one of several collections or tables; a folder of `encode_shards`; or,
+            with `vectors`, what `CorpusReader` reads.
         model: the encoder that the vectors come from, in its text form. Where the file that an
             export puts beside the vectors exists, it says what is not given here.
         vectors: a NumPy file, see `retriever.indexing.ready_vectors.read_matrix`, or an index that
@@ -74,6 +79,8 @@ def import_documents(
         stage: receives the progress of a search structure that a merge builds.
         report: counts are added to it, so that a caller has them after a failure.
         compact: as of `Index.add`.
+        shards: which shards of a folder, counted from 0; None for all. Where the store takes
+            several writers, several imports of different shards can run at once.
 
     Raises:
         ConfigError: no encoder is named; what `Index.create` raises.
@@ -83,6 +90,22 @@ def import_documents(
         IndexLockedError, StorageError
     """
     vectors = None if vectors is None else Path(vectors)
+    asked, place = ModelChoice(model, device, download), open_store(folder)
+    if vectors is None and is_shards(Path(source)):
+        return _import_shards(
+            place,
+            Path(source),
+            shards,
+            asked,
+            IndexSettings(analyzer, None, structures),
+            progress,
+            report=report,
+            commit=commit,
+            stage=stage,
+            compact=compact,
+        )
+    if shards is not None:
+        raise ConfigError(f"{source}: holds no shards to choose from; leave the shards out")
     if vectors is not None and str(source) == "-":
         raise SourceError("stdin: expected a file, since it is read twice; write it into one")
     corpus = None if vectors is None else CorpusReader([source], fields)
@@ -90,10 +113,8 @@ def import_documents(
     if store is None and (vectors is not None or str(source) != "-"):
         _require_file(vectors or Path(source))
     made_by = encoder_file(vectors or Path(source))
-    asked = ModelChoice(model, device, download)
     choice, spec = _named_encoder(asked, made_by, vectors or source)
     encoder = None
-    place = open_store(folder)
     if place.exists():
         with Index.open(place, choice.encoder, download=download) as index:
             own = index.encoder_spec
@@ -133,6 +154,35 @@ def import_documents(
         count_empty(report, corpus.empty, corpus.empty_at)
         warnings.warn(report.empty_note, stacklevel=2)
     return report
+
+
+def _import_shards(
+    place: IndexStore,
+    folder: Path,
+    numbers: Iterable[int] | None,
+    asked: ModelChoice,
+    settings: IndexSettings,
+    progress: Callable[[int], object],
+    **options: Any,
+) -> IndexingReport:
+    """Add the documents of shards; no model is loaded, unless the user names one to compare."""
+    plan = Plan.read(folder)
+    if asked.encoder:
+        _agreed(asked, plan.encoder, folder / PLAN_FILE)
+    ready = read_shards(folder, numbers)
+    # Read before an index is created.
+    first = list(islice(ready, 1))
+    settings = replace(settings, passages=plan.passages)
+    if not place.exists():
+        own = replace(settings, analyzer=settings.analyzer or plan.analyzer)
+        place.create(initial_settings(plan.encoder, plan.probes, own))
+    with Index.create(
+        place,
+        analyzer=settings.analyzer,
+        passages=settings.passages,
+        structures=settings.structures,
+    ) as index:
+        return index.add(_counted(chain(first, ready), progress), made_by=plan.encoder, **options)
 
 
 def _open_store(
@@ -176,6 +226,11 @@ def _named_encoder(
             f"{made_by}: expected the specification of an encoder, as `retriever export` writes "
             f"it ({' '.join(str(error).split())}); export again, or remove it and use --model"
         ) from error
+    return _agreed(choice, spec, made_by), spec
+
+
+def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoice:
+    """The encoder that made the vectors, if it is the one that the user names."""
     model = choice.settings.model or spec.model
     if is_url(model):
         require_asked(model, choice.settings.model)
@@ -187,4 +242,4 @@ def _named_encoder(
             f"{choice.encoder or 'the model of that name'} is another encoder; name the one that "
             "made them with --model"
         ) from error
-    return replace(choice, encoder=str(replace(spec.settings, model=model))), spec
+    return replace(choice, encoder=str(replace(spec.settings, model=model)))

@@ -302,7 +302,7 @@ def test_files_where_folders_are_meant_and_the_other_way_round(retriever, standi
         (["delete"], "give either ids or --where"),
         (["delete", "a", "--where", "n = 1"], "give either ids or --where"),
         (["index"], "Missing argument 'SOURCE...'"),
-        (["encode", "f"], "Missing option '-o' / '--output'"),
+        (["encode", "f"], "expected either --output or --shards"),
         (["eval", "run", "f"], "Missing option '--qrels'"),
     ],
     ids=str,

@@ -243,10 +243,29 @@ def test_a_filter_that_does_not_parse_is_shown_at_the_prompt_too(folder):
         assert terminal.process.returncode == 2
 
 
+RECORDS = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(3000)]
+
+
+@pytest.mark.soak
+def test_progress_of_shards_is_that_of_all_workers(tmp_path, tiny_models):
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    arguments = ["encode", "c.jsonl", "--shards", "s", "--shard-size", "300", "--workers", "2"]
+    arguments += ["--model", str(tiny_models["bert"])]
+    with Terminal(tmp_path, command(*arguments), stdout=subprocess.PIPE) as terminal:
+        terminal.rest()
+        assert terminal.process.stdout.read().startswith(b"s: 10 shards, 10 of them new; 3,000")
+        assert terminal.process.wait(60) == 0
+        rates = r"(\d+)% \|[^|]+\| ([\d,]+) passages, [\d,]+/s, \d+:\d+, "
+        shown = [(int(a), int(b.replace(",", ""))) for a, b in re.findall(rates, terminal.shown)]
+    assert shown == sorted(shown)
+    assert shown[-1][1] == 3000
+    quiet = run(tmp_path, *arguments)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+
+
 @pytest.mark.soak
 def test_progress_is_shown_on_stderr_at_a_terminal_and_nowhere_else(tmp_path, tiny_models):
-    records = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(3000)]
-    (tmp_path / "c.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     arguments = ["index", "c.jsonl", "--model", str(tiny_models["bert"])]
     with Terminal(tmp_path, command(*arguments), stdout=subprocess.PIPE) as terminal:
         terminal.rest()

@@ -39,6 +39,7 @@ from retriever import (
     CorpusReader,
     DamagedIndexError,
     Document,
+    EncodedShards,
     Encoder,
     EncoderSettings,
     EncoderSpec,
@@ -65,6 +66,7 @@ from retriever import (
     StructureSettings,
     TextEncoder,
     UnsupSettings,
+    encode_shards,
     export_jsonl,
     export_npy,
     fit_meta,
@@ -73,6 +75,7 @@ from retriever import (
     open_store,
     parse_encoder,
     point_at,
+    read_shards,
     recreated,
     reindexed,
     remains,
@@ -168,7 +171,7 @@ def search(folder: Path) -> Iterator[list[Hit]]:
     with Index.create(folder, encoder=own, analyzer=AnalyzerSettings("german")) as index:
         index.add(["a text"], vectors=np.ones((1, 8), np.float32))
         document = ReadyDocument(Document("1", "a"), [(0, 1)], np.ones((1, 8), np.float32))
-        index.add([document])
+        index.add([document, *read_shards("shards", [0])])
 
 
 def move(folder: Path) -> None:
@@ -179,6 +182,9 @@ def move(folder: Path) -> None:
         export_jsonl(folder, Path("out.jsonl"), vectors=True)
         export_npy(folder, Path("out.npy"))
         import_documents("other", "out.jsonl")
+        shards = encode_shards(CorpusReader("corpus.jsonl"), "shards", workers=2, ray="auto")
+        assert_type(shards, EncodedShards)
+        import_documents("other", "shards", shards=range(shards.shards))
         snapshot_index(folder, "copy")
         store: Store = open_store(folder)
         assert_type(store.size(), int)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from retriever import Encoder, Index
+from retriever import ConfigError, Encoder, Index, encode_shards, import_documents
 from tests.retriever.encoders.architectures import save
 
 TEXTS = ["w1 w2 w3", "w4 w5 zoo", "w6 w7 w8 w9 Hello"]
@@ -38,6 +38,18 @@ def test_an_index_lists_how_its_vectors_were_computed(bert, tmp_path):
         index.add(["w11"])
         assert computed(index) == ["float32 by numpy", "bfloat16 by torch"]
         assert index.verify() == []
+
+
+def test_an_index_of_shards_lists_it_too_and_a_later_run_computes_likewise(bert, tmp_path):
+    model = f"{bert}::backend=torch::dtype=bfloat16"
+    encode_shards(TEXTS, tmp_path / "s", model, device="cpu", shard_size=2)
+    with pytest.raises(ConfigError, match=r"dtype=bfloat16, but .* was asked for"):
+        encode_shards(TEXTS, tmp_path / "s", bert, device="cpu")
+    (tmp_path / "s/000001.safetensors").unlink()
+    assert encode_shards(TEXTS, tmp_path / "s", device="cpu").made == 1
+    import_documents(tmp_path / "i", tmp_path / "s")
+    with Index.open(tmp_path / "i") as index:
+        assert computed(index) == ["bfloat16 by torch"]
 
 
 def test_an_index_takes_queries_of_any_backend_and_number_format(bert, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +19,23 @@ from cli.options.output import json_option, quiet_option
 from cli.options.source import FieldOptions, field_options
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
+
+
+class ShardNumbers(click.ParamType[range]):
+    """``0-3`` or ``7``."""
+
+    name = "range"
+
+    def convert(
+        self, value: str | range, param: click.Parameter | None, ctx: click.Context | None
+    ) -> range:
+        """The numbers."""
+        if isinstance(value, range):
+            return value
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            self.fail(f"expected FIRST-LAST such as 0-3, found {value!r}", param, ctx)
+        return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
 @click.command("import", cls=Command)
@@ -38,8 +56,16 @@ from cli.output.progress import counted
     help="Field that holds the vector of the whole document.",
     section="Input",
 )
+@option(
+    "--shards",
+    type=ShardNumbers(),
+    metavar="FIRST-LAST",
+    help="Which shards of a folder to import, counted from 0, such as 0-3 or 7.",
+    shown_default="all",
+    section="Input",
+)
 @field_options
-@encoder_options("the one that an export names beside its vectors")
+@encoder_options("the one that an export or a folder of shards names")
 @analyzer_options(OWN_OR)
 @structure_options(OWN_OR.format("auto"))
 @compact_option
@@ -50,6 +76,7 @@ def command(
     folder: Location,
     vectors: Path | None,
     vector_field: str,
+    shards: range | None,
     names: FieldOptions,
     encoder: EncoderOptions,
     analyzer: AnalyzerOptions,
@@ -60,10 +87,10 @@ def command(
 ) -> None:
     """Add documents with existing vectors; nothing is encoded.
 
-    SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record,
-    chroma:DIR or lancedb:DIR (with /NAME of one of several collections or tables), or any corpus
-    together with --vectors. Name the encoder that made the vectors with --model,
-    unless an export put its description beside them. The index is created if needed.
+    SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record, a
+    folder of `retriever encode --shards`, chroma:DIR or lancedb:DIR (with /NAME of one of several
+    collections or tables), or any corpus together with --vectors. With --model, name the encoder
+    that made the vectors, unless an export or shards name it. The index is created if needed.
     """
     from cli.output.progress import counting
     from retriever.indexing.imports import import_documents
@@ -83,6 +110,7 @@ def command(
             structures=structure.settings(),
             progress=done,
             compact=not no_compact,
+            shards=shards,
         )
     if report.scaled:
         click.echo(

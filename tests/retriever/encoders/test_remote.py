@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from retriever import (
     EncoderMismatchError,
     Index,
     ModelError,
+    encode_shards,
     import_documents,
 )
 from retriever.encoders.remote.address import Address
@@ -395,3 +397,16 @@ def test_a_request_is_that_of_the_official_client(service: Service) -> None:
     assert service.asked[0] == service.asked[1]
     by_index = sorted(found.data, key=lambda one: one.index)
     assert [one.embedding for one in by_index] == [vector("one"), vector("two")]
+
+
+def test_shards_refuse_a_model_that_has_changed(service: Service, tmp_path: Path) -> None:
+    encode_shards(["a text", "another"], tmp_path / "shards", service.model)
+    asked = len(service.asked)
+    assert import_documents(tmp_path / "my.index", tmp_path / "shards").added == 2
+    assert len(service.asked) == asked
+    with Index.open(tmp_path / "my.index", service.model) as index:
+        assert index.search("another", k=1)[0].passage == "another"
+    changed = {"data": [{"index": i, "embedding": [1.0, *[0.0] * (WIDTH - 1)]} for i in range(3)]}
+    service.script = [(200, {}, changed)]
+    with pytest.raises(EncoderMismatchError, match="gives other vectors than when the shards"):
+        encode_shards(["a text", "another"], tmp_path / "shards", service.model)

@@ -1,0 +1,176 @@
+"""`retriever encode --shards` and the import of shards: output, refusals and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.retriever.indexing.moving_samples import choice_of, word_vectors
+
+RECORDS = [{"id": f"d{n}", "text": f"w{n} apples", "year": 2000 + n} for n in range(7)]
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETRIEVER_INDEX", raising=False)
+    return choice_of(word_vectors(tmp_path / "words.txt"))
+
+
+def test_encode_and_import(model, retriever, write_jsonl):
+    source = write_jsonl(*RECORDS, {"id": "empty", "text": ""})
+    packed = source.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    asked = ("encode", packed, "--shards", "s", "--shard-size", "3", "--model", model)
+    done = retriever(*asked)
+    assert done.code == 0
+    assert done.out == "s: 3 shards, 3 of them new; 7 documents, 7 passages of 8 dimensions\n"
+    assert done.err == f"warning: 1 document without text skipped: {packed}:8\n"
+    assert retriever("encode", packed, "--shards", "s", "--quiet").out == ""
+    done = retriever("import", "s", "-i", "i", "--shards", "1-2", "--json")
+    assert json.loads(done.out)["added"] == 4
+    assert retriever("import", "s", "-i", "i").out.startswith("i: 3 added, 0 updated, 4 unchanged")
+    hits = retriever("query", "w3", "-i", "i", "--where", "year = 2003", "--json").out
+    assert json.loads(hits)["id"] == "d3"
+
+
+def test_a_damaged_shard_is_named_with_exit_code_3_and_made_again(model, retriever, write_jsonl):
+    asked = ("encode", write_jsonl(*RECORDS), "--shards", "s", "--model", model)
+    assert retriever(*asked).code == 0
+    with open("s/000000.safetensors", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"!")
+    done = retriever("import", "s", "-i", "i")
+    assert done.code == 3
+    assert done.err.startswith("retriever: s/000000.safetensors: its content was altered (expected")
+    assert done.err.count("\n") == 1
+    done = retriever(*asked)
+    assert (done.code, done.out.split(";")[0]) == (0, "s: 1 shard, 1 of them new")
+    assert done.err.startswith("warning: s/000000.safetensors: its content was altered (expected")
+    assert retriever("import", "s", "-i", "i").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "expected either --output or --shards"),
+        (["--shards", "s", "-o", "v.npy"], "expected either --output or --shards"),
+        (["-o", "v.npy", "--workers", "2"], "--workers: needs --shards"),
+        (["-o", "v.npy", "--no-stemming"], "--stemming: needs --shards"),
+        (["-o", "v.npy", "--on-long", "split"], "a row is a document; use --shards"),
+        (["--shards", "s", "--as-queries"], "shards hold passages; use --output"),
+        (["--shards", "s", "--shard-size", "2"], "begun with shard size 10000, but 2 was asked"),
+        (["--shards", "s", "--language", "german"], "begun with analyzer"),
+        (["--shards", "s", "--max-length", "9"], "begun with encoder"),
+    ],
+)
+def test_what_does_not_fit_is_refused(model, retriever, write_jsonl, options, said):
+    source = write_jsonl(*RECORDS)
+    assert retriever("encode", source, "--shards", "s", "--model", model).code == 0
+    if "--max-length" in options:
+        options = [*options, "--model", model.partition("::")[0]]
+    done = retriever("encode", source, *options)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("numbers", ["3-1", "a", "-1", "1-"])
+def test_numbers_of_shards_that_are_none(model, retriever, numbers):
+    done = retriever("import", "s", f"--shards={numbers}")
+    assert done.code == 2
+    assert f"expected FIRST-LAST such as 0-3, found '{numbers}'" in done.err
+
+
+def test_without_ray_one_line_says_how_to_install_it(model, retriever, write_jsonl, monkeypatch):
+    monkeypatch.setattr("retriever.extras.find_spec", lambda name: None)
+    source = write_jsonl(*RECORDS)
+    done = retriever("encode", source, "--shards", "s", "--ray", "local", "--model", model)
+    assert done.code == 2
+    assert 'pip install "layer-retriever[ray]"' in done.err
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ray://here:10001", "Ray Data does not run over Ray Client; run the command on a machine"),
+        ("127.0.0.1:1", "no Ray cluster answers"),
+        ("nowhere", "no Ray cluster answers"),
+    ],
+)
+@pytest.mark.soak
+def test_an_address_without_a_cluster(model, retriever, write_jsonl, address, said):
+    pytest.importorskip("ray", reason='Ray is missing: pip install "layer-retriever[ray]"')
+    source = write_jsonl(*RECORDS)
+    done = retriever("encode", source, "--shards", "s", "--ray", address, "--model", model)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def running(*arguments):
+    """`retriever`, in a process group of its own, as a terminal starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from cli.main import main; main()", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def first_shard(folder):
+    until = time.monotonic() + 60
+    while not list(folder.glob("*.safetensors")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def until_gone(group):
+    """Waits until no process of a group is left."""
+    until = time.monotonic() + 30
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        pytest.fail("a worker outlives its parent")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_keeps_finished_shards(
+    tmp_path, minilm, retriever, write_jsonl, workers, how
+):
+    source = write_jsonl(*({"id": str(n), "text": f"text {n} of many " * 20} for n in range(300)))
+    asked = ("encode", source, "--shards", tmp_path / "s", "--shard-size", "20")
+    process = running(*asked, "--workers", str(workers))
+    first_shard(tmp_path / "s")
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)
+    else:
+        # The parent alone: its workers notice.
+        process.kill()
+    out, err = process.communicate(timeout=60)
+    assert out == ""
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        kept = f"{tmp_path / 's'}: finished shards are kept; run the same command again to resume"
+        assert list(filter(None, err.splitlines())) == [kept, "retriever: interrupted"]
+    else:
+        assert err == ""
+    until_gone(process.pid)
+    made = {path.name for path in (tmp_path / "s").glob("*.safetensors")}
+    assert 0 < len(made) < 15
+    done = retriever(*asked)
+    assert f"15 shards, {15 - len(made)} of them new; 300 documents" in done.out
+    assert retriever("import", tmp_path / "s", "-i", tmp_path / "i").code == 0
+    assert retriever("verify", "-i", tmp_path / "i").code == 0
