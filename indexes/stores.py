@@ -33,6 +33,10 @@ def open_store(location: str | Path | Store) -> Store:
     if url is None:
         return FolderStore(location)
     match url[1].lower():
+        case "milvus" | "milvus+lite":
+            from indexes.milvus import MilvusStore
+
+            return MilvusStore(str(location))
         case scheme:
             # A URL can hold a password.
             raise ConfigError(f"{scheme}://…: expected a folder, found a URL of an unknown kind")

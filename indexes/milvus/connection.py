@@ -1,0 +1,289 @@
+"""The connection to Milvus: requests, their limits, and errors of one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+from indexes.errors import (
+    ClosedIndexError,
+    ConfigError,
+    MissingExtraError,
+    RetrieverError,
+    StorageError,
+)
+from indexes.milvus.location import Location
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+MOST_RESULTS = 16_384
+"""What a server gives at most of one search."""
+# Rows of a request: the largest rows, times this, fit a message of 64 MB.
+_INSERTED, _STREAMED, _LISTED = 200, 500, 1000
+_CONNECTING = 10.0
+
+
+def parts(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    """The items in order, at most `size` at a time."""
+    for start in range(0, len(items), size):
+        yield list(items[start : start + size])
+
+
+def _send(how: str, name: str, rows: list[Row], timeout: float, client: Any) -> None:
+    getattr(client, how)(name, rows, timeout=timeout)
+
+
+# How many clients of this process have a file of Milvus Lite open.
+_OPEN: Counter[str] = Counter()
+_OPENING = threading.Lock()
+
+
+class Connection:
+    """One client, made at the first request; threads share it.
+
+    Every method raises StorageError where Milvus cannot be reached or refuses a request, and
+    ConfigError where it refuses the user.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._timeout = location.timeout
+        self._client: Any = None
+        self._process = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Release the client; later requests raise ClosedIndexError."""
+        with self._lock:
+            client, self._client, self._closed = self._client, None, True
+        if client is not None and self._process == os.getpid():
+            with suppress(Exception):
+                client.close()
+            self._release()
+
+    @property
+    def client(self) -> Any:
+        """The client; a forked child gets another.
+
+        Raises:
+            MissingExtraError: pymilvus or Milvus Lite is not installed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedIndexError(f"{self.location}: the index was closed; open it again")
+            if self._client is None or self._process != os.getpid():
+                self._client = self._connected()
+                self._process = os.getpid()
+            return self._client
+
+    def version(self) -> str:
+        """Of the server, as it says."""
+        return str(self._call(lambda client: client.get_server_version()))
+
+    def collections(self) -> list[str]:
+        """The names of all collections."""
+        return list(self._call(lambda client: client.list_collections()))
+
+    def create(self, name: str, schema: Any, indexes: Any, **options: Any) -> None:
+        """Make a collection and load it."""
+        self._call(
+            lambda client: client.create_collection(
+                name, schema=schema, index_params=indexes, consistency_level="Strong", **options
+            )
+        )
+
+    def drop(self, name: str) -> None:
+        """Drop a collection."""
+        self._call(lambda client: client.drop_collection(name))
+
+    def request(self, do: Callable[[Any], T]) -> T:
+        """What a function makes of the client."""
+        return self._call(do)
+
+    def insert(self, name: str, rows: Sequence[Row]) -> None:
+        """Add rows, request by request."""
+        for some in parts(rows, _INSERTED):
+            self._call(partial(_send, "insert", name, some, self._timeout))
+
+    def upsert(self, name: str, rows: Sequence[Row]) -> None:
+        """Replace rows of the same primary keys, request by request."""
+        for some in parts(rows, _INSERTED):
+            self._call(partial(_send, "upsert", name, some, self._timeout))
+
+    def delete(self, name: str, where: str) -> None:
+        """Delete the rows that an expression selects."""
+        self._call(lambda client: client.delete(name, filter=where, timeout=self._timeout))
+
+    def count(self, name: str, where: str) -> int:
+        """How many rows an expression selects."""
+        found = self._call(
+            lambda client: client.query(
+                name,
+                filter=where,
+                output_fields=["count(*)"],
+                consistency_level="Strong",
+                timeout=self._timeout,
+            )
+        )
+        return int(found[0]["count(*)"])
+
+    def query(self, name: str, where: str, fields: Sequence[str]) -> list[Row]:
+        """The rows that an expression selects; for some thousands at most."""
+        return list(
+            self._call(
+                lambda client: client.query(
+                    name, filter=where, output_fields=list(fields), consistency_level="Strong"
+                )
+            )
+        )
+
+    def among(
+        self, name: str, column: str, values: Sequence[int], where: str, fields: Sequence[str]
+    ) -> Iterator[Row]:
+        """The rows whose value in a column is one of some, and that an expression selects."""
+        for some in parts(values, _LISTED):
+            yield from self.query(name, f"{column} in {some} and {where}", fields)
+
+    def stream(self, name: str, where: str, fields: Sequence[str]) -> Iterator[Row]:
+        """The rows that an expression selects, ascending by primary key, whatever their number."""
+        rows = self._call(
+            lambda client: client.query_iterator(
+                name,
+                filter=where,
+                batch_size=_STREAMED,
+                output_fields=list(fields),
+                consistency_level="Strong",
+                timeout=self._timeout,
+            )
+        )
+        try:
+            while some := self._call(lambda _: rows.next()):
+                yield from some
+        finally:
+            rows.close()
+
+    def search(
+        self,
+        name: str,
+        column: str,
+        vectors: Sequence[Any],
+        limit: int,
+        where: str,
+        fields: Sequence[str],
+        parameters: dict[str, Any] | None = None,
+    ) -> list[list[Row]]:
+        """For each vector the rows of largest inner product, best first.
+
+        Each row has the fields asked for, and the product as ``distance``.
+
+        Args:
+            name: of the collection.
+            column: that holds the vectors.
+            vectors: arrays, or mappings from dimension to number for sparse ones.
+            limit: at most `MOST_RESULTS`.
+            where: an expression; only rows that it selects.
+            fields: of the rows.
+            parameters: of the search structure.
+        """
+        found = self._call(
+            lambda client: client.search(
+                name,
+                data=list(vectors),
+                anns_field=column,
+                limit=limit,
+                filter=where,
+                output_fields=list(fields),
+                search_params={"metric_type": "IP", "params": parameters or {}},
+                consistency_level="Strong",
+                timeout=self._timeout,
+            )
+        )
+        return [[{**hit["entity"], "distance": hit["distance"]} for hit in hits] for hits in found]
+
+    def _call(self, do: Callable[[Any], T]) -> T:
+        client = self.client
+        try:
+            return do(client)
+        except Exception as error:
+            raise self._translated(error) from None
+
+    def _connected(self) -> Any:
+        location = self.location
+        needed = ["pymilvus"] + ["milvus_lite"] * (location.file is not None)
+        for module in needed:
+            if find_spec(module) is None:
+                raise MissingExtraError(
+                    f"Milvus needs {module.replace('_', '-')}, which is not installed: "
+                    'pip install "layer-retriever[milvus]"'
+                )
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from pymilvus import MilvusClient
+
+        # They print a stack of calls for each error that is raised here anyway.
+        for name in ("pymilvus", "milvus_lite"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        if location.file is not None and not location.file.parent.is_dir():
+            raise StorageError(f"{location}: the folder {location.file.parent} does not exist")
+        if location.file is not None:
+            with _OPENING:
+                _OPEN[location.uri] += 1
+        try:
+            client = MilvusClient(
+                location.uri,
+                token=location.credentials,
+                db_name=location.database,
+                timeout=min(_CONNECTING, location.timeout),
+            )
+            if location.file is not None:
+                # A server loads them by itself, Milvus Lite does not.
+                for name in client.list_collections():
+                    client.load_collection(name)
+            return client
+        except Exception as error:
+            self._release()
+            raise self._translated(error) from None
+
+    def _release(self) -> None:
+        """Close the file of Milvus Lite after its last client, so that others can open it."""
+        if self.location.file is not None:
+            from milvus_lite.server_manager import server_manager_instance
+
+            with _OPENING:
+                _OPEN[self.location.uri] -= 1
+                if not _OPEN[self.location.uri]:
+                    server_manager_instance.release_server(self.location.uri)
+
+    def _translated(self, error: Exception) -> RetrieverError:
+        if isinstance(error, RetrieverError):
+            return error
+        from pymilvus.exceptions import MilvusException
+
+        if not isinstance(error, MilvusException):
+            raise error
+        reason = " ".join(str(error.message).split())
+        for secret in (self.location.credentials, self.location.token):
+            if secret:
+                reason = reason.replace(secret, "…")
+        reason = reason if len(reason) <= 200 else f"{reason[:199]}…"
+        where = str(self.location)
+        lower = reason.lower()
+        if "auth" in lower or "unauthenticated" in lower or "permission" in lower:
+            return ConfigError(
+                f"{where}: Milvus refuses the user or token ({reason}); correct the URL or "
+                "MILVUS_TOKEN"
+            )
+        if "local milvus failed" in lower:
+            return StorageError(
+                f"{where}: Milvus Lite cannot open the file; another process may have it open, and "
+                "only one can"
+            )
+        return StorageError(f"{where}: Milvus failed: {reason or type(error).__name__}")
