@@ -27,13 +27,14 @@ sys.path.insert(0, str(Path(__file__).parent / "scale"))
 from synthetic import blocks
 from synthetic import queries as synthetic_queries
 
+from indexes import Query
 from indexes.reader import FolderReader
 from indexes.segments.maintenance import merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.choice import StructureSettings
 from indexes.writer import FolderWriter
 from retriever import SearchSettings
-from retriever.search.engine import Engine, Query
+from retriever.search.engine import Engine
 
 _COMMITTED = 60_000
 _ROUNDS = 3

@@ -3,8 +3,10 @@
     python benchmarks/meta_cost.py [--source FORM ...] [--texts N] [--turns N] [--threads N]
 
 Sentences of STS-B test. Sources and meta-embeddings encode the same texts in turns; the ratio is
-that of the medians, the time of the meta-embedding over the sum of its sources' times. Sources over
-one model share a forward pass, so their ratio is below 1.
+that of the medians, the time of the meta-embedding over the sum of its sources' times. Without
+--source they are all-MiniLM-L6-v2 and, if RETRIEVER_MODELS names a folder that
+examples/offline_models.py made, all-mpnet-base-v2; otherwise layers of all-MiniLM-L6-v2,
+which share a forward pass, so that the ratio is below 1.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import torch
 from eval import read_pairs
 from retriever import Encoder, MetaSettings, fit_meta
 
-SOURCES = ("all-MiniLM-L6-v2", "all-MiniLM-L6-v2::dtype=bfloat16")
+MINILM = "all-MiniLM-L6-v2"
 METHODS = (("conc", "mean"), ("svd", "mean"), ("svd", "max"))
 
 
@@ -36,14 +38,17 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     pairs = read_pairs([Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"])
     texts = list(dict.fromkeys([*pairs.left, *pairs.right]))[: arguments.texts]
-    forms = arguments.source or list(SOURCES)
+    models = os.environ.get("RETRIEVER_MODELS")
+    second = str(Path(models) / "all-mpnet-base-v2") if models else f"{MINILM}::layers=2,3,4"
+    forms = arguments.source or [MINILM, second]
     with tempfile.TemporaryDirectory() as folder:
         encoders = {form: Encoder.load(form, device="cpu") for form in forms}
         for method, pooling in METHODS:
             name = f"{method}, {pooling}"
             settings = MetaSettings(method, pooling=pooling)
             output = Path(folder) / f"{method}-{pooling}"
-            encoders[name] = fit_meta(texts, forms, output, settings, device="cpu")
+            fit_meta(texts, forms, output, settings, device="cpu")
+            encoders[name] = Encoder.load(str(output), device="cpu")
         times: dict[str, list[float]] = {name: [] for name in encoders}
         for turn in range(arguments.turns + 1):
             for name, encoder in encoders.items():

@@ -106,7 +106,8 @@ def many_fields(folder: Path) -> Iterator[tuple[str, str]]:
 
 def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
     """Searches in which half of the passages score the same, and in which none do."""
-    from retriever.search.engine import Engine, Query
+    from indexes import Query
+    from retriever.search.engine import Engine
 
     chance = np.random.default_rng(0)
     half = passages // 2

@@ -72,7 +72,6 @@ from indexes.segments.maintenance import planned_choice as planned_choice
 from indexes.store.documents import NewDocument as NewDocument
 from indexes.store.documents import metadata_json as metadata_json
 from indexes.store.replacement import remains as remains
-from indexes.stores import is_url as is_url
 from indexes.stores import open_store as open_store
 from indexes.vectors.choice import Choice as Choice
 from indexes.vectors.choice import StructureSettings as StructureSettings

@@ -12,11 +12,6 @@ from indexes.protocol import Store
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
-def is_url(location: str | Path) -> bool:
-    """Whether a location is written as a URL."""
-    return isinstance(location, str) and _URL.match(location) is not None
-
-
 def open_store(location: str | Path | Store) -> Store:
     """The store at a location; nothing is opened or connected yet.
 

@@ -123,6 +123,11 @@ class FolderView:
         return self._commit.statistics
 
     @property
+    def live(self) -> list[Allowed | None]:
+        """For each segment the passages that are not deleted; None if none was."""
+        return self._commit.live
+
+    @property
     def passage_count(self) -> int:
         """Number of live passages."""
         return self._commit.statistics.passages

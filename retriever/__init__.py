@@ -17,7 +17,6 @@ from indexes import FieldSummary as FieldSummary
 from indexes import Mode as Mode
 from indexes import Store as Store
 from indexes import StructureSettings as StructureSettings
-from indexes import is_url as is_url
 from indexes import open_store as open_store
 from indexes import point_at as point_at
 from indexes import remains as remains

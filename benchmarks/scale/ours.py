@@ -74,9 +74,9 @@ def search(folder: Path, threads: int, count: int) -> dict[str, Any]:
     """Open and search; encoding and the imports of Python are left out."""
     import faiss
 
+    from indexes import Query
     from indexes.bm25.scoring import BM25
     from retriever import Index
-    from retriever.search.engine import Query
 
     faiss.omp_set_num_threads(threads)
     texts, vectors = queries(count)

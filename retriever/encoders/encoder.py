@@ -343,8 +343,8 @@ class Encoder:
         A text without a piece is in none of them: its vector is zero.
         """
         limit = BATCH_PIECES[self.spec.settings.dtype or "float32"]
-        if isinstance(self._model, RemoteModel):
-            limit = self._model.batch_pieces
+        if isinstance(self._model, RemoteModel | MetaModel):
+            limit = self._model.batch_pieces or limit
         lengths = np.array([len(ids) for ids in pieces], np.int64)
         filled = np.flatnonzero(lengths)
         for batch in token_batches(lengths[filled], limit):

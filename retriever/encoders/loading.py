@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -178,15 +179,23 @@ def _meta(
     backbone_of: MakeBackbone,
     given: Sequence[AdoptedEncoder],
 ) -> MetaModel:
-    # Sources over one model share its forward pass, whoever else does.
+    name = asked.model or ""
+    # Sources over one model share its forward pass in torch, whoever else does.
     shared = sharing(()) if backbone_of is Backbone else backbone_of
+    weights = Counter(spec.weights for spec in read_folder(Path(name)).sources)
 
     def load_source(source: EncoderSettings) -> tuple[EncoderSpec, PieceEncoder]:
         if is_url(source.model):
-            raise ConfigError(f"{asked.model}: expected sources on this machine, found a URL")
-        return load_model(source, device=device, download=download, backbone_of=shared)
+            raise ConfigError(f"{name}: expected sources on this machine, found a URL")
+        alone = weights[find_weights(source, download=download)] == 1
+        return load_model(
+            source,
+            device=device,
+            download=download,
+            backbone_of=backbone_of if alone else shared,
+        )
 
-    return MetaModel.load(asked.model or "", load_source, given)
+    return MetaModel.load(name, load_source, given)
 
 
 def _static(asked: EncoderSettings, download: bool) -> StaticModel | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from indexes import aside_of
+from indexes.files.atomic import aside_of
 from indexes.store.lock import WriterLock
 from tests.cli.error_cases import GOOD, NEW, refused
 
@@ -132,6 +132,7 @@ def test_files_and_folders_without_permission_are_refused(retriever, standing, s
     try:
         # Once as the superuser, so that everything is imported that may be.
         retriever("delete", "nobody", "-i", folder)
+        retriever("query", "--queries", source, "-i", folder)
         for command, part in (
             (["index", secret, "-i", anyone / "i"], "secret.jsonl: cannot be read: Permission den"),
             (["query", "--queries", secret, "-i", folder], "secret.jsonl: cannot be read"),

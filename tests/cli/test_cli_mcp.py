@@ -48,7 +48,7 @@ def test_two_indexes_of_one_name_are_refused(retriever, served, folders):
     refused = retriever("mcp", *folders[1:])
     assert refused.code == 2
     assert "'papers'" in refused.err
-    assert "NAME=FOLDER" in refused.err
+    assert "NAME=INDEX" in refused.err
     assert not served
 
 

@@ -128,7 +128,7 @@ def found_by(view: FolderView, term: str) -> set[str]:
         int(view.segments[segment].segment.ids[position])
         for segment, position in zip(matches.segments, matches.positions, strict=True)
     ]
-    return {id_ for _, id_ in view.documents_of(passages).values()}
+    return set(view.documents_of(passages).values())
 
 
 def in_child(code: str, *arguments: Path | str) -> subprocess.CompletedProcess[str]:

@@ -149,7 +149,7 @@ def test_passages_know_their_document(reader: FolderReader) -> None:
             "cherry",
         ]
         owners = view.documents_of(ids)
-        assert [owners[id_][1] for id_ in ids] == ["a", "b", "b", "c"]
+        assert [owners[id_] for id_ in ids] == ["a", "b", "b", "c"]
         assert owners[ids[1]] == owners[ids[2]]
         assert view.passages([]) == {}
         assert view.documents_of([]) == {}

@@ -55,11 +55,13 @@ from retriever import (
     IndexingReport,
     IndexLockedError,
     MetaSettings,
+    Mode,
     PassageSettings,
     QueryVectors,
     ReadyDocument,
     RetrieverError,
     SearchSettings,
+    Store,
     StructureSettings,
     TextEncoder,
     UnsupSettings,
@@ -68,6 +70,7 @@ from retriever import (
     fit_meta,
     import_documents,
     load_reranker,
+    open_store,
     parse_encoder,
     point_at,
     recreated,
@@ -177,6 +180,11 @@ def move(folder: Path) -> None:
         export_npy(folder, Path("out.npy"))
         import_documents("other", "out.jsonl")
         snapshot_index(folder, "copy")
+        store: Store = open_store(folder)
+        assert_type(store.size(), int)
+        mode: Mode = "dense"
+        with Index.open(store) as index:
+            assert_type(index.search("a text", mode=mode), list[Hit])
         assert_type(reindexed(folder, index_type="hnsw"), IndexingReport | None)
         assert_type(verify(folder), list[str])
         assert_type(remains(folder), dict[Path, str])

@@ -110,7 +110,7 @@ class TestDocuments:
 
     def test_it_says_what_it_holds(self, index):
         assert repr(index).endswith(
-            "my.index': 12 documents, 12 passages in 1 segments, encoder fake::max-length=32>"
+            "my.index': 12 documents, 12 passages, encoder fake::max-length=32>"
         )
 
     def test_empty_documents_are_counted_named_and_skipped(self, index):
@@ -303,7 +303,7 @@ class TestBatches:
 
 def test_a_lock_timeout_is_waited_for(index):
     script = (
-        "import sys, time; from pathlib import Path; from indexes import WriterLock\n"
+        "import sys, time; from pathlib import Path; from indexes.store.lock import WriterLock\n"
         f"with WriterLock(Path({str(index.folder)!r})):\n"
         "    print('held', flush=True); time.sleep(0.6)\n"
     )

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from indexes import FolderWriter, WriterLock
+from indexes.store.lock import WriterLock
+from indexes.writer import FolderWriter
 from retriever import Document, Index
 from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
 

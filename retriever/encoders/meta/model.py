@@ -127,6 +127,11 @@ class MetaModel:
         )
         return EncoderSpec(settings, self.weights, self.dimensions)
 
+    @property
+    def batch_pieces(self) -> int | None:
+        """The best number of pieces of one call of `embed`; None for that of a transformer."""
+        return self.sources.batch_pieces
+
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[MetaPieces]:

@@ -17,9 +17,13 @@ from retriever.encoders.remote.address import is_url
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel
+from retriever.encoders.transformer.backends.model import LightModel
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.shared import SharedBackbone
 from retriever.errors import ConfigError
+
+# Bounds the memory of one batch's vectors of words, to about 50 MB for each source.
+_BATCH_PIECES = 16384
 
 Level = Literal["word", "sentence"]
 LoadSource = Callable[[EncoderSettings], tuple[EncoderSpec, PieceEncoder]]
@@ -120,6 +124,53 @@ class TransformerSource:
         return _filled(self._model, pieces)
 
 
+class LightSource:
+    """A transformer that runs without torch where it can; see `TransformerSource`."""
+
+    def __init__(self, spec: EncoderSpec, model: LightModel) -> None:
+        self.spec = spec
+        self._model = model
+        self.has_words = model.fuses_pieces
+
+    def width(self, level: Level) -> int:
+        """See `Source`."""
+        return self._model.dimensions
+
+    def reader(self) -> object:
+        """See `Source`."""
+        settings = self.spec.settings
+        return id(self._model), settings.query_prompt, settings.passage_prompt
+
+    def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
+        """See `Source`."""
+        prompt = _prompt(self.spec, query)
+        ids, offsets = self._model.tokenize_with_offsets([prompt + text for text in texts])
+        return list(ids), _after(prompt, offsets)
+
+    def words(
+        self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
+    ) -> Floats:
+        """See `Source`."""
+        found = np.zeros((int(counts.sum()), self._model.dimensions), np.float32)
+        firsts = np.cumsum(counts) - counts
+        for texts, states in self._model.piece_batches(pieces):
+            starts = np.arange(len(texts)) * states.shape[1]
+            here = [aligned[text] for text in texts]
+            rows = _joined([one.pieces + start for one, start in zip(here, starts, strict=True)])
+            owners = _joined([one.words + firsts[t] for one, t in zip(here, texts, strict=True)])
+            if not len(rows):
+                continue
+            order = np.argsort(owners, kind="stable")
+            runs = np.flatnonzero(np.diff(owners[order], prepend=-1))
+            flat = states.reshape(-1, states.shape[2])
+            found[owners[order][runs]] = np.add.reduceat(flat[rows[order]], runs, axis=0)
+        return found
+
+    def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
+        """See `Source`."""
+        return _filled(self._model, pieces)
+
+
 class StaticSource:
     """Word vectors; at the level of words without the weights and components of its method."""
 
@@ -208,6 +259,8 @@ def make_source(spec: EncoderSpec, model: PieceEncoder) -> Source:
     """
     if isinstance(model, TransformerModel):
         return TransformerSource(spec, model)
+    if isinstance(model, LightModel):
+        return LightSource(spec, model)
     if isinstance(model, StaticModel):
         return StaticSource(spec, model)
     if isinstance(model, ReadyModel):
@@ -254,6 +307,7 @@ class Sources:
         level: see above.
         widths: components of each source's vectors.
         window: the smallest window of the sources, in pieces.
+        batch_pieces: the best number of pieces of one batch; None for that of a transformer.
 
     Raises:
         ConfigError: there are fewer than two, one occurs twice, or one lacks words.
@@ -274,6 +328,9 @@ class Sources:
         self.level: Level = level or ("sentence" if wordless else "word")
         self.widths = tuple(one.width(self.level) for one in sources)
         self.window = min(spec.max_length for spec in self.specs)
+        # Engines without torch divide a batch themselves, and need work for every core.
+        in_torch = any(isinstance(one, TransformerSource) for one in sources)
+        self.batch_pieces = None if in_torch else _BATCH_PIECES
         readers: dict[object, int] = {}
         self._reader_of = [readers.setdefault(one.reader(), len(readers)) for one in sources]
         self._readers = [sources[self._reader_of.index(number)] for number in range(len(readers))]
@@ -401,6 +458,10 @@ def _flat(
     pieces = [one.pieces + first for one, first in zip(aligned, firsts, strict=True)]
     owners = [one.words + first for one, first in zip(aligned, words, strict=True)]
     return np.concatenate(pieces), np.concatenate(owners)
+
+
+def _joined(parts: Sequence[Integers]) -> Integers:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _filled(model: PieceEncoder, pieces: Sequence[Any]) -> Floats:

@@ -70,7 +70,11 @@ def router(
 
 def _described(index: Index) -> dict[str, Any]:
     # Where an index is kept is nobody else's business.
-    kept = {name: one for name, one in index.info().items() if name not in ("folder", "remains")}
+    kept = {
+        name: one
+        for name, one in index.info().items()
+        if name not in ("index", "folder", "remains", "store")
+    }
     weighted = index.encoder_spec.settings.fusion == "sbert-wk"
     return {
         **kept,

@@ -58,7 +58,7 @@ def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
         names = view.documents_of(passages)
         bm25: dict[str, list[float]] = {}
         for passage, score in zip(passages, matches.scores, strict=True):
-            bm25.setdefault(names[passage][1], []).append(float(score))
+            bm25.setdefault(names[passage], []).append(float(score))
         query = vector_of(" ".join(terms))[None]
         dense: list[tuple[float, str]] = []
         for live, allowed in zip(view.segments, view.live, strict=True):
@@ -66,7 +66,7 @@ def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
             held = live.segment.ids[positions].tolist()
             owners = view.documents_of(held)
             dense += [
-                (-round(float(score), 6), owners[passage][1])
+                (-round(float(score), 6), owners[passage])
                 for passage, score in zip(held, scores, strict=True)
             ]
         return {

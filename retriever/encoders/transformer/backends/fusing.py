@@ -70,6 +70,28 @@ class Fuser:
             vectors = layer(vectors)
         return vectors
 
+    @property
+    def fuses_pieces(self) -> bool:
+        """Whether a piece has a vector of its own; see `TransformerModel.fuses_pieces`."""
+        pooled = self.settings.pooling in (None, "mean", "max")
+        plain = self.settings.fusion != "max" and self.fusion.sbert_wk is None
+        return pooled and plain and not self.head
+
+    def pieces(self, states: Sequence[Floats]) -> Floats:
+        """The vector of every piece, its layers averaged or concatenated.
+
+        Args:
+            states: of each of `layers` (texts, longest, width) float32.
+
+        Returns:
+            (texts, longest, dimensions) float32; without meaning at padding.
+        """
+        by_layer = dict(zip(self.layers, states, strict=True))
+        chosen = [by_layer[layer] for layer in self.fusion.layers]
+        if self.settings.fusion == "concat":
+            return np.concatenate(chosen, axis=2)
+        return chosen[0] if len(chosen) == 1 else np.mean(chosen, axis=0, dtype=np.float32)
+
     def _kept(self, lengths: NDArray[np.int64], longest: int) -> Booleans:
         """Which pieces are pooled: none of the padding, and special tokens as the settings say."""
         before = after = 0

@@ -17,7 +17,7 @@ from retriever.encoders.transformer.backends.choice import Engine, engine_for, w
 from retriever.encoders.transformer.backends.fusing import make_fuser
 from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
-from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
+from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine, States
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
 from retriever.encoders.transformer.model import TransformerModel
@@ -120,18 +120,48 @@ class LightModel:
             (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32, not
             normalized.
         """
+        for found in self._states(pieces, engine):
+            yield found.key, self._fuser(found.states, found.lengths)
+
+    @property
+    def fuses_pieces(self) -> bool:
+        """Whether a piece has a vector of its own; see `TransformerModel.fuses_pieces`."""
+        return self._fuser.fuses_pieces
+
+    def tokenize_with_offsets(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        return self._pieces.tokenize_with_offsets(texts)
+
+    def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Embedded:
+        """The vectors of all pieces of any number of texts, a batch after the other.
+
+        Yields:
+            (rows,) int64 indexes into `pieces`, each once, and (rows, longest, dimensions) float32,
+            without meaning at padding; overwritten when the next batch is asked for.
+        """
+        engine = self.choose(sum(map(len, pieces)))
+        if engine == "torch":
+            yield np.arange(len(pieces)), self.in_torch().piece_vectors(pieces).cpu().numpy()
+            return
+        for found in self._states(pieces, engine):
+            yield found.key, self._fuser.pieces(found.states)
+
+    def _states(
+        self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]
+    ) -> Iterator[States[NDArray[np.int64]]]:
+        """The hidden states that are read, a batch after the other; the key is its rows."""
         lengths = np.array([len(ids) for ids in pieces], np.int64)
         if engine == "numpy":
             one_by_one = NumPyEngine(self._weights)
             for row, ids in enumerate(pieces):
                 states = one_by_one.states(ids, self._fuser.layers)
-                yield np.array([row]), self._fuser(states, lengths[row : row + 1])
+                yield States(np.array([row]), lengths[row : row + 1], states)
             return
         compiled = self._compiled()
         groups = compiled.batches(lengths)
-        batches = ((rows, [pieces[row] for row in rows], None) for rows in groups)
-        for found in compiled.run(batches):
-            yield found.key, self._fuser(found.states, found.lengths)
+        yield from compiled.run((rows, [pieces[row] for row in rows], None) for rows in groups)
 
     def in_torch(self) -> TransformerModel:
         """The same model in torch, loaded on first use."""

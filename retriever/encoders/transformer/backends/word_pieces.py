@@ -52,6 +52,14 @@ class WordPieces:
             found = self._tokenizer.encode_batch_fast(list(texts))
         return [one.ids for one in found]
 
+    def tokenize_with_offsets(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        with self._cut_at(None):
+            found = self._tokenizer.encode_batch(list(texts))
+        return [one.ids for one in found], [one.offsets for one in found]
+
     def tokenize_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None = None
     ) -> tuple[list[list[int]], list[list[int]]]:
