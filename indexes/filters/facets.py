@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,35 +179,16 @@ def facet(
         DamagedIndexError: what is read of metadata was altered.
     """
     path = parse_field(name)
-    with readable(folder):
-        values = (value for one in counted for value in _values(connection, one, path[0], ranks))
-        return facet_of(name, values, limit, queried=queried)
-
-
-def facet_of(
-    name: str, found: Iterable[tuple[Any, int, int]], limit: int, *, queried: bool
-) -> Facet:
-    """The values of one field, counted.
-
-    Args:
-        name: of the field, as a filter writes it.
-        found: values of its first name, as JSON has them, each with the numbers of documents and
-            of matches that have it; a value may come repeatedly.
-        limit: maximum number of values.
-        queried: whether there is a query.
-
-    Raises:
-        FilterError: `name` is no metadata field.
-    """
-    path = parse_field(name)
     totals: dict[_Key, _Counted] = {}
-    for value, documents, matches in found:
-        if not documents:
-            continue
-        for leaf, listed in _leaves(value, path[1:]):
-            total = totals.setdefault(leaf, _Counted())
-            amounts = total.listed if listed else total.alone
-            amounts += (documents, matches)
+    with readable(folder):
+        for one in counted:
+            for value, documents, matches in _values(connection, one, path[0], ranks):
+                if not documents:
+                    continue
+                for leaf, listed in _leaves(value, path[1:]):
+                    total = totals.setdefault(leaf, _Counted())
+                    amounts = total.listed if listed else total.alone
+                    amounts += (documents, matches)
     strings = any(kind == "string" and total.alone[0] for (kind, _), total in totals.items())
     ordered = sorted(totals.items(), key=_order)[:limit]
     values = []
