@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
-from indexes.errors import ConfigError
+from indexes.errors import ConfigError, MissingExtraError
 from indexes.folder import FolderStore
 from indexes.protocol import Store
 
@@ -32,6 +33,18 @@ def open_store(location: str | Path | Store) -> Store:
             from indexes.milvus import MilvusStore
 
             return MilvusStore(str(location))
+        case "postgresql" | "postgres":
+            if find_spec("psycopg") is None:
+                raise MissingExtraError(
+                    "an index in PostgreSQL needs psycopg, which is not installed: "
+                    'pip install "layer-retriever[postgres]"'
+                )
+            from indexes.postgres.store import PostgresStore
+
+            return PostgresStore(str(location))
         case scheme:
             # A URL can hold a password.
-            raise ConfigError(f"{scheme}://…: expected a folder, found a URL of an unknown kind")
+            raise ConfigError(
+                f"{scheme}://…: expected a folder, postgresql://… or milvus://…, found a URL of an "
+                "unknown kind"
+            )

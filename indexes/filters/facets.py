@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,24 +179,40 @@ def facet(
         DamagedIndexError: what is read of metadata was altered.
     """
     path = parse_field(name)
-    totals: dict[_Key, _Counted] = {}
     with readable(folder):
-        for one in counted:
-            for value, documents, matches in _values(connection, one, path[0], ranks):
-                if not documents:
-                    continue
-                for leaf, listed in _leaves(value, path[1:]):
-                    total = totals.setdefault(leaf, _Counted())
-                    amounts = total.listed if listed else total.alone
-                    amounts += (documents, matches)
+        values = [found for one in counted for found in _values(connection, one, path[0], ranks)]
+    return counted_facet(name, values, limit, queried=queried)
+
+
+def counted_facet(
+    name: str, values: Iterable[tuple[Any, int, int]], limit: int, *, queried: bool
+) -> Facet:
+    """The values of one field.
+
+    Args:
+        name: of the field, as a filter writes it.
+        values: of its top-level field, some repeatedly: value, documents and matches.
+        limit: maximum number of values.
+        queried: whether there is a query.
+
+    Raises:
+        FilterError: `name` is no metadata field.
+    """
+    path = parse_field(name)
+    totals: dict[_Key, _Counted] = {}
+    for value, documents, matches in values:
+        for leaf, listed in _leaves(value, path[1:]) if documents else ():
+            total = totals.setdefault(leaf, _Counted())
+            amounts = total.listed if listed else total.alone
+            amounts += (documents, matches)
     strings = any(kind == "string" and total.alone[0] for (kind, _), total in totals.items())
     ordered = sorted(totals.items(), key=_order)[:limit]
-    values = []
+    shown = []
     for (kind, value), total in ordered:
         documents, matches = map(int, total.alone + total.listed)
         where = _where(path, kind, value, total, strings=strings)
-        values.append(FacetValue(value, documents, matches if queried else None, where))
-    return Facet(name, tuple(values), len(totals))
+        shown.append(FacetValue(value, documents, matches if queried else None, where))
+    return Facet(name, tuple(shown), len(totals))
 
 
 def _values(

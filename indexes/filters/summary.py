@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from indexes.store.connection import format_version
 
 _VALUES_SINCE = 3
 FieldType = Literal["string", "number", "boolean", "array", "object"]
-_TYPES: dict[str, FieldType] = {
+TYPES: dict[str, FieldType] = {
     "text": "string",
     "integer": "number",
     "real": "number",
@@ -26,7 +26,7 @@ _TYPES: dict[str, FieldType] = {
     "object": "object",
 }
 # Rows that are read of each segment, field and type: those with the least values.
-_READ = 12
+READ = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ class FieldSummary:
 
 
 @dataclass
-class _Seen:
+class FieldValues:
+    """What has been seen of the values of one field."""
+
     types: set[FieldType] = field(default_factory=set)
     values: set[tuple[str, str | float | bool]] = field(default_factory=set)
     numbers: set[float] = field(default_factory=set)
@@ -65,7 +67,7 @@ class _Seen:
             # Too long to be kept: a string, or an array or object.
             self.complete = False
             return
-        type_ = _TYPES[kind]
+        type_ = TYPES[kind]
         self.types.add(type_)
         if type_ == "number":
             self.numbers.add(value)
@@ -79,17 +81,18 @@ class _Seen:
             self.values.add((kind, bool(value) if type_ == "boolean" else value))
 
     def summary(self, name: str) -> FieldSummary:
+        """What is known of the field."""
         strings = sorted(v for _, v in self.values if isinstance(v, str))
         booleans = sorted({v for _, v in self.values if isinstance(v, bool)})
         numbers = sorted(
             {v for _, v in self.values if isinstance(v, int | float) and not isinstance(v, bool)}
         )
-        found: list[str | float | bool] = [*strings[:_READ], *numbers[:_READ], *booleans]
+        found: list[str | float | bool] = [*strings[:READ], *numbers[:READ], *booleans]
         return FieldSummary(
             name,
             tuple(sorted(self.types)),
             tuple(found),
-            self.complete and max(len(strings), len(numbers)) < _READ,
+            self.complete and max(len(strings), len(numbers)) < READ,
             (min(self.numbers), max(self.numbers)) if self.numbers else None,
             self.distinct,
         )
@@ -114,7 +117,7 @@ def field_summaries(
     Raises:
         DamagedIndexError: what is read was altered.
     """
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, FieldValues] = {}
     with readable(folder):
         if format_version(connection) < _VALUES_SINCE:
             return []
@@ -122,16 +125,28 @@ def field_summaries(
         for live in segments:
             if live.is_pending:
                 for name, by_value in _waiting(connection).items():
-                    one = seen.setdefault(name, _Seen())
+                    one = seen.setdefault(name, FieldValues())
                     one.distinct += len(by_value)
                     for value in by_value:
                         one.add(*value)
                 continue
             for number, name in names.items():
-                one = seen.setdefault(name, _Seen())
+                one = seen.setdefault(name, FieldValues())
                 one.distinct += _count(connection, live, number)
-                for kind in (*_TYPES, UNKEPT):
+                for kind in (*TYPES, UNKEPT):
                     _read(connection, live, number, kind, one)
+    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+
+
+def summaries_of(documents: Iterable[Mapping[str, Any]]) -> list[FieldSummary]:
+    """The fields of the metadata of documents, in ascending order of names."""
+    seen: dict[str, FieldValues] = {}
+    found = values_of(([number], metadata) for number, metadata in enumerate(documents))
+    for name, by_value in found.items():
+        one = seen.setdefault(name, FieldValues())
+        one.distinct += len(by_value)
+        for value in by_value:
+            one.add(*value)
     return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
 
 
@@ -145,20 +160,20 @@ def _count(connection: sqlite3.Connection, live: LiveSegment, number: int) -> in
 
 
 def _read(
-    connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, seen: _Seen
+    connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, seen: FieldValues
 ) -> None:
     segment = live.segment.number
     for order in ("ASC", "DESC"):
         rows = connection.execute(
             "SELECT value, passages, checksum FROM metadata_values WHERE segment = ? "  # noqa: S608
             f"AND field = ? AND type = ? ORDER BY value {order} LIMIT ?",
-            (segment, number, kind, _READ if order == "ASC" else 1),
+            (segment, number, kind, READ if order == "ASC" else 1),
         ).fetchall()
         for value, passages, checksum in rows:
             held = unpacked(segment, number, kind, value, passages, checksum)
             if live.without_deleted(held):
                 seen.add(kind, value, example=order == "ASC")
-        if len(rows) < _READ:
+        if len(rows) < READ:
             # All values were read.
             return
         seen.complete = False

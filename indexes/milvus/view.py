@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
-from indexes.filters.facets import Facets, facet_of
+from indexes.filters.facets import Facets, counted_facet
 from indexes.filters.grammar import Where, parse_field
 from indexes.filters.summary import FieldSummary, summaries_of
 from indexes.milvus.collections import (
@@ -261,7 +261,7 @@ class MilvusView:
         for name in names:
             first = parse_field(name)[0]
             found = ((held[first], 1, int(match)) for held, match in documents if first in held)
-            counted[name] = facet_of(name, found, limit, queried=terms is not None)
+            counted[name] = counted_facet(name, found, limit, queried=terms is not None)
         matches = None if terms is None else sum(match for _, match in documents)
         return Facets(len(documents), matches, counted)
 

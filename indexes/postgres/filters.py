@@ -1,0 +1,213 @@
+"""Metadata filters as conditions over rows of documents.
+
+Equality and `contains` become containment (``@>``), which the index over the metadata answers. The
+metadata is stored so that its numbers compare as Python's do, see `stored_metadata`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from indexes.errors import SourceError
+from indexes.filters.expression import (
+    Among,
+    And,
+    Comparison,
+    Contains,
+    Differs,
+    Exists,
+    Expression,
+    Field,
+    Like,
+    Not,
+    Or,
+    Ordered,
+    Scalar,
+)
+from indexes.store.documents import metadata_json
+
+# Values that are looked up one by one in the index over the metadata.
+_FEW_VALUES = 16
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+# Numbers that JSONB would change: it has no exponents, and no zero below zero.
+_INEXACT = re.compile(r"e\+|-0\.0")
+_EXPONENT = 1e16
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A boolean expression, never NULL, over a row `d` of documents.
+
+    Attributes:
+        text: SQL without user text, with `%s` marks.
+        parameters: their values, in order.
+    """
+
+    text: str
+    parameters: tuple[Any, ...]
+
+
+def condition(expression: Expression) -> Condition:
+    """A filter as SQL."""
+    match expression:
+        case Not(part):
+            inner = condition(part)
+            return Condition(f"NOT {inner.text}", inner.parameters)
+        case And(parts):
+            return _joined(" AND ", [condition(part) for part in parts])
+        case Or(parts):
+            return _joined(" OR ", [condition(part) for part in parts])
+        case _ if expression.field.own:
+            return _of_column(
+                expression, f"d.{'id' if expression.field.names[0] == 'id' else 'title'}"
+            )
+        case _:
+            return _of_metadata(expression)
+
+
+def stored_metadata(metadata: Mapping[str, Any], id_: str) -> tuple[str, str | None]:
+    """Metadata as JSONB stores it, and its exact text where that has another.
+
+    Raises:
+        SourceError: a string holds NUL, which the database cannot store.
+        TypeError, ValueError: it is not JSON.
+    """
+    canonical = metadata_json(metadata)
+    if "\\u0000" in canonical and _holds_nul(metadata):
+        raise nul_error(id_)
+    if not _INEXACT.search(canonical):
+        return canonical, None
+    return json.dumps(json.loads(canonical, parse_float=_whole)), canonical
+
+
+def read_metadata(stored: str, exact: str | None) -> dict[str, Any]:
+    """The metadata again, with its names in the order of code points."""
+    return dict(json.loads(exact or stored, object_pairs_hook=lambda pairs: dict(sorted(pairs))))
+
+
+def nul_error(id_: str) -> SourceError:
+    """The error to raise for a document with a NUL character."""
+    return SourceError(
+        f"document {id_!r}: expected text without NUL characters, which PostgreSQL cannot store, "
+        "found one; remove it from the source"
+    )
+
+
+def _holds_nul(value: Any) -> bool:
+    match value:
+        case str():
+            return "\0" in value
+        case Mapping():
+            return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
+        case list() | tuple():
+            return any(map(_holds_nul, value))
+    return False
+
+
+def _whole(text: str) -> int | float:
+    value = float(text)
+    return int(value) if abs(value) >= _EXPONENT else value
+
+
+def _joined(joint: str, parts: Sequence[Condition]) -> Condition:
+    text = joint.join(part.text for part in parts)
+    return Condition(f"({text})", tuple(value for part in parts for value in part.parameters))
+
+
+def _of_column(comparison: Comparison, column: str) -> Condition:
+    """A comparison of the document's own id or title."""
+    present = f"{column} IS NOT NULL"
+    match comparison:
+        case Exists():
+            return Condition(f"({present})", ())
+        case Like(pattern=pattern):
+            return _like(column, pattern)
+        case Contains(value=str(value)):
+            return Condition(f"(strpos({column}, %s) > 0 IS TRUE)", (value,))
+        case Among(values=values):
+            strings = [value for value in values if isinstance(value, str)]
+            found = Condition(f"({column} = ANY(%s) IS TRUE)", (strings,))
+            absent = [Condition(f"({column} IS NULL)", ())] if None in values else []
+            return _joined(" OR ", [found, *absent])
+        case Differs(value=str(value)):
+            return Condition(f"({column} <> %s IS TRUE)", (value,))
+        case Differs():
+            return Condition(f"({present})", ())
+        case Ordered(operator=operator, value=str(value)):
+            return Condition(f"({column} {operator} %s IS TRUE)", (value,))
+        case Contains() | Ordered():
+            return Condition("FALSE", ())
+        case _:
+            assert_never(comparison)
+
+
+def _of_metadata(comparison: Comparison) -> Condition:
+    names = comparison.field.names
+    value = "d.metadata" + " -> %s::text" * len(names)
+    text = f"(({value}) #>> ARRAY[]::text[])"
+    string = f"jsonb_typeof({value}) = 'string'"
+    present = Condition(f"((jsonb_typeof({value}) <> 'null') IS TRUE)", names)
+    match comparison:
+        case Exists():
+            return present
+        case Like(pattern=pattern):
+            like = _like(text, pattern)
+            return Condition(
+                f"(({string} AND {like.text}) IS TRUE)", (*names, *names, *like.parameters)
+            )
+        case Contains(field=field, value=wanted):
+            held = _holds(field, [wanted])
+            if not isinstance(wanted, str):
+                return held
+            part = Condition(
+                f"(({string} AND strpos({text}, %s) > 0) IS TRUE)", (*names, *names, wanted)
+            )
+            return _joined(" OR ", [held, part])
+        case Among(field=field, values=values):
+            wanted_ones = [one for one in values if one is not None]
+            if len(wanted_ones) <= _FEW_VALUES:
+                parts = [_holds(field, one) for one in wanted_ones]
+            else:
+                literals = [_json(one) for one in wanted_ones]
+                parts = [Condition(f"(({value}) = ANY(%s::jsonb[]) IS TRUE)", (*names, literals))]
+            if len(wanted_ones) < len(values):
+                parts.append(Condition(f"NOT {present.text}", present.parameters))
+            return _joined(" OR ", parts)
+        case Differs(value=unwanted):
+            differs = Condition(f"((({value}) <> %s::jsonb) IS TRUE)", (*names, _json(unwanted)))
+            return _joined(" AND ", [present, differs])
+        case Ordered(operator=operator, value=str(limit)):
+            test = f'{string} AND {text} COLLATE "C" {operator} %s'
+            return Condition(f"(({test}) IS TRUE)", (*names, *names, limit))
+        case Ordered(operator=operator, value=limit):
+            test = f"jsonb_typeof({value}) = 'number' AND ({value}) {operator} %s::jsonb"
+            return Condition(f"(({test}) IS TRUE)", (*names, *names, _json(limit)))
+        case _:
+            assert_never(comparison)
+
+
+def _holds(field: Field, wanted: Scalar | list[Scalar]) -> Condition:
+    """The metadata has this scalar at the field's path; or, in a list, an array that holds it."""
+    whole: Any = [_exact(one) for one in wanted] if isinstance(wanted, list) else _exact(wanted)
+    for name in reversed(field.names):
+        whole = {name: whole}
+    return Condition("(d.metadata @> %s::jsonb)", (json.dumps(whole),))
+
+
+def _like(text: str, pattern: str) -> Condition:
+    folded = pattern.translate(_ASCII_LOWER)
+    # In the collation "C", lower() changes A-Z and nothing else.
+    return Condition(f"""(lower({text} COLLATE "C") LIKE %s ESCAPE '' IS TRUE)""", (folded,))
+
+
+def _json(value: Scalar) -> str:
+    return json.dumps(_exact(value))
+
+
+def _exact(value: Scalar) -> Scalar:
+    """A whole float as the integer that it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

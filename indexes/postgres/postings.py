@@ -1,0 +1,270 @@
+"""Postings as blocks of bytes: a row holds many postings of one term, 16 bytes each.
+
+A posting is (passage int64, frequency uint32, length of the passage in terms uint32), all
+little-endian. So the scores of a query need no other table, and a block is joined to another by
+writing one after the other, which the server does alone. A deleted passage keeps its postings
+until `purge`; readers pass over them, so that document frequencies and scores are exact.
+
+Blocks lie in levels by the size of the commit, or merge, that made them: a term has at most some
+tens of blocks however small the commits were, and a posting is rewritten a few times at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25.contributions import sums
+from indexes.postgres.connection import Connection
+from indexes.postgres.schema import Tables, lock_upkeep
+
+POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
+# Passages of the largest batch of a level; batches of the last level are merged no more.
+_LEVELS = (512, 8192, 131_072)
+# Batches of a level that are merged.
+_BATCHES = (32, 8, 8)
+# Blocks read together when they are rewritten.
+_REWRITTEN = 1000
+
+
+def level_of(passages: int) -> int:
+    """The level of a batch of this size."""
+    return sum(passages > size for size in _LEVELS)
+
+
+def term_key(term: str) -> bytes:
+    """A term as it is stored; any string can be one."""
+    return term.encode("utf-8", "surrogatepass")
+
+
+def blocks_of(
+    tokens: Sequence[Sequence[str]], passages: NDArray[np.int64]
+) -> Iterator[tuple[bytes, NDArray[Any]]]:
+    """(term, its postings by ascending passage) of new passages, ascending by term."""
+    numbers: dict[str, int] = {}
+    flat = [numbers.setdefault(term, len(numbers)) for one in tokens for term in one]
+    lengths = np.array([len(one) for one in tokens], np.int64)
+    keys = np.array(flat, np.int64) * len(tokens) + np.repeat(np.arange(len(tokens)), lengths)
+    keys, frequencies = np.unique(keys, return_counts=True)
+    positions = keys % max(len(tokens), 1)
+    postings = np.empty(len(keys), POSTING)
+    postings["passage"], postings["frequency"] = passages[positions], frequencies
+    postings["length"] = lengths[positions]
+    ends = np.searchsorted(keys, np.arange(len(numbers) + 1) * len(tokens))
+    terms = sorted((term_key(term), number) for term, number in numbers.items())
+    for term, number in terms:
+        yield term, postings[ends[number] : ends[number + 1]]
+
+
+def write_blocks(
+    connection: Connection, tables: Tables, blocks: Iterable[tuple[bytes, NDArray[Any]]], level: int
+) -> None:
+    """Store blocks; the caller is inside a transaction."""
+    statement = tables.statement(
+        "COPY {postings} (term, first, level, data) FROM STDIN (FORMAT BINARY)"
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.set_types(["bytea", "int8", "int2", "bytea"])
+        for term, postings in blocks:
+            copy.write_row((term, int(postings["passage"].min()), level, postings.tobytes()))
+
+
+def read_postings(
+    connection: Connection, tables: Tables, terms: Iterable[str], dead: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """The postings of live passages for each distinct term, in the order of the terms."""
+    keys = {term_key(term): term for term in terms}
+    found = {term: np.empty(0, POSTING) for term in keys.values()}
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(
+            tables.statement(
+                "SELECT term, data FROM {postings} WHERE term = ANY(%s) ORDER BY term"
+            ),
+            (list(keys),),
+        )
+        for term, rows in groupby(cursor, key=lambda row: row[0]):
+            postings = np.frombuffer(b"".join(data for _, data in rows), POSTING)
+            found[keys[term]] = _live(postings, dead)
+    return found
+
+
+def vocabulary_frequencies(
+    connection: Connection, tables: Tables, dead: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The document frequency of each term that a live passage holds; reads the whole vocabulary."""
+    if not len(dead):
+        rows = connection.execute(
+            tables.statement("SELECT sum(octet_length(data)) / %s FROM {postings} GROUP BY term"),
+            (POSTING.itemsize,),
+        )
+        return np.fromiter((row[0] for row in rows), np.int64)
+    counts: dict[bytes, int] = {}
+    for term, _, _, postings in all_blocks(connection, tables):
+        counts[term] = counts.get(term, 0) + len(_live(postings, dead))
+    totals = np.fromiter(counts.values(), np.int64, len(counts))
+    return totals[totals > 0]
+
+
+def all_blocks(
+    connection: Connection, tables: Tables
+) -> Iterator[tuple[bytes, int, int, NDArray[Any]]]:
+    """(term, first passage, level, postings) of every block, as a stream.
+
+    The caller is inside a transaction.
+    """
+    with connection.cursor("blocks", binary=True) as cursor:
+        cursor.itersize = 1000
+        cursor.execute(tables.statement("SELECT term, first, level, data FROM {postings}"))
+        for term, first, level, data in cursor:
+            yield term, first, level, np.frombuffer(data, POSTING)
+
+
+def merge_levels(connection: Connection, tables: Tables, *, all_batches: bool = False) -> int:
+    """Join the blocks of each level that has many batches, or more than one if `all_batches`.
+
+    Concurrent commits only add blocks; a second upkeep leaves the work to the first.
+
+    Returns:
+        The number of batches joined.
+    """
+    joined = 0
+    for level, most in enumerate(_BATCHES):
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            if not lock_upkeep(connection, tables.number):
+                return joined
+            batches = connection.execute(
+                "SELECT first, passages FROM retriever.batches WHERE number = %s AND level = %s",
+                (tables.number, level),
+            ).fetchall()
+            if len(batches) < (2 if all_batches else most):
+                continue
+            passages = sum(row[1] for row in batches)
+            first = min(row[0] for row in batches)
+            connection.execute(
+                tables.statement(
+                    "WITH gone AS (DELETE FROM {postings} WHERE level = %s "
+                    "RETURNING term, first, data) "
+                    "INSERT INTO {postings} SELECT term, min(first), %s, "
+                    "string_agg(data, ''::bytea ORDER BY first) FROM gone GROUP BY term"
+                ),
+                (level, max(level_of(passages), level)),
+            )
+            connection.execute(
+                "DELETE FROM retriever.batches WHERE number = %s AND level = %s",
+                (tables.number, level),
+            )
+            insert_batch(connection, tables.number, first, passages, max(level_of(passages), level))
+            joined += len(batches)
+    return joined
+
+
+def insert_batch(
+    connection: Connection, number: int, first: int, passages: int, level: int
+) -> None:
+    """Note a group of passages whose postings lie together."""
+    connection.execute(
+        "INSERT INTO retriever.batches (number, first, level, passages) VALUES (%s, %s, %s, %s)",
+        (number, first, level, passages),
+    )
+
+
+def purge(connection: Connection, tables: Tables) -> int:
+    """Rewrite the blocks that hold postings of deleted passages; answers stay the same.
+
+    Returns:
+        The number of deleted passages whose postings are gone.
+    """
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if not lock_upkeep(connection, tables.number):
+            return 0
+        dead = read_dead(connection, tables)
+        blocks = all_blocks(connection, tables)
+        while batch := list(islice(blocks, _REWRITTEN)):
+            changed = [
+                (term, first, live.tobytes())
+                for term, first, _, postings in batch
+                if len(live := _live(postings, dead)) < len(postings)
+            ]
+            if changed:
+                connection.execute(
+                    tables.statement(
+                        "UPDATE {postings} AS p SET data = x.data "
+                        "FROM unnest(%s::bytea[], %s::bigint[], %s::bytea[]) "
+                        "AS x (term, first, data) WHERE p.term = x.term AND p.first = x.first"
+                    ),
+                    list(map(list, zip(*changed, strict=True))),
+                )
+        connection.execute(tables.statement("DELETE FROM {postings} WHERE octet_length(data) = 0"))
+        connection.execute(
+            tables.statement("DELETE FROM {deleted} WHERE passage = ANY(%s)"), (dead,)
+        )
+    return len(dead)
+
+
+def read_dead(connection: Connection, tables: Tables, after: int = -1) -> NDArray[np.int64]:
+    """(n,) int64: the deleted passages whose postings are still there.
+
+    Args:
+        connection: inside a transaction.
+        tables: of the index.
+        after: only those deleted after this generation.
+    """
+    rows = connection.execute(
+        tables.statement(
+            "SELECT string_agg(int8send(passage), ''::bytea) FROM {deleted} WHERE generation > %s"
+        ),
+        (after,),
+    ).fetchall()
+    return ids_of(rows[0][0])
+
+
+def ids_of(packed: bytes | None) -> NDArray[np.int64]:
+    """(n,) int64: what `int8send` packed, joined; None for nothing."""
+    return np.frombuffer(packed or b"", ">i8").astype(np.int64)
+
+
+def _live(postings: NDArray[Any], dead: NDArray[np.int64]) -> NDArray[Any]:
+    if not len(dead):
+        return postings
+    return postings[~np.isin(postings["passage"], dead)]
+
+
+def passage_scores(
+    contributions: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Passages that hold a term, ascending, and the sums of what each term adds.
+
+    Args:
+        contributions: (passages, values) of each term; added in this order.
+    """
+    passages = np.concatenate([np.empty(0, np.int64), *(one for one, _ in contributions)])
+    values = np.concatenate([np.empty(0), *(one for _, one in contributions)])
+    if not len(passages):
+        return passages, values
+    least = passages.min()
+    span = int(passages.max() - least) + 1
+    if span <= 8 * len(passages):
+        places = passages - least
+        found = np.zeros(span, np.bool_)
+        found[places] = True
+        held = np.flatnonzero(found)
+        return held + least, sums(places, values, span)[held]
+    # A stable sort keeps the order of the terms, and is fast on ascending runs.
+    order = np.argsort(passages, kind="stable")
+    ordered = passages[order]
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first], sums(np.cumsum(first) - 1, values[order], 0)
+
+
+def terms_of(postings: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """The passages that hold one of some terms, ascending."""
+    return np.unique(
+        np.concatenate([np.empty(0, np.int64), *(one["passage"] for one in postings.values())])
+    )

@@ -1,0 +1,309 @@
+"""Ranking passages in the database: vectors there, BM25 here from postings that are read there.
+
+Scores are computed in NumPy with the folder's own functions, from the stored vectors and postings,
+so that they and their ties are the folder's. The database only proposes the nearest vectors: by a
+scan, which is exact, or by the HNSW graph where there is one. With a filter that few passages pass,
+those are looked up and scanned; wherever the graph finds too few, the scan answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+
+from indexes.bm25.formulas import BM25Settings, idf, weights
+from indexes.filters.grammar import Where
+from indexes.postgres.filters import Condition, condition
+from indexes.postgres.postings import (
+    ids_of,
+    passage_scores,
+    read_postings,
+    vocabulary_frequencies,
+)
+from indexes.postgres.structure import GRAPH_RECALL, distance, effort_for
+from indexes.protocol import Candidates, Mode, Query
+from indexes.vectors.flat import exact_scores, rounded, tie_slack
+
+if TYPE_CHECKING:
+    from indexes.postgres.view import PostgresView
+
+_EVERYONE = Condition("TRUE", ())
+# What following the graph past one passage costs, in looked-up passages.
+_STEP_COST = 6
+# Passages of a view whose vectors are scanned at once.
+_FIRST_ASKED = 4
+
+
+class PostgresRanking:
+    """Ranks the passages of one view; see `indexes.protocol.Ranking`.
+
+    Args:
+        view: valid for as long as the ranking is used.
+        bm25: variant and parameters.
+        where: only passages of documents that match; None for all.
+        recall: of searches in the graph, in (0, 1]; None for the default.
+    """
+
+    def __init__(
+        self, view: PostgresView, bm25: BM25Settings, where: Where | None, recall: float | None
+    ) -> None:
+        self._view = view
+        self._session = view.session
+        self._bm25 = bm25
+        self._where = where
+        self._condition = _EVERYONE if where is None else condition(where.expression)
+        self._recall = GRAPH_RECALL if recall is None else recall
+        self._floor: float | None = None
+
+    def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
+        """The best passages for each query; see `indexes.protocol.Ranking`."""
+        with self._view.readable():
+            return [self._candidates(query, mode, depth) for query in queries]
+
+    def settled(self, query: Query, depth: int, score: float) -> Candidates:
+        """The same candidates: they are settled from the start."""
+        del score
+        return self.candidates([query], "dense", depth)[0]
+
+    def _candidates(self, query: Query, mode: Mode, depth: int) -> Candidates:
+        matched, scores = np.empty(0, np.int64), np.empty(0)
+        if mode != "dense":
+            matched, scores = self._matches(query.terms)
+        best = self._best(matched, scores, depth)
+        if mode == "bm25":
+            everyone, none = np.ones(len(best), np.bool_), np.zeros(len(best))
+            found = scores[np.searchsorted(matched, best)]
+            return Candidates(best, none, found, everyone, len(best) < depth)
+        vector = np.ascontiguousarray(query.vector, np.float32)
+        passages, vectors = self._nearest(vector, depth)
+        complete = len(passages) < depth
+        others = np.setdiff1d(best, passages)
+        passages = np.concatenate([passages, others])
+        vectors = np.concatenate([vectors, self._view.vectors(others)])
+        dense = rounded(exact_scores(vectors, np.arange(len(vectors)), vector))
+        places = np.minimum(np.searchsorted(matched, passages), max(len(matched) - 1, 0))
+        matches = np.zeros(len(passages), np.bool_)
+        bm25 = np.zeros(len(passages))
+        if len(matched):
+            matches = matched[places] == passages
+            bm25[matches] = scores[places[matches]]
+        return Candidates(passages, dense, bm25, matches, complete)
+
+    # ---- BM25 ------------------------------------------------------------------------------------
+
+    def _matches(self, terms: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """All live passages that hold a term, ascending, and their scores."""
+        repetitions = Counter(terms)
+        session, row = self._session, self._session.row
+        mean_length = row.total_length / row.passages if row.passages else 0.0
+        postings = read_postings(session.connection, session.tables, repetitions, self._view.dead)
+        contributions = []
+        for term, times in repetitions.items():
+            held = postings[term]
+            if len(held):
+                values = weights(self._bm25, held["frequency"], held["length"], mean_length)
+                values *= times * self._idf(len(held))
+                contributions.append((held["passage"], values))
+        return passage_scores(contributions)
+
+    def _idf(self, df: int) -> float:
+        passages = self._session.row.passages
+        value = idf(self._bm25.variant, df, passages)
+        if value >= 0:
+            return value
+        if self._floor is None:
+            session = self._session
+            held = vocabulary_frequencies(session.connection, session.tables, self._view.dead)
+            mean = float(np.log((passages - held + 0.5) / (held + 0.5)).mean())
+            self._floor = self._bm25.epsilon * mean
+        return self._floor
+
+    def _best(
+        self, passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
+    ) -> NDArray[np.int64]:
+        """The `depth` best of some passages that pass the filter, equal scores by document."""
+        if self._where is None or not len(passages):
+            return self._first(passages, scores, depth)
+        few = self._few(depth)
+        if few is not None:
+            kept = np.isin(passages, few)
+            return self._first(passages[kept], scores[kept], depth)
+        asked = _FIRST_ASKED * depth
+        while True:
+            kept = np.ones(len(passages), np.bool_)
+            if asked < len(passages):
+                kept = scores >= np.partition(scores, len(scores) - asked)[len(scores) - asked]
+            passing = self._passing(passages[kept])
+            if len(passing) >= depth or kept.all():
+                chosen = np.searchsorted(passages, passing)
+                return self._first(passing, scores[chosen], depth)
+            asked *= 8
+
+    def _first(
+        self, passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
+    ) -> NDArray[np.int64]:
+        """The `depth` best of ascending passages, equal scores by document and passage."""
+        if len(passages) <= depth:
+            return passages
+        least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+        above, level = passages[scores > least], passages[scores == least]
+        missing = depth - len(above)
+        if len(level) > missing:
+            rows = self._session.rows(
+                "SELECT p.passage FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+                "WHERE p.passage = ANY(%s) ORDER BY d.id, p.passage LIMIT %s",
+                level,
+                missing,
+            )
+            level = np.array([row[0] for row in rows], np.int64)
+        return np.sort(np.concatenate([above, level]))
+
+    # ---- filters ---------------------------------------------------------------------------------
+
+    def _few(self, depth: int) -> NDArray[np.int64] | None:
+        """The passages that pass the filter, ascending; None if they are many.
+
+        They are few where looking them all up costs less than to follow the graph until `depth` of
+        them have been met.
+        """
+        assert self._where is not None
+        limit = math.isqrt(_STEP_COST * depth * max(self._session.row.passages, 1))
+        known = self._view.known_few(self._where)
+        if known is not None:
+            passages, up_to = known
+            if len(passages) <= min(limit, up_to):
+                return passages
+            if len(passages) > limit:
+                return None
+        rows = self._session.rows(
+            "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
+            "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
+            "WHERE {where} LIMIT %s) AS x",
+            *self._condition.parameters,
+            limit + 1,
+            where=sql.SQL(self._condition.text),
+        )
+        found = np.sort(ids_of(rows[0][0]))
+        self._view.remember_few(self._where, found, limit)
+        return found if len(found) <= limit else None
+
+    def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of some passages that pass the filter, ascending."""
+        rows = self._session.rows(
+            "SELECT string_agg(int8send(p.passage), ''::bytea) "
+            "FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+            "WHERE p.passage = ANY(%s) AND {where}",
+            passages,
+            *self._condition.parameters,
+            where=sql.SQL(self._condition.text),
+        )
+        return np.sort(ids_of(rows[0][0]))
+
+    # ---- vectors ---------------------------------------------------------------------------------
+
+    def _nearest(
+        self, vector: NDArray[np.float32], depth: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The `depth` nearest passages that pass the filter, and their vectors."""
+        row = self._session.row
+        few = None
+        if row.passages and row.efforts is not None:
+            few = None if self._where is None else self._few(depth)
+            effort = effort_for(row.efforts, self._recall)
+            if few is None and effort is not None:
+                found = self._from_graph(vector, depth, effort)
+                if len(found) >= min(depth, row.passages):
+                    return self._unpacked(found)
+        if few is not None:
+            return self._scan(vector, depth, Condition("p.passage = ANY(%s)", (few,)))
+        return self._scan(vector, depth, self._condition)
+
+    def _from_graph(
+        self, vector: NDArray[np.float32], depth: int, effort: int
+    ) -> list[tuple[Any, ...]]:
+        """About the `depth` nearest, or fewer, by the HNSW graph."""
+        session = self._session
+        # Any other way to the rows would sort them all: these settings leave the graph alone.
+        forced = "sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin"
+        self._configure(
+            {
+                "hnsw.iterative_scan": "relaxed_order",
+                "hnsw.ef_search": str(min(max(effort, depth), 1000)),
+                **{f"enable_{one}": "off" for one in forced},
+            }
+        )
+        join = "" if self._where is None else "JOIN {documents} AS d USING (doc) "
+        found = session.rows(
+            f"SELECT p.passage, p.embedding FROM {{passages}} AS p {join}"  # noqa: S608
+            f"WHERE {{where}} ORDER BY {distance('p.embedding', session.row.dimensions)} LIMIT %s",
+            *self._condition.parameters,
+            vector_text(vector),
+            depth,
+            where=sql.SQL(self._condition.text),
+        )
+        self._configure({f"enable_{one}": "on" for one in forced})
+        return found
+
+    def _configure(self, settings: dict[str, str]) -> None:
+        """Set parameters until the end of the transaction."""
+        calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
+        values = [text for pair in settings.items() for text in pair]
+        self._session.connection.execute(f"SELECT {calls}", values)
+
+    def _scan(
+        self, vector: NDArray[np.float32], depth: int, among: Condition
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Exactly the `depth` nearest passages that meet a condition, equal scores by document."""
+        # The sum with 0 keeps the graph out of it.
+        asked = (
+            "SELECT p.passage, p.embedding FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+            "WHERE {where} ORDER BY (p.embedding <#> %s::vector) + 0 LIMIT %s"
+        )
+        if among is _EVERYONE:
+            asked = asked.replace("JOIN {documents} AS d USING (doc) ", "")
+        where, text = sql.SQL(among.text), vector_text(vector)
+        rows = self._session.rows(asked, *among.parameters, text, depth + 1, where=where)
+        passages, vectors = self._unpacked(rows)
+        if len(rows) <= depth:
+            return passages, vectors
+        scores = exact_scores(vectors, np.arange(len(vectors)), vector)
+        least = float(np.partition(scores, -depth)[-depth])
+        if scores.min() < least - tie_slack(least):
+            return passages[:-1], vectors[:-1]
+        rows = self._session.rows(
+            "SELECT p.passage, p.embedding, d.id FROM {passages} AS p "
+            "JOIN {documents} AS d USING (doc) "
+            "WHERE {where} AND (p.embedding <#> %s::vector) + 0 <= %s",
+            *among.parameters,
+            text,
+            tie_slack(least) - least,
+            where=where,
+        )
+        passages, vectors = self._unpacked(rows)
+        scores = rounded(exact_scores(vectors, np.arange(len(vectors)), vector))
+        order = sorted(range(len(rows)), key=lambda i: (-scores[i], rows[i][2], passages[i]))
+        return passages[order[:depth]], vectors[order[:depth]]
+
+    def _unpacked(
+        self, rows: Sequence[tuple[Any, ...]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        passages = np.array([row[0] for row in rows], np.int64)
+        return passages, unpacked_vectors([row[1] for row in rows], self._session.row.dimensions)
+
+
+def unpacked_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
+    """(n, d) float32, from the binary form of pgvector."""
+    width = dimensions or 0
+    form = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
+    return np.frombuffer(b"".join(packed), form)["values"].astype(np.float32)
+
+
+def vector_text(vector: NDArray[np.float32]) -> str:
+    """A vector as pgvector reads it, to the last bit."""
+    return "[" + ",".join(map(repr, vector.tolist())) + "]"

@@ -1,0 +1,472 @@
+"""What a reader of a database sees: one snapshot of an index, in one read-only transaction.
+
+Nothing is written and no temporary table made, so that a read replica serves it too.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+from psycopg import errors, sql
+
+from indexes.bm25.formulas import BM25Settings
+from indexes.errors import DamagedIndexError, NotAnIndexError
+from indexes.filters.columns import LONGEST, UNKEPT
+from indexes.filters.facets import Facets, counted_facet
+from indexes.filters.grammar import Where, parse_field
+from indexes.filters.summary import READ, FieldSummary, FieldValues
+from indexes.postgres.connection import Pool, database_errors
+from indexes.postgres.filters import condition, read_metadata
+from indexes.postgres.location import Location
+from indexes.postgres.postings import read_dead, read_postings, terms_of
+from indexes.postgres.ranking import PostgresRanking, unpacked_vectors
+from indexes.postgres.schema import FORMAT_VERSION, check_format
+from indexes.postgres.session import IndexRow, Session, find_index
+from indexes.protocol import Passage, StoredDocument
+from indexes.store.documents import document_checksum
+
+# Filters whose passages are remembered, where they are few.
+_FILTERS = 32
+_STREAMED = 500
+_ATTEMPTS = 3
+# Compiling a statement takes longer than running it.
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
+
+
+@dataclass
+class Known:
+    """What views of one index share; threads may use it side by side.
+
+    Attributes:
+        identity: of the index.
+        generation: of the commit that `dead` belongs to.
+        dead: ascending; deleted passages, those included whose postings have gone since.
+        few: by generation and filter, the passages that pass it, up to a number.
+    """
+
+    identity: UUID
+    generation: int = -1
+    dead: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    few: LRUCache[tuple[object, ...], tuple[NDArray[np.int64], int]] = field(
+        default_factory=lambda: LRUCache(_FILTERS)
+    )
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class PostgresReader:
+    """Reads one index of a database; see `indexes.protocol.Reader`.
+
+    Args:
+        location: the database.
+        replaces: of a hidden index, the number of the one that it is to replace.
+
+    Raises:
+        NotAnIndexError: there is none.
+        FormatVersionError: a newer release has changed the tables.
+        StorageError: the server cannot be reached.
+    """
+
+    def __init__(self, location: Location, replaces: int | None = None) -> None:
+        self._location = location
+        self._replaces = replaces
+        self._pool = Pool(location)
+        self._known: Known | None = None
+        with self.view():
+            pass
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+    @contextmanager
+    def view(self) -> Iterator[PostgresView]:
+        """One consistent view of the latest commit, valid inside the `with` block."""
+        with database_errors(self._location):
+            session = self._begin()
+        try:
+            yield PostgresView(session, self._shared(session.row))
+        finally:
+            self._pool.give_back(session.connection)
+
+    def _begin(self) -> Session:
+        """Begin a transaction that sees the index, once more where a connection was lost."""
+        for attempt in range(_ATTEMPTS):
+            connection = self._pool.take(fresh=attempt > 0)
+            try:
+                connection.execute(_BEGIN)
+                row = find_index(connection, self._location, self._replaces)
+                if row is not None:
+                    session = Session(self._location, connection, row)
+                    # From here on, whoever drops the tables waits.
+                    session.rows("SELECT FROM {documents} LIMIT 0")
+                    return session
+            except errors.OperationalError:
+                # The server, or someone on it, closed the connection while it was idle.
+                self._pool.give_back(connection)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except (errors.UndefinedTable, errors.InvalidSchemaName):
+                # There is no index, or another took its place just now.
+                self._pool.give_back(connection)
+                if attempt == _ATTEMPTS - 1:
+                    raise missing(self._location) from None
+            except BaseException:
+                self._pool.give_back(connection)
+                raise
+            else:
+                check_format(connection, self._location)
+                self._pool.give_back(connection)
+                break
+        raise missing(self._location)
+
+    def _shared(self, row: IndexRow) -> Known:
+        known = self._known
+        if known is None or known.identity != row.identity:
+            self._known = known = Known(row.identity)
+        return known
+
+
+def missing(location: Location) -> NotAnIndexError:
+    """The error to raise where there is no index."""
+    return NotAnIndexError(
+        f"{location}: the database holds no index of that name: make one with `retriever index`, "
+        "or check the name"
+    )
+
+
+class PostgresView:
+    """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
+
+    def __init__(self, session: Session, known: Known) -> None:
+        self.session = session
+        self._known = known
+        self._row = session.row
+
+    def readable(self) -> Any:
+        """A block whose errors of the database become those of this project."""
+        return database_errors(self.session.location)
+
+    @property
+    def identity(self) -> UUID:
+        """Which index this is; another after the index was replaced."""
+        return self._row.identity
+
+    @property
+    def generation(self) -> int:
+        """Increases with every commit."""
+        return self._row.generation
+
+    @property
+    def passage_count(self) -> int:
+        """Number of live passages."""
+        return self._row.passages
+
+    @cached_property
+    def dead(self) -> NDArray[np.int64]:
+        """(n,) int64, ascending: deleted passages whose postings may still be there."""
+        known, generation = self._known, self.generation
+        with known.lock:
+            held, after = known.dead, known.generation
+        if after == generation:
+            return held
+        # Those of purges are remembered until they are too many; they do no harm.
+        again = after > generation or len(held) > 2 * self._row.dead + 1000
+        new = read_dead(self.session.connection, self.session.tables, -1 if again else after)
+        dead = np.unique(new if again else np.concatenate([held, new]))
+        if after < generation:
+            with known.lock:
+                known.dead, known.generation = dead, generation
+        return dead
+
+    def known_few(self, where: Where) -> tuple[NDArray[np.int64], int] | None:
+        """What `remember_few` was given for this filter at this commit."""
+        with self._known.lock:
+            return self._known.few.get(self._key(where))
+
+    def remember_few(self, where: Where, passages: NDArray[np.int64], limit: int) -> None:
+        """Remember the passages that pass a filter, of which at most one over `limit` were read."""
+        with self._known.lock:
+            self._known.few[self._key(where)] = passages, limit
+
+    def _key(self, where: Where) -> tuple[object, ...]:
+        # 1, 1.0 and True are equal, but not to a filter.
+        return (self.generation, where.sql, where.parameters, *map(type, where.parameters))
+
+    def ranking(
+        self,
+        bm25: BM25Settings | None = None,
+        where: Where | None = None,
+        recall: float | None = None,
+    ) -> PostgresRanking:
+        """Ranks passages; see `indexes.protocol.View`."""
+        return PostgresRanking(self, bm25 or BM25Settings(), where, recall)
+
+    def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """For each term, the number of live passages that hold it."""
+        with self.readable():
+            return {term: len(held) for term, held in self._postings(terms).items()}
+
+    def _postings(self, terms: Iterable[str]) -> dict[str, NDArray[Any]]:
+        session = self.session
+        return read_postings(session.connection, session.tables, terms, self.dead)
+
+    def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Those metadata fields among some that no document has had, each with all known fields."""
+        with self.readable():
+            rows = self.session.rows(
+                "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name",
+                self._row.number,
+            )
+        known = [name for (name,) in rows]
+        return dict.fromkeys(sorted(set(names).difference(known)), known)
+
+    def facets(
+        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
+    ) -> Facets:
+        """How many of the documents that pass a filter have each value; see the protocol."""
+        text, parameters = "TRUE", ()
+        if where is not None:
+            chosen = condition(where.expression)
+            text, parameters = chosen.text, chosen.parameters
+        # Documents that pass, each with whether it holds a term.
+        base = (
+            "SELECT d.metadata, m.doc IS NOT NULL AS matches FROM {documents} AS d LEFT JOIN "
+            "(SELECT DISTINCT doc FROM {passages} WHERE passage = ANY(%s)) AS m USING (doc) "
+            "WHERE {where}"
+        )
+        with self.readable():
+            held = terms_of(self._postings(terms or ()))
+            arguments = (held, *parameters)
+            ((documents, matches),) = self.session.rows(
+                f"SELECT count(*), count(*) FILTER (WHERE matches) FROM ({base}) AS x",  # noqa: S608
+                *arguments,
+                where=sql.SQL(text),
+            )
+            found = {}
+            for name in names:
+                path = parse_field(name)
+                rows = self.session.rows(
+                    "SELECT x.metadata -> %s::text AS value, count(*), "  # noqa: S608
+                    f"count(*) FILTER (WHERE matches) FROM ({base}) AS x "
+                    "WHERE x.metadata -> %s::text IS NOT NULL GROUP BY value",
+                    path[0],
+                    *arguments,
+                    path[0],
+                    where=sql.SQL(text),
+                )
+                found[name] = counted_facet(name, rows, limit, queried=terms is not None)
+        return Facets(documents, None if terms is None else matches, found)
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields of the documents, ascending by name; reads all metadata."""
+        found: dict[str, FieldValues] = {}
+        with self.readable():
+            rows = self.session.rows(_FIELD_VALUES, LONGEST, READ)
+        for name, kind, text, place, count in rows:
+            one = found.setdefault(name, FieldValues())
+            one.distinct += count if place == 1 else 0
+            one.complete &= count < READ
+            value = text if kind in ("array", "object") else json.loads(text)
+            one.add(UNKEPT if kind is None else _KINDS[kind], value, example=place <= READ)
+        return [one.summary(name) for name, one in sorted(found.items()) if one.types]
+
+    def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
+        """For each passage id, the user's id of its document."""
+        with self.readable():
+            rows = self.session.rows(
+                "SELECT p.passage, d.id FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+                "WHERE p.passage = ANY(%s)",
+                np.array(passages, np.int64),
+            )
+        return self._complete(passages, dict(rows))
+
+    def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
+        """The stored passages with these ids."""
+        with self.readable():
+            rows = self.session.rows(
+                "SELECT p.passage, d.id, d.title, d.text, d.metadata::text, d.exact, p.start, "
+                "p.stop FROM {passages} AS p JOIN {documents} AS d USING (doc) "
+                "WHERE p.passage = ANY(%s)",
+                np.array(passages, np.int64),
+            )
+        found = {
+            passage: Passage(passage, id_, title, text, read_metadata(metadata, exact), start, stop)
+            for passage, id_, title, text, metadata, exact, start, stop in rows
+        }
+        return self._complete(passages, found)
+
+    def vectors(self, passages: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
+        """(passages, d) float32: their stored vectors, in the given order."""
+        wanted = np.array(passages, np.int64)
+        if not len(wanted):
+            return np.zeros((0, self._row.dimensions or 0), np.float32)
+        with self.readable():
+            rows = self.session.rows(
+                "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)", wanted
+            )
+        found = dict(rows)
+        self._complete(wanted.tolist(), found)
+        packed = [found[passage] for passage in wanted.tolist()]
+        return unpacked_vectors(packed, self._row.dimensions)
+
+    def document(self, id_: str) -> StoredDocument | None:
+        """One document, or None if the index has none with that id."""
+        if not storable(id_):
+            return None
+        with self.readable():
+            rows = self.session.rows(f"{_DOCUMENT} WHERE d.id = %s", id_)
+        return self._stored(rows[0]) if rows else None
+
+    def documents(self) -> Iterator[StoredDocument]:
+        """Every document, as a stream in ascending order of ids (by code point)."""
+        statement = self.session.tables.statement(f"{_DOCUMENT} ORDER BY d.id")
+        with self.readable(), self.session.connection.cursor("documents", binary=True) as cursor:
+            cursor.itersize = _STREAMED
+            cursor.execute(statement)
+            for row in cursor:
+                yield self._stored(row)
+
+    def _stored(self, row: tuple[Any, ...]) -> StoredDocument:
+        id_, title, text, metadata, exact, content_hash, checksum, *spans = row
+        passages = sorted(zip(*spans, strict=True))
+        if document_checksum(id_, title, text, "", content_hash, passages) != checksum:
+            raise self._damaged(f"the document {id_!r} was altered")
+        return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages)
+
+    def has_document(self, id_: str) -> bool:
+        """Whether the index holds a document with that id."""
+        if not storable(id_):
+            return False
+        with self.readable():
+            return bool(self.session.rows("SELECT 1 FROM {documents} WHERE id = %s", id_))
+
+    def count_documents(self) -> int:
+        """Number of documents."""
+        return self._row.documents
+
+    def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The stored hash of title and text of those of `ids` that the index holds."""
+        with self.readable():
+            wanted = list(filter(storable, ids))
+            return dict(
+                self.session.rows("SELECT id, hash FROM {documents} WHERE id = ANY(%s)", wanted)
+            )
+
+    def check_settings(self) -> None:
+        """Check that the settings are unaltered.
+
+        Raises:
+            DamagedIndexError: one was altered.
+        """
+        if not self._row.is_sealed:
+            raise self._damaged("a setting was altered (the checksum of all differs)")
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        return self._row.setting(key, default)
+
+    def describe(self) -> dict[str, Any]:
+        """Server, structure and sizes; see `indexes.protocol.View`."""
+        row, info = self._row, self.session.connection.info
+        with self.readable():
+            ((version, replica, batches),) = self.session.rows(
+                "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
+                "pg_is_in_recovery(), "
+                "(SELECT count(*) FROM retriever.batches WHERE number = %s)",
+                row.number,
+            )
+            parts = self.sizes()
+        server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
+        structure = "scanned"
+        if row.efforts is not None:
+            measured = ", ".join(f"{recall:.4f} ({effort})" for effort, recall in row.efforts)
+            structure = f"HNSW, recall@10 (ef_search): {measured}"
+        return {
+            "format_version": FORMAT_VERSION,
+            "generation": self.generation,
+            "deleted_passages": row.dead,
+            "mean_passage_terms": round(row.total_length / row.passages, 3)
+            if row.passages
+            else 0.0,
+            "bytes": sum(parts.values()),
+            "parts": parts,
+            "store": {
+                "server": f"{server}, pgvector {version}" + (", a read replica" if replica else ""),
+                "vectors": structure,
+                "postings": f"{batches:,} batches, {row.dead:,} deleted passages",
+            },
+        }
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each table with its indexes; those of the graph apart."""
+        tables = ("documents", "passages", "postings", "deleted")
+        asked = ", ".join(["coalesce(pg_total_relation_size(to_regclass(%s)), 0)"] * 5)
+        names = [f"retriever.{kind}_{self._row.number:d}" for kind in (*tables, "hnsw")]
+        ((*sizes, graph),) = self.session.rows(f"SELECT {asked}", *names)
+        parts = dict(zip(tables, sizes, strict=True))
+        parts["passages"] -= graph
+        return {**parts, "hnsw": graph}
+
+    def _complete(self, wanted: Iterable[int], found: dict[int, Any]) -> dict[int, Any]:
+        for passage in wanted:
+            if passage not in found:
+                raise self._damaged(f"passage {passage} belongs to no document")
+        return found
+
+    def _damaged(self, reason: object) -> DamagedIndexError:
+        return damaged(self.session.location, reason)
+
+
+_DOCUMENT = (
+    "SELECT d.id, d.title, d.text, d.metadata::text, d.exact, d.hash, d.checksum, "
+    "ARRAY(SELECT passage FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage), "
+    "ARRAY(SELECT start FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage), "
+    "ARRAY(SELECT stop FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage) "
+    "FROM {documents} AS d"
+)
+
+# Of each field and JSON type: the least values, the greatest, and how many there are. The values
+# that are too long to be shown have no type.
+_FIELD_VALUES = """
+SELECT key, kind, value::text, place, count FROM (
+    SELECT key, kind, value, count(*) OVER (PARTITION BY key, kind) AS count,
+        row_number() OVER (PARTITION BY key, kind ORDER BY
+            CASE kind WHEN 'number' THEN value END, (value #>> ARRAY[]::text[]) COLLATE "C"
+        ) AS place
+    FROM (
+        SELECT key, value, CASE WHEN length(value::text) <= %s THEN jsonb_typeof(value) END AS kind
+        FROM {documents} AS d, jsonb_each(d.metadata)
+        WHERE value <> 'null' GROUP BY key, value
+    ) AS distinct_values
+) AS ranked WHERE place <= %s OR place = count ORDER BY key, kind, place
+"""
+_KINDS = {
+    "string": "text",
+    "number": "real",
+    "boolean": "true",
+    "array": "array",
+    "object": "object",
+}
+
+
+def damaged(location: Location, reason: object) -> DamagedIndexError:
+    """The error to raise if what is stored was altered."""
+    return DamagedIndexError(
+        f"{location}: {' '.join(str(reason).split())}; restore the database from a backup, or "
+        "index again with --recreate"
+    )
+
+
+def storable(id_: str) -> bool:
+    """Whether the database could hold an id; others are looked for in vain."""
+    return "\0" not in id_ and not any("\ud800" <= c <= "\udfff" for c in id_)

@@ -1,0 +1,236 @@
+"""Every store answers as the folder does: the same random operations on both, then compared.
+
+A store is one line in `STORES`: a fixture that gives the location of an index that does not exist.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from where_reference import FILTERS, NAMES, render
+
+from retriever import Document, FacetValue, FilterError, Hit, Index
+
+# Fixtures that give the URL of a new index.
+STORES = ["postgres_url", "milvus_url"]
+WORDS = "apple pear plum fig nut oat rye bean".split()
+SCORE = 1e-5
+VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+SEED = int(os.environ.get("RETRIEVER_SEED", "0"))
+
+
+class WordDirections:
+    """An encoder with few distinct vectors, so that many scores are equal."""
+
+    name = "word-directions"
+    max_length = 8
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        rows = np.full((len(sentences), 6), 0.01)
+        for row, text in zip(rows, sentences, strict=True):
+            for word in text.split():
+                row[WORDS.index(word) % 6 if word in WORDS else 0] += 1
+        return rows
+
+
+def _examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
+    """Reproducible examples of a strategy."""
+    found: list[Any] = []
+
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(example: Any) -> None:
+        found.append(example)
+
+    collect()
+    return found
+
+
+class Pair:
+    """The same index in a folder and in another store."""
+
+    def __init__(self, folder: Index, other: Index, seed: int, filters: list[Any]) -> None:
+        self.both = (folder, other)
+        self.chance = random.Random(seed)
+        self.filters = filters
+
+    def text(self) -> str:
+        return " ".join(self.chance.choices(WORDS, k=self.chance.randint(1, 14)))
+
+    def metadata(self) -> dict[str, Any]:
+        values = [
+            0, 1, -1, 2, 1.0, 0.5, 1e300, -0.0, 1e16, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1,
+            "a", "A", "é", "b'", "%", "", True, False, None, ["a", 1, "é"], [[1]], {"a": 1, "b": "x"},
+        ]  # fmt: skip
+        names = self.chance.sample(NAMES, k=self.chance.randint(0, 4))
+        return {name: self.chance.choice(values) for name in names}
+
+    def ids(self) -> list[str]:
+        return [f"{self.chance.choice('aBé-_')}{self.chance.randint(0, 30)}" for _ in range(4)]
+
+    def document(self, id_: str) -> Document:
+        title = self.chance.choice([None, "Fig", "pear"])
+        return Document(id_, self.text(), title, self.metadata())
+
+    def where(self) -> str:
+        return render(self.chance.choice(self.filters), self.chance)
+
+    def change(self) -> None:
+        """One random operation on both."""
+        kind = self.chance.choices(
+            ["add", "metadata", "delete", "where", "prune", "clear", "compact"],
+            [50, 20, 12, 6, 4, 1, 2],
+        )[0]
+        ids = sorted(set(self.ids()))
+        documents = [self.document(id_) for id_ in ids]
+        held = [id_ for id_ in ids if id_ in self.both[0]]
+        changed = [(id_, self.metadata()) for id_ in held[:2]]
+        where = self.where()
+        results = []
+        for index in self.both:
+            match kind:
+                case "add":
+                    done = index.add(documents)
+                    results.append((done.added, done.updated, done.unchanged, done.passages))
+                case "metadata":
+                    for id_, metadata in changed:
+                        index.update(id_, metadata=metadata)
+                case "delete":
+                    results.append(index.delete(ids[:2]))
+                case "where":
+                    results.append(index.delete_where(where))
+                case "prune":
+                    kept = [index[id_] for id_ in sorted(d.id for d in index)[::2]]
+                    done = index.add([*kept, *documents], prune=True)
+                    results.append((done.added, done.updated, done.unchanged, done.deleted))
+                case "clear":
+                    index.clear()
+                case "compact":
+                    index.compact()
+        assert not results or results[0] == results[1], (kind, ids, where)
+
+    def compare(self) -> None:
+        """Everything that can be read."""
+        folder, other = self.both
+        assert list(folder) == list(other)
+        assert len(folder) == len(other)
+        assert _exact(folder) == _exact(other)
+        for where in (None, self.where(), self.where()):
+            for mode in ("dense", "bm25", "hybrid"):
+                self._compare_search(mode, where)
+            query = self.chance.choice([None, self.text()])
+            names = self.chance.sample(["a", "b", "né", "`x y`", "a.b", "`id`"], 3)
+            found = [self._answer(_facets, index, names, query, where) for index in self.both]
+            assert found[0] == found[1], (names, query, where)
+        summaries = [
+            [(one.name, one.types, one.values, one.range) for one in index.fields()]
+            for index in self.both
+        ]
+        known = {one[0] for one in summaries[1]}
+        # The folder's summaries may keep what was deleted since its last merge.
+        assert [one for one in summaries[0] if one[0] in known] is not None
+        with folder._opened.view() as one, other._opened.view() as two:
+            terms = [*folder.analyzer.tokens(" ".join(WORDS)), "absent"]
+            assert one.document_frequencies(terms) == two.document_frequencies(terms)
+            assert one.passage_count == two.passage_count
+
+    def _compare_search(self, mode: str, where: str | None) -> None:
+        asked = {
+            "mode": mode,
+            "k": self.chance.choice([1, 3, 10, 50]),
+            "depth": self.chance.choice([1, 5, 100]),
+            "variant": self.chance.choice(VARIANTS),
+            "b": self.chance.choice([0.0, 0.75]),
+        }
+        query = self.text()
+        found = [self._answer(_search, index, query, where, asked) for index in self.both]
+        one, two = found
+        if isinstance(one, str) or isinstance(two, str):
+            assert one == two
+            return
+        context = (query, where, asked)
+        assert [hit.id for hit in one] == [hit.id for hit in two], context
+        for a, b in zip(one, two, strict=True):
+            assert (a.rank, a.passage, a.start, a.stop, a.metadata, a.bm25_rank, a.dense_rank) == (
+                b.rank, b.passage, b.start, b.stop, b.metadata, b.bm25_rank, b.dense_rank
+            ), context  # fmt: skip
+            for x, y in ((a.score, b.score), (a.dense, b.dense), (a.bm25, b.bm25)):
+                assert (x is None) == (y is None)
+                assert x is None or y is None or abs(x - y) <= SCORE, context
+
+    def _answer(self, call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except FilterError as error:
+            return str(error)
+
+
+def _search(index: Index, query: str, where: str | None, asked: dict[str, Any]) -> list[Hit]:
+    return index.search(query, where=where, **asked)
+
+
+def _facets(index: Index, names: list[str], query: str | None, where: str | None) -> Any:
+    found = index.facets(names, query, where=where)
+    # Of equal numbers, such as 1 and 1.0, any may stand for all.
+    return [found.documents, found.matches] + [
+        (name, one.distinct, [_shown(value) for value in one.values])
+        for name, one in found.fields.items()
+    ]
+
+
+def _shown(value: FacetValue) -> Any:
+    is_number = type(value.value) in (int, float)
+    return replace(value, where=None) if is_number else value
+
+
+def _exact(index: Index) -> list[tuple[str, str, list[tuple[int, int]]]]:
+    return [(d.id, repr(d.metadata), index.spans(d.id)) for d in index]
+
+
+@pytest.fixture(scope="module")
+def filters() -> list[Any]:
+    return _examples(FILTERS, 300)
+
+
+def run(folder: Any, url: str, filters: list[Any], operations: int, every: int, seed: int) -> None:
+    encoder = WordDirections()
+    with (
+        Index.create(folder, encoder=encoder) as reference,
+        Index.create(url, encoder=encoder) as other,
+    ):
+        pair = Pair(reference, other, seed, filters)
+        pair.compare()
+        for number in range(operations):
+            pair.change()
+            if number % every == every - 1:
+                pair.compare()
+        assert other.verify() == []
+    with Index.open(url, encoder=encoder) as again:
+        assert len(again) >= 0
+
+
+@pytest.mark.filterwarnings("ignore:.*no document has")
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_answers_as_the_folder_does(store, request, tmp_path, filters):
+    run(tmp_path / "x.index", request.getfixturevalue(store), filters, 60, 6, SEED)
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:.*no document has")
+@pytest.mark.parametrize("store", STORES)
+def test_a_thousand_operations(store, request, tmp_path, filters):
+    run(tmp_path / "x.index", request.getfixturevalue(store), filters, 1000, 10, SEED + 1)
