@@ -80,7 +80,8 @@ class FolderRanking:
                 live.segment.structure,
                 live.segment.vectors,
                 vectors,
-                depth,
+                # One more, to see whether it equals the last.
+                depth + (mode == "hybrid"),
                 allowed,
                 self._recall,
                 live.segment.vectors_guard,
@@ -90,11 +91,11 @@ class FolderRanking:
         nearest: list[_Positions] = []
         for row, query in enumerate(queries):
             scores = np.concatenate([part[row][1] for part in found])
-            if len(scores) < depth:
+            if len(scores) <= depth:
                 nearest.append([part[row][0] for part in found])
                 continue
-            least, next_least = np.partition(scores, (-depth, 1 - depth))[[-depth, 1 - depth]]
-            if mode == "hybrid" and next_least - least <= tie_slack(float(least)):
+            least, next_least = np.partition(scores, (-depth, -depth - 1))[[-depth, -depth - 1]]
+            if mode == "hybrid" and least - next_least <= tie_slack(float(least)):
                 nearest.append(self._tied(query, depth, float(least)))
             else:
                 nearest.append([part[row][0][part[row][1] >= least] for part in found])
