@@ -27,7 +27,7 @@ Row = dict[str, Any]
 MOST_RESULTS = 16_384
 """What a server gives at most of one search."""
 # Rows of a request: the largest rows, times this, fit a message of 64 MB.
-_INSERTED, _STREAMED, _LISTED = 200, 500, 1000
+_INSERTED, _HEAVY, _LIGHT, _LISTED = 200, 500, 4000, 1000
 _CONNECTING = 10.0
 
 
@@ -41,6 +41,19 @@ def _send(how: str, name: str, rows: list[Row], timeout: float, client: Any) -> 
     getattr(client, how)(name, rows, timeout=timeout)
 
 
+def _query(
+    name: str,
+    where: str,
+    fields: Sequence[str],
+    timeout: float,
+    options: dict[str, Any],
+    client: Any,
+) -> list[Row]:
+    return list(
+        client.query(name, filter=where, output_fields=list(fields), timeout=timeout, **options)
+    )
+
+
 # How many clients of this process have a file of Milvus Lite open.
 _OPEN: Counter[str] = Counter()
 _OPENING = threading.Lock()
@@ -49,6 +62,10 @@ _OPENING = threading.Lock()
 class Connection:
     """One client, made at the first request; threads share it.
 
+    Attributes:
+        since: the server's time of the last write that reads must see; 0 for all that were done,
+            for which a server waits some 200 milliseconds.
+
     Every method raises StorageError where Milvus cannot be reached or refuses a request, and
     ConfigError where it refuses the user.
     """
@@ -56,6 +73,7 @@ class Connection:
     def __init__(self, location: Location) -> None:
         self.location = location
         self._timeout = location.timeout
+        self.since = 0
         self._client: Any = None
         self._process = 0
         self._closed = False
@@ -112,39 +130,35 @@ class Connection:
     def insert(self, name: str, rows: Sequence[Row]) -> None:
         """Add rows, request by request."""
         for some in parts(rows, _INSERTED):
-            self._call(partial(_send, "insert", name, some, self._timeout))
+            self._write(name, partial(_send, "insert", name, some, self._timeout))
 
     def upsert(self, name: str, rows: Sequence[Row]) -> None:
         """Replace rows of the same primary keys, request by request."""
         for some in parts(rows, _INSERTED):
-            self._call(partial(_send, "upsert", name, some, self._timeout))
+            self._write(name, partial(_send, "upsert", name, some, self._timeout))
 
     def delete(self, name: str, where: str) -> None:
         """Delete the rows that an expression selects."""
-        self._call(lambda client: client.delete(name, filter=where, timeout=self._timeout))
+        self._write(name, lambda client: client.delete(name, filter=where, timeout=self._timeout))
 
     def count(self, name: str, where: str) -> int:
         """How many rows an expression selects."""
-        found = self._call(
-            lambda client: client.query(
-                name,
-                filter=where,
-                output_fields=["count(*)"],
-                consistency_level="Strong",
-                timeout=self._timeout,
-            )
-        )
+        found = self.query(name, where, ["count(*)"])
         return int(found[0]["count(*)"])
 
-    def query(self, name: str, where: str, fields: Sequence[str]) -> list[Row]:
-        """The rows that an expression selects; for some thousands at most."""
-        return list(
-            self._call(
-                lambda client: client.query(
-                    name, filter=where, output_fields=list(fields), consistency_level="Strong"
-                )
-            )
-        )
+    def query(
+        self, name: str, where: str, fields: Sequence[str], *, latest: bool = False
+    ) -> list[Row]:
+        """The rows that an expression selects; for some thousands at most.
+
+        Args:
+            name: of the collection.
+            where: the expression.
+            fields: of the rows.
+            latest: see every write that was done before, by anyone; otherwise those up to `since`.
+        """
+        options = {"consistency_level": "Strong"} if latest else self._consistency()
+        return self._call(partial(_query, name, where, fields, self._timeout, options))
 
     def among(
         self, name: str, column: str, values: Sequence[int], where: str, fields: Sequence[str]
@@ -155,21 +169,20 @@ class Connection:
 
     def stream(self, name: str, where: str, fields: Sequence[str]) -> Iterator[Row]:
         """The rows that an expression selects, ascending by primary key, whatever their number."""
-        rows = self._call(
-            lambda client: client.query_iterator(
-                name,
-                filter=where,
-                batch_size=_STREAMED,
-                output_fields=list(fields),
-                consistency_level="Strong",
-                timeout=self._timeout,
+        size = _HEAVY if {"*", "vector"}.intersection(fields) else _LIGHT
+        last: int | None = None
+        # The two options make a server return the least primary keys. It then waits for all earlier
+        # writes, as the collections are made to do.
+        options = {"limit": size, "iterator": "True", "reduce_stop_for_best": "True"}
+        while True:
+            after = where if last is None else f"{where} and row > {last}"
+            some = self._call(
+                partial(_query, name, after, [*fields, "row"], self._timeout, options)
             )
-        )
-        try:
-            while some := self._call(lambda _: rows.next()):
-                yield from some
-        finally:
-            rows.close()
+            if not some:
+                return
+            yield from some
+            last = max(row["row"] for row in some)
 
     def search(
         self,
@@ -203,11 +216,25 @@ class Connection:
                 filter=where,
                 output_fields=list(fields),
                 search_params={"metric_type": "IP", "params": parameters or {}},
-                consistency_level="Strong",
                 timeout=self._timeout,
+                **self._consistency(),
             )
         )
         return [[{**hit["entity"], "distance": hit["distance"]} for hit in hits] for hits in found]
+
+    def _consistency(self) -> dict[str, Any]:
+        if not self.since:
+            return {"consistency_level": "Strong"}
+        return {"consistency_level": "Customized", "guarantee_timestamp": self.since}
+
+    def _write(self, name: str, do: Callable[[Any], object]) -> None:
+        self._call(do)
+        # pymilvus keeps the time of a write for its level "Session", and tells it nowhere else.
+        from pymilvus.client.ts_utils import get_collection_ts
+
+        address = self.client._get_connection().server_address
+        written = get_collection_ts(name, address, self.location.database)
+        self.since = max(self.since, int(written or 0))
 
     def _call(self, do: Callable[[Any], T]) -> T:
         client = self.client

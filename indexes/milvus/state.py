@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
@@ -64,6 +64,7 @@ class State:
         dead: passages that are removed and still stored.
         purged: a view of a commit before it has lost rows.
         former: builds that this one replaced, each with the commit since which it does.
+        written: the server's time of the last write of a row.
         settings: of the index, as JSON values.
         seal: a checksum of the settings.
     """
@@ -86,6 +87,7 @@ class State:
     dead: int = 0
     purged: int = 0
     former: tuple[tuple[int, int], ...] = ()
+    written: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     seal: str = ""
 
@@ -182,11 +184,13 @@ class States:
             if len(rows) == found[number][1]:
                 ordered = sorted(rows, key=lambda row: row["part"])
                 self._latest = self._parsed("".join(row["value"] for row in ordered))
+                self.connection.since = max(self.connection.since, self._latest.written)
                 return self._latest
             # A newer commit has just taken its place.
 
     def publish(self, state: State) -> None:
-        """Make a state that of the index."""
+        """Make a state that of the index, after all rows of its commit were written."""
+        state = replace(state, written=max(state.written, self.connection.since))
         self._insert("state", state.commit, state.to_json())
         self._delete(f"{self._of_kind('state')} and number < {state.commit}")
         self._latest = state
@@ -227,7 +231,7 @@ class States:
         return f'chain == "{self._chain}" and kind == "{kind}"'
 
     def _query(self, where: str, *fields: str) -> list[dict[str, Any]]:
-        return self.connection.query(self.names.states, where, fields)
+        return self.connection.query(self.names.states, where, fields, latest=True)
 
     def _delete(self, where: str) -> None:
         # By primary key, which every server deletes at once.
