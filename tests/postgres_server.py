@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,8 @@ class PostgresServer:
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
-        try:
+        with suppress(subprocess.CalledProcessError):
             self.stop()
-        except subprocess.CalledProcessError:
-            pass
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _children(self, postmaster: int) -> bool:

@@ -144,7 +144,10 @@ class States:
         return has_sparse(self.connection)
 
     def exist(self) -> bool:
-        """Whether there is the collection."""
+        """Whether there is the collection; makes no file of Milvus Lite."""
+        file = self.connection.location.file
+        if file is not None and not file.exists():
+            return False
         return self.names.states in self.connection.collections()
 
     def create(self) -> None:

@@ -362,7 +362,7 @@ class MilvusView:
                 "milvus": f"{self._connection.version()}, {kind}",
                 **({"tenant": location.tenant} if location.tenant else {}),
                 "sparse": sparse,
-                "deleted": f"{state.dead:,} passages still stored",
+                "removed": f"{state.dead:,} passages that are still stored",
             },
         }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -13,6 +14,8 @@ from indexes.errors import ConfigError
 _FORM = "postgresql://USER@HOST/DATABASE?index=NAME"
 _LONGEST_NAME = 200
 _CONNECT_SECONDS = "10"
+# Hosts, each with or without a port.
+_PORTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?(,(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ def parse_location(url: str) -> Location:
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise _malformed() from None
+    ports = parts.netloc.rpartition("@")[2]
+    # An unescaped sign in a password would make its rest a host, port or database.
+    if parts.netloc.count("@") > 1 or "@" in parts.path or not _PORTS.fullmatch(ports):
+        raise _malformed()
     names = [value for name, value in pairs if name == "index"]
     if len(names) != 1 or not names[0] or parts.fragment:
         raise ConfigError(
@@ -66,13 +73,14 @@ def parse_location(url: str) -> Location:
     rest = [(name, value) for name, value in pairs if name != "index"]
     for name, _ in rest:
         if name not in known:
+            found = repr(name[:40]) if name.isidentifier() else "another"
             raise ConfigError(
-                f"postgresql://…: expected index or a parameter of libpq such as sslmode, "
-                f"found {name[:40]!r}"
+                "postgresql://…: expected index or a parameter of libpq such as sslmode, "
+                f"found {found}"
             )
     query = urlencode(rest, quote_via=quote)
     try:
-        given = conninfo_to_dict(urlunsplit(parts._replace(scheme="postgresql", query=query)))
+        given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
     except ProgrammingError:
         raise _malformed() from None
     defaults = {"connect_timeout": _CONNECT_SECONDS, "fallback_application_name": "retriever"}

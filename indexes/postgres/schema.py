@@ -43,7 +43,7 @@ _MIGRATIONS = {
             number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
             identity uuid NOT NULL DEFAULT gen_random_uuid(),
             name text COLLATE "C" UNIQUE,
-            replaces integer REFERENCES retriever.indexes ON DELETE SET NULL,
+            replaces integer UNIQUE REFERENCES retriever.indexes ON DELETE SET NULL,
             begun_with text,
             settings text NOT NULL,
             seal bytea NOT NULL,

@@ -109,8 +109,12 @@ def read_row(connection: Connection, number: int) -> IndexRow | None:
 
 
 def lock_row(connection: Connection, number: int) -> IndexRow | None:
-    """The same under a lock, which makes the commits of several writers follow one another."""
-    return _row(connection, "number = %s FOR UPDATE", number)
+    """The same under a lock, which makes the commits of several writers follow one another.
+
+    It is the lock that lets others insert rows that refer to the index: two transactions that have
+    done so could not both take a stronger one.
+    """
+    return _row(connection, "number = %s FOR NO KEY UPDATE", number)
 
 
 def _row(connection: Connection, which: str, value: str | int) -> IndexRow | None:

@@ -14,7 +14,7 @@ from indexes.postgres.session import find_index, seal_of, settings_text
 from indexes.postgres.structure import check_structures
 from indexes.postgres.verify import verify
 from indexes.postgres.view import PostgresReader, damaged
-from indexes.postgres.writer import PostgresWriter, drop_retired, wait_for_mark
+from indexes.postgres.writer import PostgresWriter, drop_retired, release, wait_for_mark
 from indexes.vectors.choice import StructureSettings
 
 
@@ -57,7 +57,7 @@ class PostgresStore:
             with database_errors(self._location):
                 yield connection
         finally:
-            connection.close()
+            release(connection)
 
     def exists(self) -> bool:
         """Whether the database holds an index of that name."""
@@ -83,7 +83,7 @@ class PostgresStore:
             with connection.transaction():
                 row = connection.execute(
                     "INSERT INTO retriever.indexes (name, replaces, begun_with, settings, seal) "
-                    "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (name) DO NOTHING RETURNING number",
+                    "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING number",
                     (name, self._replaces, self._begun_with, text, seal_of(text)),
                 ).fetchone()
                 if row is not None:

@@ -72,8 +72,9 @@ def effort_for(efforts: Sequence[tuple[int, float]], recall: float) -> int | Non
 
 
 def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: Stage) -> None:
-    """Build the graph beside readers and writers, in the place of an earlier one, and measure it.
+    """Build the graph in the place of an earlier one, and measure it; other writers wait.
 
+    Not CONCURRENTLY, which waits for every reader of the database, this process's own included.
     The caller is in no transaction.
     """
     done = stage("building the HNSW graph", 1)
@@ -81,16 +82,17 @@ def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: 
     column, kind = "embedding", "vector_ip_ops"
     if dimensions > _WHOLE:
         column, kind = f"(embedding::halfvec({dimensions:d}))", "halfvec_ip_ops"
-    connection.execute(
-        "SELECT set_config('maintenance_work_mem', '1GB', false) WHERE "
-        "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB')"
-    )
-    connection.execute(
-        tables.statement(
-            f"CREATE INDEX CONCURRENTLY {{name}} ON {{passages}} USING hnsw ({column} {kind})",
-            name=sql.Identifier(f"hnsw_{tables.number:d}"),
+    with connection.transaction():
+        connection.execute(
+            "SELECT set_config('maintenance_work_mem', '1GB', true) WHERE "
+            "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB')"
         )
-    )
+        connection.execute(
+            tables.statement(
+                f"CREATE INDEX {{name}} ON {{passages}} USING hnsw ({column} {kind})",
+                name=sql.Identifier(f"hnsw_{tables.number:d}"),
+            )
+        )
     done(1)
     efforts = _measured(connection, tables, dimensions, stage)
     connection.execute(
@@ -100,12 +102,14 @@ def build_graph(connection: Connection, tables: Tables, dimensions: int, stage: 
 
 
 def drop_graph(connection: Connection, tables: Tables) -> None:
-    """Drop the graph if there is one; the caller is in no transaction."""
-    connection.execute(
-        "UPDATE retriever.indexes SET efforts = NULL WHERE number = %s AND efforts IS NOT NULL",
-        (tables.number,),
-    )
-    connection.execute(tables.statement("DROP INDEX IF EXISTS {hnsw}"))
+    """Drop the graph if there is one, which waits for readers; the caller is in no transaction."""
+    with connection.transaction():
+        connection.execute("SET LOCAL lock_timeout = '10s'")
+        connection.execute(
+            "UPDATE retriever.indexes SET efforts = NULL WHERE number = %s AND efforts IS NOT NULL",
+            (tables.number,),
+        )
+        connection.execute(tables.statement("DROP INDEX IF EXISTS {hnsw}"))
 
 
 def graph_is_valid(connection: Connection, tables: Tables) -> bool:
@@ -126,7 +130,7 @@ def _measured(
     with connection.cursor(binary=True) as cursor:
         cursor.execute(
             tables.statement(
-                "SELECT embedding FROM {passages} ORDER BY passage % 7919, passage LIMIT %s"
+                "SELECT embedding FROM {passages} ORDER BY passage %% 7919, passage LIMIT %s"
             ),
             (SAMPLED,),
         )

@@ -81,8 +81,12 @@ class PostgresReader:
         self._replaces = replaces
         self._pool = Pool(location)
         self._known: Known | None = None
-        with self.view():
-            pass
+        try:
+            with self.view():
+                pass
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the connections."""

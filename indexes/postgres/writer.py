@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -65,6 +66,7 @@ T = TypeVar("T")
 
 _RETRIES = 5
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+_GRACE = 0.2
 _MOST_DIMENSIONS = 16_000
 # Deleted passages whose postings stay: few, or this share of the others.
 _FEW_DEAD, _DEAD_SHARE = 1000, 0.2
@@ -127,7 +129,7 @@ class PostgresWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        release(self._connection)
 
     @property
     def _row(self) -> IndexRow:
@@ -475,6 +477,13 @@ def copy_passages(
         copy.write(b"\xff\xff")
 
 
+def release(connection: Connection) -> None:
+    """End a session, and with it its marks, before this returns."""
+    with suppress(psycopg.Error):
+        connection.execute("SELECT pg_advisory_unlock_all()")
+    connection.close()
+
+
 def wait_for_mark(
     connection: Connection, location: Location, number: int, timeout: float, *, alone: bool
 ) -> None:
@@ -483,7 +492,8 @@ def wait_for_mark(
     Raises:
         IndexLockedError: it is being replaced; or, if `alone`, it has writers.
     """
-    end = time.monotonic() + timeout
+    # The server notices a moment later that a session has ended.
+    end = time.monotonic() + max(timeout, _GRACE)
     while not lock_index(connection, number, alone=alone):
         if time.monotonic() >= end:
             who = "a writer holds it" if alone else "`reindex` or --recreate is replacing it"

@@ -20,7 +20,7 @@ from retriever import Document, FacetValue, FilterError, Hit, Index
 
 # Fixtures that give the URL of a new index.
 STORES = ["postgres_url", "milvus_url"]
-WORDS = "apple pear plum fig nut oat rye bean".split()
+WORDS = ["apple", "pear", "plum", "fig", "nut", "oat", "rye", "bean"]
 SCORE = 1e-5
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 SEED = int(os.environ.get("RETRIEVER_SEED", "0"))
@@ -74,7 +74,8 @@ class Pair:
     def metadata(self) -> dict[str, Any]:
         values = [
             0, 1, -1, 2, 1.0, 0.5, 1e300, -0.0, 1e16, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1,
-            "a", "A", "é", "b'", "%", "", True, False, None, ["a", 1, "é"], [[1]], {"a": 1, "b": "x"},
+            "a", "A", "é", "b'", "%", "", True, False, None, ["a", 1, "é"], [[1]],
+            {"a": 1, "b": "x"},
         ]  # fmt: skip
         names = self.chance.sample(NAMES, k=self.chance.randint(0, 4))
         return {name: self.chance.choice(values) for name in names}
@@ -126,6 +127,8 @@ class Pair:
     def compare(self) -> None:
         """Everything that can be read."""
         folder, other = self.both
+        # In several segments, equal scores at the end of the candidates bring more of them.
+        folder.compact()
         assert list(folder) == list(other)
         assert len(folder) == len(other)
         assert _exact(folder) == _exact(other)
@@ -136,13 +139,8 @@ class Pair:
             names = self.chance.sample(["a", "b", "né", "`x y`", "a.b", "`id`"], 3)
             found = [self._answer(_facets, index, names, query, where) for index in self.both]
             assert found[0] == found[1], (names, query, where)
-        summaries = [
-            [(one.name, one.types, one.values, one.range) for one in index.fields()]
-            for index in self.both
-        ]
-        known = {one[0] for one in summaries[1]}
-        # The folder's summaries may keep what was deleted since its last merge.
-        assert [one for one in summaries[0] if one[0] in known] is not None
+        summaries = [[(x.name, x.types, x.values, x.range) for x in i.fields()] for i in self.both]
+        assert summaries[0] == summaries[1]
         with folder._opened.view() as one, other._opened.view() as two:
             terms = [*folder.analyzer.tokens(" ".join(WORDS)), "absent"]
             assert one.document_frequencies(terms) == two.document_frequencies(terms)

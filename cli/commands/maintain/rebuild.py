@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +13,9 @@ from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import Stages, counted, human_bytes
+
+if TYPE_CHECKING:
+    from retriever import Store, StructureSettings
 
 
 @click.command("rebuild", cls=Command)
@@ -35,6 +40,9 @@ def command(folder: Location, structure: StructureOptions, dry_run: bool, as_jso
     from retriever.index import Index
 
     settings = structure.settings() or StructureSettings()
+    if not isinstance(folder, Path) and folder.folder is None:
+        _rebuild_elsewhere(folder, settings, dry_run=dry_run, as_json=as_json)
+        return
     with Index.open(folder) as index:
         plan = index.plan(settings)
         if dry_run and as_json:
@@ -69,3 +77,22 @@ def command(folder: Location, structure: StructureOptions, dry_run: bool, as_jso
         click.echo(f"{folder}: {counted(segment['passages'], 'passage')}, {segment['structure']}")
         for measured in segment["recall"]:
             click.echo(f"  effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")
+
+
+def _rebuild_elsewhere(
+    store: Store, settings: StructureSettings, *, dry_run: bool, as_json: bool
+) -> None:
+    """Rebuild the structure of a store that is no folder, which plans its memory itself."""
+    from retriever.index import Index
+
+    if dry_run:
+        raise click.UsageError(f"{store}: --dry-run plans index folders alone")
+    with Index.open(store) as index:
+        with Stages(quiet=False) as stage:
+            index.rebuild(settings, stage=stage)
+        facts = index.info()["store"]
+    if as_json:
+        click.echo(json.dumps({"index_type": settings.index_type, "store": facts}))
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:<12} {value}")

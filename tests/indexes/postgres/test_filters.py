@@ -1,0 +1,106 @@
+"""Filters in the database against an independent evaluator, and that none reaches its SQL."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from postgres_samples import DIMENSIONS
+from psycopg import sql
+from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
+
+from indexes import NewDocument, SourceError, compile_where
+from indexes.postgres.filters import condition, read_metadata, stored_metadata
+from indexes.store.documents import metadata_json
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
+def test_a_condition_agrees_with_an_independent_evaluator(rows, node, documents, rng):
+    where = condition(compile_where(render(node, rng)).expression)
+    stored = [(d["id"], d["title"], stored_metadata(d["metadata"], "d")[0]) for d in documents]
+    text = (
+        "SELECT {where} FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS u "
+        '(i, t, m, n), LATERAL (SELECT u.i COLLATE "C" AS id, u.t COLLATE "C" AS title, '
+        "u.m::jsonb AS metadata) AS d ORDER BY u.n"
+    )
+    query = sql.SQL(text).format(where=sql.SQL(where.text))
+    columns = list(map(list, zip(*stored, strict=True)))
+    found = [row[0] for row in rows.execute(query, (*where.parameters, *columns))]
+    assert found == [evaluate(node, document) for document in documents], where
+
+
+@pytest.fixture(scope="module")
+def rows(postgres_server):
+    with postgres_server.connect() as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["'; DROP SCHEMA retriever CASCADE; --", "%s", "{documents}", "%(a)s", '"', "\\", "$1", "a'b"],
+)
+def test_no_name_value_or_term_reaches_sql(store, hostile):
+    name = quoted(hostile, "`")
+    where = compile_where(f"{name} = {quoted(hostile, chr(39))}")
+    assert condition(where.expression).text == condition(compile_where("a = 'b'").expression).text
+    one = NewDocument(hostile, hostile, hostile, {hostile: hostile, "x": [hostile]}, b"h", [(0, 1)])
+    with store.writer() as writer:
+        writer.commit([one], np.ones((1, DIMENSIONS), np.float32), [[hostile, "\0", "\ud800"]])
+        assert writer.heads([hostile])[hostile].metadata == metadata_json(one.metadata)
+    reader = store.reader()
+    with reader.view() as view:
+        assert view.document_frequencies([hostile, "\0", "\ud800", "x"]) == {
+            hostile: 1, "\0": 1, "\ud800": 1, "x": 0,
+        }  # fmt: skip
+        found = view.facets([name], where, [hostile], 5)
+        assert (found.documents, found.matches) == (1, 1)
+        assert found.fields[name].values[0].value == hostile
+        assert view.unknown_fields([hostile, "y"]) == {"y": sorted([hostile, "x"])}
+        document = view.document(hostile)
+        assert document is not None
+        assert document.metadata == one.metadata
+    reader.close()
+    with store.writer() as writer:
+        assert writer.delete([hostile, "a\0b", "\ud800"]) == 1
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"a": 1e16, "b": -0.0, "c": 1e300, "d": 2.0, "e": 1, "f": 0.1, "g": 1e-7, "h": -(2**63)},
+        {"z": {"bb": 1, "a": 2, "é": [1.0, {"y": 1, "x": 2}]}, "text": "1e+16"},
+        {},
+    ],
+)
+def test_metadata_comes_back_as_it_was(rows, metadata):
+    stored, exact = stored_metadata(metadata, "d")
+    (again,) = rows.execute("SELECT %s::jsonb::text", (stored,)).fetchone()
+    found = read_metadata(again, exact)
+    assert metadata_json(found) == metadata_json(metadata)
+    assert json.dumps(found) == json.dumps(json.loads(metadata_json(metadata)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"text": "a\0b"}, {"title": "a\0b"}, {"id": "a\0b"}, {"metadata": {"x": ["\0"]}},
+     {"metadata": {"\0": 1}}],
+)  # fmt: skip
+def test_a_nul_character_is_refused_and_names_the_document(store, fields):
+    given_ = {"id": "n7", "title": None, "text": "t", "metadata": {}, **fields}
+    with store.writer() as writer, pytest.raises(SourceError, match=r"n7|a.x00b") as caught:
+        writer.commit(
+            [NewDocument(**given_, hash=b"h", spans=[(0, 1)])],
+            np.ones((1, DIMENSIONS), np.float32),
+            [["a"]],
+        )
+    assert "\n" not in str(caught.value)
+    assert store.verify() == []
+
+
+def test_text_that_looks_like_a_nul_character_is_taken():
+    assert stored_metadata({"x": "\\u0000"}, "d") == (metadata_json({"x": "\\u0000"}), None)

@@ -1,0 +1,66 @@
+"""URLs of indexes, and that no message repeats a password."""
+
+from __future__ import annotations
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from indexes.errors import ConfigError
+from indexes.postgres.location import parse_location
+from indexes.postgres.store import PostgresStore
+
+SECRET = "sekret"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me@h/db?index=a", "postgresql://me@h/db?index=a"),
+        ("postgres://me:sekret@h:1/db?index=a", "postgresql://me@h:1/db?index=a"),
+        ("postgresql://h/db?index=a&password=sekret&sslmode=require", "postgresql://h/db?index=a"),
+        ("postgresql://me:sekret%40%2F@[::1]:5/db?index=a%20b", "postgresql://me@::1:5/db?index=a%20b"),
+        ("postgresql:///db?host=/tmp&index=a", "postgresql:///db?host=/tmp&index=a"),
+        ("postgresql://h1:1,h2:2/db?index=a", "postgresql://h1,h2:1,2/db?index=a"),
+    ],
+)  # fmt: skip
+def test_a_url_is_shown_without_its_password(url, shown):
+    location = parse_location(url)
+    assert str(location) == shown
+    assert SECRET not in repr(location) + repr(PostgresStore(url)) + str(PostgresStore(url))
+    assert (conninfo_to_dict(location.conninfo).get("password") is None) != (SECRET in url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:sekret@h/db",
+        "postgresql://me:sekret@h/db?index=",
+        "postgresql://me:sekret@h/db?index=a&index=b",
+        "postgresql://me:sekret@h/db?index=a%00b",
+        "postgresql://me:sekret@h/db?index=" + "a" * 201,
+        "postgresql://me:sekret@h/db?index=a&nonsense=1",
+        "postgresql://me:sekret@h:port/db?index=a",
+        "postgresql://me:a@sekret@h/db?index=a",
+        "postgresql://me:a/sekret@h/db?index=a",
+        "postgresql://me:a?sekret@h/db?index=a",
+        "postgresql://me:a?sekret@h/db&index=a",
+        "postgresql://me:a#sekret@h/db?index=a",
+        "postgresql://me:sekret@[h/db?index=a",
+        "postgresql://me:sekret%zz@h/db?index=a",
+    ],
+)
+def test_a_bad_url_is_refused_in_one_line_without_its_password(url):
+    with pytest.raises(ConfigError) as caught:
+        parse_location(url)
+    message = str(caught.value)
+    assert message.startswith("postgresql://…: expected")
+    assert "\n" not in message
+    assert SECRET not in message
+    assert caught.value.exit_code == 2
+    assert caught.value.__cause__ is None
+
+
+def test_a_url_of_an_unknown_kind_is_refused(retriever):
+    outcome = retriever("info", "-i", "mysql://me:sekret@h/db?index=a")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert SECRET not in outcome.err

@@ -1,0 +1,202 @@
+"""Ranking with and without a graph: recall under filters, numbers of hits, ties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from indexes import NewDocument, Query, StructureSettings, compile_where, open_store
+from indexes.bm25.formulas import BM25Settings
+from indexes.errors import ConfigError
+from indexes.postgres import ranking as ranking_module
+from indexes.postgres.structure import check_structures, distance, effort_for, wants_graph
+from indexes.postgres.view import PostgresView
+
+COUNT, WIDTH, TOP = 2000, 32, 10
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    chance = np.random.default_rng(3)
+    centers = chance.standard_normal((20, WIDTH))
+    found = centers[chance.integers(20, size=COUNT)] + 0.7 * chance.standard_normal((COUNT, WIDTH))
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def view(postgres_server, vectors) -> Iterator[PostgresView]:
+    store = open_store(postgres_server.url("graph"))
+    store.create({"encoder": {"dimensions": WIDTH}, "structures": {"index_type": "hnsw"}})
+    numbers = range(COUNT)
+    with store.writer() as writer:
+        writer.commit(
+            [NewDocument(f"{n:04}", None, "t", {"n": n % 1000}, b"h", [(0, 1)]) for n in numbers],
+            vectors,
+            [["all", f"w{n % 7}"] for n in numbers],
+        )
+        assert writer.settle(COUNT) == 1
+        assert writer.settle(0) == 0
+    reader = store.reader()
+    with reader.view() as opened:
+        yield opened
+    reader.close()
+
+
+def queries(vectors: np.ndarray, count: int) -> list[Query]:
+    chance = np.random.default_rng(5)
+    noise = 0.1 * chance.standard_normal((count, WIDTH))
+    return [Query(["w3"], (vectors[7 * i] + noise[i]).astype(np.float32)) for i in range(count)]
+
+
+@pytest.mark.parametrize("share", [None, 500, 50, 2])
+def test_recall_under_a_filter(view, vectors, share):
+    where = None if share is None else compile_where(f"n < {share}")
+    allowed = np.arange(COUNT) % 1000 < (share or 1000)
+    hits = total = 0
+    for query in queries(vectors, 20):
+        (found,) = view.ranking(where=where).candidates([query], "dense", TOP)
+        scores = vectors.astype(np.float64) @ query.vector
+        scores[~allowed] = -2
+        best = np.argsort(-scores)[: min(TOP, allowed.sum())]
+        ids = view.documents_of(found.passages.tolist())
+        assert len(ids) == len(best)
+        hits += len({int(ids[p]) for p in found.passages.tolist()} & set(best.tolist()))
+        total += len(best)
+        expected = {f"{i:04}": scores[i] for i in range(COUNT)}
+        for passage, score in zip(found.passages.tolist(), found.dense.tolist(), strict=True):
+            assert score == pytest.approx(expected[ids[passage]], abs=1e-5)
+    assert hits / total >= 0.95
+
+
+def test_the_graph_answers_unfiltered_queries_and_a_scan_those_that_ask_for_everything(
+    view, vectors, monkeypatch
+):
+    asked = []
+    for name in ("_from_graph", "_scan"):
+        original = getattr(ranking_module.PostgresRanking, name)
+
+        def spy(self, *arguments, name=name, original=original):
+            asked.append(name)
+            return original(self, *arguments)
+
+        monkeypatch.setattr(ranking_module.PostgresRanking, name, spy)
+    (query,) = queries(vectors, 1)
+    view.ranking().candidates([query], "dense", TOP)
+    assert asked == ["_from_graph"]
+    view.ranking(recall=1.01).candidates([query], "dense", TOP)
+    assert asked == ["_from_graph", "_scan"]
+    # The filter lets so few pass that they are looked up.
+    view.ranking(where=compile_where("n = 3")).candidates([query], "dense", TOP)
+    assert asked == ["_from_graph", "_scan", "_scan"]
+
+
+@pytest.mark.parametrize("where", [None, "n < 900", "n < 5"])
+def test_the_graph_gives_k_hits_while_k_exist(view, vectors, where):
+    chosen = None if where is None else compile_where(where)
+    exist = sum(where is None or n % 1000 < int(where.split()[-1]) for n in range(COUNT))
+    for depth in (1, 100, 1500, 3000):
+        (found,) = view.ranking(where=chosen).candidates(queries(vectors, 1), "dense", depth)
+        assert len(set(found.passages.tolist())) == min(depth, exist)
+        assert found.complete == (exist < depth)
+
+
+def test_the_plan_uses_the_graph(view, vectors):
+    session = view.session
+    text = ranking_module.vector_text(vectors[0])
+    order = distance("p.embedding", WIDTH)
+    with session.connection.transaction():
+        session.connection.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
+        plan = session.rows(
+            f"EXPLAIN SELECT passage FROM {{passages}} p ORDER BY {order} LIMIT 5", text
+        )
+    assert "hnsw" in str(plan)
+
+
+@pytest.mark.parametrize("where", [None, "n < 900", "n < 5"])
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "robertson"])
+def test_equal_scores_are_taken_by_document(view, where, variant):
+    chosen = None if where is None else compile_where(where)
+    ranks = view.ranking(BM25Settings(variant), chosen)
+    (found,) = ranks.candidates([Query(["all"])], "bm25", 7)
+    ids = view.documents_of(found.passages.tolist())
+    limit = 1000 if where is None else int(where.split()[-1])
+    expected = [f"{n:04}" for n in range(COUNT) if n % 1000 < limit][:7]
+    assert sorted(ids.values()) == expected
+
+
+def test_equal_vectors_are_taken_by_document(postgres_url):
+    store = open_store(postgres_url)
+    store.create({"encoder": {"dimensions": 4}})
+    ids = [f"{n * 37 % 100:03}" for n in range(100)]
+    documents = [NewDocument(id_, None, "t", {}, b"h", [(0, 1)]) for id_ in ids]
+    with store.writer() as writer:
+        writer.commit(documents, np.full((100, 4), 0.5, np.float32), [[]] * 100)
+    reader = store.reader()
+    with reader.view() as opened:
+        query = Query((), np.full(4, 0.5, np.float32))
+        (found,) = opened.ranking().candidates([query], "dense", 5)
+        assert sorted(opened.documents_of(found.passages.tolist()).values()) == sorted(ids)[:5]
+        again = opened.ranking().settled(query, 5, 1.0)
+        assert set(again.passages.tolist()) == set(found.passages.tolist())
+    reader.close()
+
+
+def test_an_empty_index_has_no_candidates(store):
+    reader = store.reader()
+    with reader.view() as opened:
+        query = Query(["a"], np.ones(8, np.float32))
+        for mode in ("dense", "bm25", "hybrid"):
+            (found,) = opened.ranking(where=compile_where("a = 1")).candidates([query], mode, 5)
+            assert (len(found.passages), found.complete) == (0, True)
+        assert opened.fields() == []
+        assert opened.vectors([]).shape == (0, 0)
+    reader.close()
+
+
+def test_vectors_beyond_the_graph_of_whole_numbers_have_one_of_halves(postgres_url):
+    store = open_store(postgres_url)
+    store.create({"encoder": {"dimensions": 2100}, "structures": {"index_type": "hnsw"}})
+    vectors = np.random.default_rng(0).standard_normal((30, 2100)).astype(np.float32)
+    documents = [NewDocument(f"{n:02}", None, "t", {}, b"h", [(0, 1)]) for n in range(30)]
+    with store.writer() as writer:
+        writer.commit(documents, vectors, [[]] * 30)
+        writer.settle(30)
+    reader = store.reader()
+    with reader.view() as opened:
+        assert opened.session.row.efforts is not None
+        (found,) = opened.ranking().candidates([Query((), vectors[4])], "dense", 3)
+        best = int(found.passages[np.argmax(found.dense)])
+        assert opened.documents_of([best]) == {best: "04"}
+        expected = np.sort(vectors.astype(np.float64) @ vectors[4])[-3:]
+        assert np.sort(found.dense) == pytest.approx(expected, rel=1e-4)
+    reader.close()
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("structures", "dimensions"),
+    [
+        (StructureSettings("ivf"), 8),
+        (StructureSettings("HNSW32,Flat"), 8),
+        (StructureSettings("auto", 10**9), 8),
+        (StructureSettings("hnsw"), 4001),
+    ],
+)
+def test_what_only_a_folder_has_is_refused_by_name(postgres_url, structures, dimensions):
+    store = open_store(postgres_url)
+    settings = {"encoder": {"dimensions": dimensions}, "structures": structures.to_json()}
+    with pytest.raises(ConfigError, match=r"index type|memory|dimensions"):
+        store.create(settings)
+    assert not store.exists()
+
+
+def test_when_there_is_a_graph():
+    auto = StructureSettings()
+    assert [wants_graph(auto, n, 384) for n in (50_000, 50_001)] == [False, True]
+    assert not wants_graph(auto, 10**6, 4001)
+    assert not wants_graph(StructureSettings("flat"), 10**6, 384)
+    assert effort_for([(40, 0.9), (80, 0.96), (160, 0.99)], 0.95) == 80
+    assert effort_for([(40, 0.9)], 0.95) is None
+    assert check_structures(auto, 384, None) is None
