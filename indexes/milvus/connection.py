@@ -256,7 +256,7 @@ class Connection:
         from pymilvus import MilvusClient
 
         # They print a stack of calls for each error that is raised here anyway.
-        for name in ("pymilvus", "milvus_lite"):
+        for name in ("pymilvus", "milvus_lite", "grpc._server"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         if location.file is not None and not location.file.parent.is_dir():
             raise StorageError(f"{location}: the folder {location.file.parent} does not exist")

@@ -232,10 +232,11 @@ def bound_of(
 ) -> float:
     """The largest quotient of a weight under some settings and its value in a sparse vector.
 
-    A weight depends on u = 1 / frequency and v = length / frequency, and falls as either grows.
-    For variants whose weight is one linear function of them divided by another, the quotient is
-    greatest in a corner of the rectangle of all u and v. For the others the rectangle is cut into
-    cells, and each is bounded by the weight in one corner over that in the opposite one.
+    A weight depends on u = 1 / frequency and v = length / frequency, and falls as either grows;
+    1 <= v <= longest * u and u <= 1 make a triangle. For variants whose weight is one linear
+    function of u and v divided by another, the quotient is greatest in a corner of it. For the
+    others it is cut into cells, and each is bounded by the weight in one corner of the cell over
+    that in the opposite one.
 
     Args:
         settings: any variant and parameters.
@@ -243,22 +244,23 @@ def bound_of(
         means: the least and the greatest with which sparse vectors were.
         longest: no passage is longer.
     """
-    size = max(longest, 1)
-    linear = settings.variant in ("lucene", "robertson", "atire", "okapi")
-    steps = np.geomspace(1.0, size, 2 if linear else _GRID)
-    v, u = (axis.ravel() for axis in np.meshgrid(steps, 1 / steps[::-1]))
-    found = 0.0
-    for mean in {*means}:
-        above = weights(settings, *_at(u, v), mean_length)
-        below = weights(INDEXED, *_at(u, v), mean)
-        if linear:
-            found = max(found, float((above / below).max()))
-        else:
-            grid = above.reshape(_GRID, _GRID)[:-1, :-1], below.reshape(_GRID, _GRID)[1:, 1:]
-            found = max(found, float((grid[0] / grid[1]).max()))
-    return found
+    size = float(max(longest, 1))
+    if settings.variant in ("lucene", "robertson", "atire", "okapi"):
+        u, v = np.array([1.0, 1.0, 1 / size]), np.array([1.0, size, 1.0])
+        low, high = (u, v), (u, v)
+    else:
+        steps = np.geomspace(1.0, size, _GRID)
+        u, v = np.meshgrid(1 / steps[::-1], steps, indexing="ij")
+        inside = u[1:, 1:] * size * _ROUNDING >= v[:-1, :-1]
+        low = u[:-1, :-1][inside], v[:-1, :-1][inside]
+        high = u[1:, 1:][inside], v[1:, 1:][inside]
+    above = _weights(settings, *low, mean_length)
+    return max(float((above / _weights(INDEXED, *high, mean)).max()) for mean in {*means})
 
 
-def _at(u: NDArray[np.float64], v: NDArray[np.float64]) -> tuple[Any, Any]:
-    """The frequencies and lengths."""
-    return 1 / u, v / u
+def _weights(
+    settings: BM25Settings, u: NDArray[np.float64], v: NDArray[np.float64], mean_length: float
+) -> NDArray[np.float64]:
+    frequencies: Any = 1 / u
+    lengths: Any = v / u
+    return weights(settings, frequencies, lengths, mean_length)

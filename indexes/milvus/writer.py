@@ -163,6 +163,10 @@ class MilvusWriter:
                 f"expected vectors and terms of {passages} passages, found {len(vectors)} vectors "
                 f"and terms of {len(terms)}"
             )
+        if passages and self._state.dimensions not in (0, vectors.shape[1]):
+            raise ValueError(
+                f"expected vectors of {self._state.dimensions} dimensions, found {vectors.shape[1]}"
+            )
         encoded = {id_: metadata_json(value) for id_, value in (metadata or {}).items()}
         ids = {document.id for document in documents}
         changed = [one for one in encoded if one not in ids]
