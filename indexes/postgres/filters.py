@@ -51,6 +51,9 @@ class Condition:
     parameters: tuple[Any, ...]
 
 
+EVERYTHING = Condition("TRUE", ())
+
+
 def condition(expression: Expression) -> Condition:
     """A filter as SQL."""
     match expression:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from indexes.bm25.contributions import sums
 from indexes.postgres.connection import Connection
-from indexes.postgres.schema import Tables, lock_upkeep
+from indexes.postgres.locks import lock_upkeep
+from indexes.postgres.schema import Tables
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
 # Passages of the largest batch of a level; batches of the last level are merged no more.
@@ -263,7 +264,7 @@ def passage_scores(
     return ordered[first], sums(np.cumsum(first) - 1, values[order], 0)
 
 
-def terms_of(postings: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+def passages_of(postings: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     """The passages that hold one of some terms, ascending."""
     return np.unique(
         np.concatenate([np.empty(0, np.int64), *(one["passage"] for one in postings.values())])

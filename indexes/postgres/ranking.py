@@ -19,7 +19,7 @@ from psycopg import sql
 
 from indexes.bm25.formulas import BM25Settings, idf, weights
 from indexes.filters.grammar import Where
-from indexes.postgres.filters import Condition, condition
+from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
     ids_of,
     passage_scores,
@@ -27,16 +27,16 @@ from indexes.postgres.postings import (
     vocabulary_frequencies,
 )
 from indexes.postgres.structure import GRAPH_RECALL, distance, effort_for
+from indexes.postgres.vectors import unpacked_vectors, vector_text
 from indexes.protocol import Candidates, Mode, Query
 from indexes.vectors.flat import exact_scores, rounded, tie_slack
 
 if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView
 
-_EVERYONE = Condition("TRUE", ())
 # What following the graph past one passage costs, in looked-up passages.
 _STEP_COST = 6
-# Passages of a view whose vectors are scanned at once.
+# Matches that are first compared with a filter, in multiples of those wanted.
 _FIRST_ASKED = 4
 
 
@@ -57,7 +57,7 @@ class PostgresRanking:
         self._session = view.session
         self._bm25 = bm25
         self._where = where
-        self._condition = _EVERYONE if where is None else condition(where.expression)
+        self._condition = EVERYTHING if where is None else condition(where.expression)
         self._recall = GRAPH_RECALL if recall is None else recall
         self._floor: float | None = None
 
@@ -265,7 +265,7 @@ class PostgresRanking:
             "SELECT p.passage, p.embedding FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE {where} ORDER BY (p.embedding <#> %s::vector) + 0 LIMIT %s"
         )
-        if among is _EVERYONE:
+        if among is EVERYTHING:
             asked = asked.replace("JOIN {documents} AS d USING (doc) ", "")
         where, text = sql.SQL(among.text), vector_text(vector)
         rows = self._session.rows(asked, *among.parameters, text, depth + 1, where=where)
@@ -295,15 +295,3 @@ class PostgresRanking:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         passages = np.array([row[0] for row in rows], np.int64)
         return passages, unpacked_vectors([row[1] for row in rows], self._session.row.dimensions)
-
-
-def unpacked_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
-    """(n, d) float32, from the binary form of pgvector."""
-    width = dimensions or 0
-    form = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
-    return np.frombuffer(b"".join(packed), form)["values"].astype(np.float32)
-
-
-def vector_text(vector: NDArray[np.float32]) -> str:
-    """A vector as pgvector reads it, to the last bit."""
-    return "[" + ",".join(map(repr, vector.tolist())) + "]"

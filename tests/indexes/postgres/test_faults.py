@@ -1,0 +1,429 @@
+"""What goes wrong between an index and its server: one line each, and nothing lost or torn."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from postgres_samples import DIMENSIONS, SETTINGS, documents, ids_of
+from postgres_server import PostgresServer
+
+from indexes import (
+    ClosedIndexError,
+    ConfigError,
+    FormatVersionError,
+    NewDocument,
+    NotAnIndexError,
+    Query,
+    StorageError,
+    open_store,
+)
+from indexes.postgres import connection as connection_module
+from indexes.postgres import schema as schema_module
+from indexes.postgres.connection import connect
+from indexes.postgres.location import parse_location
+
+BATCH = 10
+
+
+def one_line(error: BaseException) -> str:
+    message = str(error)
+    assert "\n" not in message
+    assert error.exit_code == 2  # type: ignore[attr-defined]
+    assert "sekret" not in message
+    return message
+
+
+def end_sessions(server: PostgresServer) -> None:
+    with server.connect() as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE application_name = 'retriever'"
+        )
+
+
+class TestLostConnections:
+    def test_a_reader_goes_on_with_a_new_connection(self, store, postgres_server):
+        with store.writer() as writer:
+            writer.commit(*documents(["a"]))
+        reader = store.reader()
+        end_sessions(postgres_server)
+        with reader.view() as view:
+            assert view.has_document("a")
+        reader.close()
+
+    def test_a_view_whose_connection_is_lost_says_so(self, store, postgres_server):
+        reader = store.reader()
+        with reader.view() as view:
+            end_sessions(postgres_server)
+            with pytest.raises(StorageError, match="the connection was lost") as caught:
+                view.has_document("a")
+            one_line(caught.value)
+        with reader.view() as view:
+            assert not view.has_document("a")
+        reader.close()
+
+    def test_a_writer_says_so_and_the_commit_can_be_repeated(self, store, postgres_server):
+        with store.writer() as writer:
+            writer.commit(*documents(["a"]))
+            end_sessions(postgres_server)
+            with pytest.raises(StorageError, match="the connection was lost") as caught:
+                writer.commit(*documents(["b"]))
+            one_line(caught.value)
+        with store.writer() as writer:
+            for _ in range(2):
+                writer.commit(*documents(["a", "b"]))
+        assert ids_of(store) == ["a", "b"]
+        assert store.verify() == []
+
+    def test_a_closed_reader_says_so(self, store):
+        reader = store.reader()
+        reader.close()
+        with pytest.raises(ClosedIndexError), reader.view():
+            pass
+
+    def test_a_forked_child_connects_itself(self, store):
+        with store.writer() as writer:
+            writer.commit(*documents(["a"]))
+        reader = store.reader()
+        with reader.view():
+            pass
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with reader.view() as view:
+                    status = 0 if view.has_document("a") else 2
+                reader.close()
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with reader.view() as view:
+            assert view.has_document("a")
+        reader.close()
+
+
+class TestRefusals:
+    def test_a_statement_that_takes_too_long(self, store, postgres_url):
+        with store.writer() as writer:
+            for part in range(3):
+                writer.commit(*documents([f"d{part}-{n}" for n in range(300)]))
+        hurried = open_store(f"{postgres_url}&options=-c%20statement_timeout%3D1ms")
+        with pytest.raises(StorageError, match="the server stopped a statement") as caught:
+            hurried.verify()
+        one_line(caught.value)
+
+    def test_an_old_server_or_extension(self, postgres_server, postgres_url, monkeypatch):
+        monkeypatch.setattr(connection_module, "LEAST_SERVER", 99)
+        with pytest.raises(ConfigError, match="expected PostgreSQL 99 or newer") as caught:
+            open_store(postgres_url).exists()
+        one_line(caught.value)
+        monkeypatch.undo()
+        with postgres_server.connect() as connection:
+            connection.execute("CREATE DATABASE old")
+        with postgres_server.connect("old") as connection:
+            connection.execute("CREATE EXTENSION vector")
+        monkeypatch.setattr(schema_module, "_LEAST_VECTOR", (99, 0))
+        old = open_store(postgres_server.url(database="old"))
+        with pytest.raises(ConfigError, match=r"expected pgvector .* found 0\.") as caught:
+            old.create(SETTINGS)
+        one_line(caught.value)
+
+    def test_a_database_without_the_extension_or_rights(self, postgres_server):
+        with postgres_server.connect() as connection:
+            connection.execute("CREATE DATABASE bare")
+            connection.execute("CREATE ROLE plain LOGIN")
+        bare = open_store(postgres_server.url(database="bare", user="plain"))
+        assert not bare.exists()
+        with pytest.raises(NotAnIndexError):
+            bare.reader()
+        with pytest.raises(ConfigError, match="lacks the extension vector") as caught:
+            bare.create(SETTINGS)
+        one_line(caught.value)
+        with postgres_server.connect("bare") as connection:
+            connection.execute("CREATE EXTENSION vector")
+        with pytest.raises(StorageError, match="lacks a privilege") as caught:
+            bare.create(SETTINGS)
+        one_line(caught.value)
+
+    def test_tables_of_a_newer_release(self, postgres_server):
+        with postgres_server.connect() as connection:
+            connection.execute("CREATE DATABASE newer")
+        newer = open_store(postgres_server.url(database="newer"))
+        newer.create(SETTINGS)
+        with postgres_server.connect("newer") as connection:
+            connection.execute("UPDATE retriever.format SET version = 99")
+        opened, created = newer.writer().__enter__, lambda: newer.create(SETTINGS)
+        for refused in (newer.exists, newer.reader, opened, created):
+            with pytest.raises(FormatVersionError, match="format 99") as caught:
+                refused()
+            one_line(caught.value)
+
+    def test_a_user_who_may_only_read(self, store, postgres_server, postgres_url):
+        with store.writer() as writer:
+            writer.commit(*documents(["a"]))
+        with postgres_server.connect() as connection:
+            connection.execute("CREATE ROLE guest LOGIN")
+            connection.execute("GRANT USAGE ON SCHEMA retriever TO guest")
+            connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA retriever TO guest")
+        guest = open_store(postgres_url.replace("postgres@", "guest@"))
+        assert ids_of(guest) == ["a"]
+        with guest.writer() as writer:
+            with pytest.raises(StorageError, match="lacks a privilege") as caught:
+                writer.commit(*documents(["b"]))
+            one_line(caught.value)
+
+    def test_what_was_altered_is_found(self, store, postgres_server):
+        with store.writer() as writer:
+            writer.commit(*documents([f"d{n}" for n in range(4)]))
+        reader = store.reader()
+        with reader.view() as view:
+            number = view.session.row.number
+        reader.close()
+        changes = {
+            "documents_{} SET text = 'x' WHERE id = 'd1'": "'d1' was altered",
+            "passages_{} SET length = 5 WHERE doc = (SELECT min(doc) FROM retriever.passages_{})":
+                "do not add up",
+            "indexes SET documents = 9 WHERE number = {}": "expected 9 documents",
+        }  # fmt: skip
+        for change, expected in changes.items():
+            with postgres_server.connect() as connection:
+                connection.execute(f"UPDATE retriever.{change.replace('{}', str(number))}")
+            assert any(expected in problem for problem in store.verify()), expected
+        with postgres_server.connect() as connection:
+            connection.execute(f"DELETE FROM retriever.documents_{number} WHERE id = 'd2'")
+        assert any("2 passages of no document" in problem for problem in store.verify())
+
+
+WORK = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from postgres_samples import documents
+from indexes import open_store
+with open_store(sys.argv[1]).writer() as writer:
+    for number in range(10_000):
+        writer.commit(*documents([f"{number:05}-{i}" for i in range(10)] + ["shared"], seed=7))
+        print(number, flush=True)
+        if number % 3 == 2:
+            writer.delete([f"{number - 1:05}-{i}" for i in range(10)])
+        writer.merge()
+"""
+
+
+def start_writer(url: str) -> subprocess.Popen[str]:
+    here = Path(__file__).parent
+    return subprocess.Popen(
+        [sys.executable, "-c", WORK, url, str(here), str(here.parents[2])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def check_whole(store, last: int) -> None:
+    """Every batch is there as a whole or not at all, and none that was committed is missing."""
+    assert store.verify() == []
+    batches: dict[str, int] = {}
+    for id_ in ids_of(store):
+        if id_ != "shared":
+            batches[id_[:5]] = batches.get(id_[:5], 0) + 1
+    assert set(batches.values()) == {BATCH}
+    deleted = {n - 1 for n in range(2, last + 2, 3)}
+    committed = {f"{n:05}" for n in range(last + 1) if n not in deleted}
+    assert committed <= batches.keys()
+    assert len(batches.keys() - committed) <= 2
+
+
+def test_a_writer_that_is_killed_loses_and_tears_nothing(store, postgres_url):
+    process = start_writer(postgres_url)
+    assert process.stdout is not None
+    last = -1
+    while last < 40:
+        last = int(process.stdout.readline())
+    process.kill()
+    rest = process.communicate()[0].split()
+    time.sleep(0.1)
+    check_whole(store, int(rest[-1]) if rest else last)
+    with store.writer() as writer:
+        writer.commit(*documents(["after"]))
+
+
+def test_a_wrong_password(tmp_path_factory, monkeypatch):
+    server = PostgresServer(auth="scram-sha-256")
+    try:
+        with server.connect() as connection:
+            connection.execute("SET password_encryption = 'scram-sha-256'")
+            connection.execute("CREATE ROLE me LOGIN SUPERUSER PASSWORD 'sekret'")
+        at = f"127.0.0.1:{server.port}/postgres?index=a"
+        for account in ("me", "me:sekret1"):
+            monkeypatch.delenv("PGPASSWORD", raising=False)
+            with pytest.raises(StorageError, match="password") as caught:
+                open_store(f"postgresql://{account}@{at}").exists()
+            one_line(caught.value)
+        assert not open_store(f"postgresql://me:sekret@{at}").exists()
+        monkeypatch.setenv("PGPASSWORD", "sekret")
+        made = open_store(f"postgresql://me@{at}")
+        made.create({**SETTINGS, "x": 1})
+        with server.connect() as connection:
+            (text,) = connection.execute("SELECT settings FROM retriever.indexes").fetchone()
+        assert "sekret" not in text
+    finally:
+        server.remove()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("attempt", range(5))
+def test_a_postmaster_that_is_killed_loses_and_tears_nothing(attempt):
+    server = PostgresServer()
+    try:
+        url = server.url()
+        store = open_store(url)
+        store.create(SETTINGS)
+        reader = store.reader()
+        process = start_writer(url)
+        assert process.stdout is not None
+        last = -1
+        while last < 10 + 7 * attempt:
+            last = int(process.stdout.readline())
+        server.kill()
+        out, error = process.communicate()
+        assert process.returncode == 1
+        assert "StorageError" in error.splitlines()[-1]
+        with pytest.raises(StorageError) as caught, reader.view():
+            pass
+        one_line(caught.value)
+        server.start()
+        with reader.view() as view:
+            assert view.passage_count > 0
+        reader.close()
+        check_whole(store, int(out.split()[-1]) if out.split() else last)
+        with store.writer() as writer:
+            writer.commit(*documents(["after"]))
+    finally:
+        server.remove()
+
+
+@pytest.mark.soak
+def test_a_full_disk(tmp_path_factory):
+    folder = Path("/tmp/retriever-pg-small")
+    folder.mkdir(exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=110m", "tmpfs", folder], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this user may not mount a file system")
+    server = None
+    try:
+        server = PostgresServer(folder, options="max_wal_size = 48MB\nmin_wal_size = 32MB")
+        store = open_store(server.url())
+        store.create(SETTINGS)
+        written = 0
+        with pytest.raises(StorageError) as caught, store.writer() as writer:  # noqa: PT012
+            for written in range(10_000):
+                texts, vectors, terms = documents([f"{written}-{i}" for i in range(500)])
+                long = [
+                    NewDocument(d.id, None, os.urandom(1000).hex(), {}, b"h", d.spans)
+                    for d in texts
+                ]
+                writer.commit(long, vectors, terms)
+        one_line(caught.value)
+        (folder / "data" / "log").unlink(missing_ok=True)
+        subprocess.run(["mount", "-o", "remount,size=300m", folder], check=True)
+        end = time.monotonic() + 20
+        while True:
+            try:
+                assert store.verify() == []
+                break
+            except StorageError:
+                # Without space for its log the server restarts.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+                with suppress(subprocess.CalledProcessError):
+                    server.start()
+        assert len(ids_of(store)) in (500 * written, 500 * (written + 1))
+    finally:
+        if server is not None:
+            server.remove()
+        subprocess.run(["umount", folder], check=True)
+        folder.rmdir()
+
+
+@pytest.mark.soak
+def test_a_read_replica(tmp_path_factory):
+    primary = PostgresServer()
+    replica = None
+    try:
+        store = open_store(primary.url())
+        store.create(SETTINGS)
+        with store.writer() as writer:
+            writer.commit(*documents(["a", "b"]))
+        replica = primary.standby()
+        copy = open_store(replica.url())
+        end = time.monotonic() + 20
+        while ids_of(copy) != ["a", "b"]:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        reader = copy.reader()
+        with reader.view() as view:
+            query = Query(["apple"], np.ones(DIMENSIONS, np.float32))
+            (found,) = view.ranking().candidates([query], "hybrid", 2)
+            assert len(found.passages) >= 2
+            assert "a read replica" in view.describe()["store"]["server"]
+            assert view.facets(["x"], None, ["apple"], 3).matches == 2
+        reader.close()
+        assert copy.verify() == []
+        with pytest.raises(StorageError, match="read replica") as caught, copy.writer() as writer:
+            writer.commit(*documents(["c"]))
+        one_line(caught.value)
+    finally:
+        if replica is not None:
+            replica.remove()
+        primary.remove()
+
+
+@pytest.mark.soak
+def test_readers_beside_writers_see_whole_commits(store):
+    """Every view has both passages of every document, and counts that agree with them."""
+    stop = threading.Event()
+    problems: list[str] = []
+
+    def read() -> None:
+        reader = store.reader()
+        while not stop.is_set():
+            with reader.view() as view:
+                documents_seen = list(view.documents())
+                frequency = view.document_frequencies(["apple"])["apple"]
+                if not frequency == view.passage_count == 2 * len(documents_seen):
+                    problems.append(f"{frequency} {view.passage_count} {len(documents_seen)}")
+        reader.close()
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with ExitStack() as stack, store.writer() as writer:
+        stack.callback(stop.set)
+        for number in range(300):
+            ids = [f"shared{number % 17}", f"{number}"]
+            writer.commit(*documents(ids, seed=number % 250))
+            writer.delete([f"{number - 5}"])
+            writer.merge()
+            if number % 100 == 99:
+                writer.compact()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert store.verify() == []
+
+
+def test_a_connection_is_closed_where_the_server_does_not_suit(postgres_url, monkeypatch):
+    monkeypatch.setattr(connection_module, "LEAST_SERVER", 99)
+    with pytest.raises(ConfigError):
+        connect(parse_location(postgres_url))
