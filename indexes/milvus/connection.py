@@ -245,13 +245,16 @@ class Connection:
 
     def _connected(self) -> Any:
         location = self.location
-        needed = ["pymilvus"] + ["milvus_lite"] * (location.file is not None)
-        for module in needed:
-            if find_spec(module) is None:
-                raise MissingExtraError(
-                    f"Milvus needs {module.replace('_', '-')}, which is not installed: "
-                    'pip install "layer-retriever[milvus]"'
-                )
+        if find_spec("pymilvus") is None:
+            raise MissingExtraError(
+                "an index in Milvus needs pymilvus, which is not installed: "
+                'pip install "layer-retriever[milvus]"'
+            )
+        if location.file is not None and find_spec("milvus_lite") is None:
+            raise MissingExtraError(
+                "a file of Milvus Lite needs milvus-lite, which is not installed: "
+                "pip install milvus-lite"
+            )
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from pymilvus import MilvusClient
 
@@ -292,11 +295,18 @@ class Connection:
     def _translated(self, error: Exception) -> RetrieverError:
         if isinstance(error, RetrieverError):
             return error
+        from grpc import RpcError
         from pymilvus.exceptions import MilvusException
 
-        if not isinstance(error, MilvusException):
-            raise error
-        reason = " ".join(str(error.message).split())
+        match error:
+            case MilvusException():
+                reason = str(error.message)
+            case RpcError():
+                # pymilvus lets some pass, such as that of a request that takes too long.
+                reason = str(error.code()) if hasattr(error, "code") else type(error).__name__
+            case _:
+                raise error
+        reason = " ".join(reason.split())
         for secret in (self.location.credentials, self.location.token):
             if secret:
                 reason = reason.replace(secret, "…")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexes.errors import ConfigError, StorageError
+from indexes.errors import ConfigError, MissingExtraError, StorageError
 from indexes.milvus.location import parse_location
 from indexes.milvus.store import MilvusStore
 
@@ -83,6 +83,13 @@ def test_a_server_that_is_away_is_one_line_without_a_secret(retriever):
     assert outcome.err.startswith("retriever: milvus://me@127.0.0.1:9/a: Milvus failed: ")
     assert outcome.err.count("\n") == 1
     assert SECRET not in outcome.err + outcome.out
+
+
+@pytest.mark.parametrize("module", ["pymilvus", "milvus_lite"])
+def test_a_missing_library_is_named(monkeypatch, tmp_path, module):
+    monkeypatch.setattr("indexes.milvus.connection.find_spec", lambda name: name != module or None)
+    with pytest.raises(MissingExtraError, match=module.replace("_", "-")):
+        MilvusStore(f"milvus+lite://{tmp_path}/x.db").create({})
 
 
 def test_a_file_in_no_folder_is_not_made(tmp_path, own_file):
