@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -290,18 +290,6 @@ def sparse_vector(counts: Mapping[str, int], length: int, mean_length: float) ->
 def dimension_of(term: str) -> int:
     """The dimension of the sparse vectors in which a term is."""
     return 1 + number_of(term) % (_SPARSE_DIMENSIONS - 1)
-
-
-def numbered(rows: Iterable[Row], build: int, commit: int, first: int) -> Iterator[Row]:
-    """Rows with a primary key, of a build, added with a commit."""
-    for number, row in enumerate(rows, start=first):
-        yield {
-            **row,
-            "row": commit * 2**21 + number,
-            "build": build,
-            "added": commit,
-            "removed": NEVER,
-        }
 
 
 def row_bytes(row: Row) -> int:

@@ -37,8 +37,12 @@ def parts(items: Sequence[T], size: int) -> Iterator[list[T]]:
         yield list(items[start : start + size])
 
 
-def _send(how: str, name: str, rows: list[Row], timeout: float, client: Any) -> None:
-    getattr(client, how)(name, rows, timeout=timeout)
+def _insert(name: str, rows: list[Row], timeout: float, client: Any) -> None:
+    client.insert(name, rows, timeout=timeout)
+
+
+def _delete(name: str, where: str, timeout: float, client: Any) -> None:
+    client.delete(name, filter=where, timeout=timeout)
 
 
 def _query(
@@ -130,16 +134,18 @@ class Connection:
     def insert(self, name: str, rows: Sequence[Row]) -> None:
         """Add rows, request by request."""
         for some in parts(rows, _INSERTED):
-            self._write(name, partial(_send, "insert", name, some, self._timeout))
-
-    def upsert(self, name: str, rows: Sequence[Row]) -> None:
-        """Replace rows of the same primary keys, request by request."""
-        for some in parts(rows, _INSERTED):
-            self._write(name, partial(_send, "upsert", name, some, self._timeout))
+            self._write(name, partial(_insert, name, some, self._timeout))
 
     def delete(self, name: str, where: str) -> None:
         """Delete the rows that an expression selects."""
-        self._write(name, lambda client: client.delete(name, filter=where, timeout=self._timeout))
+        # By key, so that it does not depend on what a server reads to evaluate the expression.
+        keys = [row["row"] for row in self.stream(name, where, ["row"])]
+        self.delete_keys(name, keys)
+
+    def delete_keys(self, name: str, keys: Sequence[int]) -> None:
+        """Delete rows by their primary keys."""
+        for some in parts(keys, _LISTED):
+            self._write(name, partial(_delete, name, f"row in {some}", self._timeout))
 
     def count(self, name: str, where: str) -> int:
         """How many rows an expression selects."""

@@ -38,6 +38,8 @@ _ROUNDING = 1 + 1e-4
 # Rows of a scan that are scored together.
 _SCORED = 4096
 _GRID = 256
+_EFFORTS = {"HNSW": "ef", "DISKANN": "search_list"}
+_LEAST_EFFORT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,14 @@ class MilvusRanking:
         view: of one commit.
         settings: of BM25.
         where: an expression that selects the allowed rows among those that count.
-        effort: parameters of the search for vectors.
+        kind: Milvus's name of the index of the vectors.
     """
 
-    def __init__(
-        self, view: MilvusView, settings: BM25Settings, where: str, effort: int | None
-    ) -> None:
+    def __init__(self, view: MilvusView, settings: BM25Settings, where: str, kind: str) -> None:
         self._view = view
         self._settings = settings
         self._where = where
-        self._effort = effort
+        self._effort = _EFFORTS.get(kind)
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query, all of them settled."""
@@ -128,15 +128,17 @@ class MilvusRanking:
         limit = min(depth + max(depth // 4, 16), MOST_RESULTS)
         view = self._view
         while depth < MOST_RESULTS:
-            parameters = {} if self._effort is None else {"ef": max(self._effort, 2 * limit)}
+            # Of an index that is no scan: how many passages it looks at.
+            parameters = {self._effort: max(_LEAST_EFFORT, 2 * limit)} if self._effort else {}
             rows = view.search("vector", vector, limit, self._where, fields, parameters)
+            best = _best(rows, _dense_scores(rows, vector), depth)
             if len(rows) < limit:
-                if self._effort is None or len(rows) >= view.count(self._where):
-                    return _best(rows, _dense_scores(rows, vector), depth), len(rows) < depth
+                if not self._effort or len(rows) >= view.count(self._where):
+                    return best, len(best) < depth
                 break
-            least = rows[depth - 1]["distance"]
-            if rows[-1]["distance"] < least - tie_slack(least):
-                return _best(rows, _dense_scores(rows, vector), depth), False
+            least = best[-1]["distance"]
+            if len(best) == depth and rows[-1]["distance"] < least - tie_slack(least):
+                return best, False
             if limit == MOST_RESULTS:
                 break
             limit = min(4 * limit, MOST_RESULTS)
@@ -163,11 +165,11 @@ class MilvusRanking:
             rows = self._view.search("sparse", product, limit, self._where, fields)
             others = bound * rows[-1]["distance"] if len(rows) == limit else 0.0
             scores, matches = terms.scores(rows)
+            best = _best(rows, scores, depth, matches)
             if len(rows) < limit and len(positive) == len(terms.factors):
-                rows = _best(rows, scores, depth, matches)
-                return rows, len(rows) < depth
-            if int((scores > others).sum()) >= depth:
-                return _best(rows, scores, depth, matches), False
+                return best, len(best) < depth
+            if len(_best(rows, scores, depth, scores > others)) == depth:
+                return best, False
             if len(rows) < limit or limit == MOST_RESULTS:
                 break
             limit = min(4 * limit, MOST_RESULTS)
@@ -222,8 +224,10 @@ def _best(
     matches: NDArray[np.bool_] | None = None,
 ) -> list[Row]:
     """The `depth` rows of highest score, equal ones by the document's id and the passage."""
-    places: Iterable[int] = range(len(rows)) if matches is None else np.flatnonzero(matches)
-    ordered = sorted(places, key=lambda i: (-scores[i], rows[i]["id"], rows[i]["passage"]))
+    places = range(len(rows)) if matches is None else np.flatnonzero(matches).tolist()
+    # A passage is there twice while a writer rewrites its row.
+    distinct = {rows[i]["passage"]: i for i in places}.values()
+    ordered = sorted(distinct, key=lambda i: (-scores[i], rows[i]["id"], rows[i]["passage"]))
     return [rows[i] for i in ordered[:depth]]
 
 

@@ -18,10 +18,10 @@ import secrets
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,7 +33,7 @@ from indexes.errors import (
     StorageError,
 )
 from indexes.milvus.collections import NEVER, Names, create_plain, has_sparse
-from indexes.milvus.connection import Connection, Row, parts
+from indexes.milvus.connection import Connection, Row
 
 FORMAT = 1
 # Characters of a piece: at most four bytes each.
@@ -42,6 +42,8 @@ _PIECE = 16_000
 _LEASE, _RENEWAL = 60.0, 15.0
 # Rows that are rewritten together.
 _MARKED = 200
+# Primary keys of a millisecond.
+_ROWS = 2**21
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class State:
         length: the sum of the lengths of the passages, in terms.
         next_document, next_passage: the numbers that the next ones get.
         means: the least and the greatest mean length with which a sparse vector was saturated.
+        next_row: greater than the primary key of every row.
         longest: length of the longest passage that it ever had.
         fields: the top-level fields of metadata that a document ever had, ascending.
         term_rows, merged_terms: rows of terms, now and after they were last merged.
@@ -79,6 +82,7 @@ class State:
     next_document: int = 1
     next_passage: int = 1
     means: tuple[float, float] = (0.0, 0.0)
+    next_row: int = 0
     longest: int = 0
     fields: tuple[str, ...] = ()
     term_rows: int = 0
@@ -237,10 +241,8 @@ class States:
         return self.connection.query(self.names.states, where, fields, latest=True)
 
     def _delete(self, where: str) -> None:
-        # By primary key, which every server deletes at once.
         rows = [row["row"] for row in self._query(where, "row")]
-        for some in parts(rows, 1000):
-            self.connection.delete(self.names.states, f"row in {some}")
+        self.connection.delete_keys(self.names.states, rows)
 
     def _insert(self, kind: str, number: int, value: str) -> int:
         pieces = [value[at : at + _PIECE] for at in range(0, len(value), _PIECE)] or [""]
@@ -396,33 +398,92 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def restored(states: States, state: State) -> None:
-    """Take back what an unfinished commit left; the caller holds the lease."""
+def restored(states: States, state: State) -> State:
+    """Take back what an unfinished commit left; the caller holds the lease.
+
+    Rows that are newer than the state are new ones, which go, and copies of older rows. Of a copy
+    the older row stays if it is still there; otherwise the copy takes its place.
+
+    Returns:
+        The state, of another commit if anything was left.
+    """
     begun = states.intended()
     if not begun:
-        return
-    if max(begun) > state.commit:
-        connection, names = states.connection, states.names
-        held = connection.collections()
-        collections = [names.documents, names.terms]
-        collections += [one for one in held if one.startswith(names.passages_prefix)]
-        for name in collections:
-            if name not in held:
-                continue
-            mine = f"build == {state.build}"
-            connection.delete(name, f"{mine} and added > {state.commit}")
-            going = f"{mine} and removed > {state.commit} and removed < {NEVER}"
-            deque(mark(connection, name, going, NEVER), maxlen=0)
-    states.done(max(begun))
+        return state
+    connection, names, mine = states.connection, states.names, f"build == {state.build}"
+    held = set(connection.collections())
+    passages = {one for one in held if one.startswith(names.passages_prefix)}
+    rows = Rows(next_commit(state), state)
+    for name in held & {names.documents, names.terms} | passages:
+        connection.delete(name, f"{mine} and row >= {state.next_row} and added > {state.commit}")
+        left = connection.stream(name, f"{mine} and row >= {state.next_row}", ["*"])
+        for some in batches(left, _MARKED):
+            column = "passage" if name in passages else "document"
+            column = "key" if name == names.terms else column
+            older = connection.among(
+                name,
+                column,
+                sorted({row[column] for row in some}),
+                f"{mine} and row < {state.next_row}",
+                ["*"],
+            )
+            kept = {_identity(row) for row in older}
+            new = []
+            for row in some:
+                if _identity(row) not in kept:
+                    kept.add(_identity(row))
+                    new.append({**row, "removed": NEVER})
+            rewrite(connection, name, some, new, rows)
+    state = replace(state, commit=rows.commit, next_row=rows.next)
+    states.publish(state)
+    states.done(max(*begun, rows.commit))
+    return state
 
 
-def mark(connection: Connection, name: str, where: str, commit: int) -> Iterator[Row]:
-    """Say of rows with which commit they go; yields them as they were."""
-    some: list[Row] = []
-    for row in connection.stream(name, where, ["*"]):
-        some.append({**row, "removed": commit})
-        yield row
-        if len(some) == _MARKED:
-            connection.upsert(name, some)
-            some = []
-    connection.upsert(name, some)
+class Rows:
+    """Gives primary keys to rows.
+
+    Attributes:
+        commit: the number of the commit in which they are written.
+        next: the next key; greater than that of any row of an earlier commit.
+    """
+
+    def __init__(self, commit: int, state: State) -> None:
+        self.commit = commit
+        # Other than those of a writer that was killed, and whose rows may still be on their way.
+        self.next = max(state.next_row, commit * _ROWS)
+
+    def numbered(self, row: Row) -> Row:
+        """The row with the next key."""
+        self.next += 1
+        return {**row, "row": self.next - 1}
+
+
+def rewrite(connection: Connection, name: str, old: list[Row], new: list[Row], rows: Rows) -> None:
+    """Put rows with other keys in the place of some: for a moment both are there, never neither.
+
+    Milvus has `upsert` for this, with which some releases (2.3.5) lose rows.
+    """
+    connection.insert(name, [rows.numbered(row) for row in new])
+    connection.delete_keys(name, [row["row"] for row in old])
+
+
+def mark(connection: Connection, name: str, where: str, rows: Rows) -> Iterator[list[Row]]:
+    """Say of rows that count with which commit they go; yields them as they were."""
+    for some in batches(connection.stream(name, f"{where} and removed == {NEVER}", ["*"]), _MARKED):
+        rewrite(connection, name, some, [{**row, "removed": rows.commit} for row in some], rows)
+        yield some
+
+
+def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """The rows in order, at most `size` at a time."""
+    rest = iter(rows)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    """What a row and its copies have in common."""
+    if "change" in row:
+        return row["term"], row["added"]
+    return row.get("passage", row["document"]), row.get("part", 0), row["added"]

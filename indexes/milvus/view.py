@@ -40,6 +40,7 @@ from indexes.vectors.choice import StructureSettings
 GRACE = 60.0
 _FILTERS, _FREQUENCIES = 64, 65_536
 _READ = 256
+_TERM = ("term", "change", "added")
 
 
 @dataclass
@@ -160,8 +161,7 @@ class MilvusView:
                 f"{self._connection.location}: recall: Milvus does not measure that of its index "
                 f"{kind}; leave it out, or use the index type flat, which is exact"
             )
-        effort = {"HNSW": 64}.get(kind)
-        return MilvusRanking(self, bm25 or BM25Settings(), self._selected(where), effort)
+        return MilvusRanking(self, bm25 or BM25Settings(), self._selected(where), kind)
 
     def bound(self, settings: BM25Settings) -> float:
         """How much more a passage can score than the product of sparse vectors says."""
@@ -213,11 +213,11 @@ class MilvusView:
                 "key",
                 sorted({number_of(one) for one in missing}),
                 self.visible,
-                ["term", "change"],
+                _TERM,
             )
-            for row in self._checked(rows):
-                if row["term"] in missing:
-                    missing[row["term"]] += row["change"]
+            for term, change in _changes(self._checked(rows)):
+                if term in missing:
+                    missing[term] += change
             with self._commit.lock:
                 known.update(missing)
         return {term: found.get(term, 0) or missing.get(term, 0) for term in wanted}
@@ -234,9 +234,9 @@ class MilvusView:
         """For every term, the number of passages that hold it."""
         df: Counter[str] = Counter()
         if self._state.dimensions:
-            rows = self._connection.stream(self._names.terms, self.visible, ["term", "change"])
-            for row in self._checked(rows):
-                df[row["term"]] += row["change"]
+            rows = self._connection.stream(self._names.terms, self.visible, _TERM)
+            for term, change in _changes(self._checked(rows)):
+                df[term] += change
         return df
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
@@ -306,7 +306,7 @@ class MilvusView:
 
     def document(self, id_: str) -> StoredDocument | None:
         """One document, or None."""
-        numbers = [number for number, head in self._heads_of([id_]) if head[0] == id_]
+        numbers = list({number for number, head in self._heads_of([id_]) if head[0] == id_})
         return next(self._stored(numbers), None)
 
     def documents(self) -> Iterator[StoredDocument]:
@@ -387,8 +387,11 @@ class MilvusView:
         if self._state.dimensions:
             wanted = f"{where} and part == 0"
             rows = self._connection.stream(self._names.documents, wanted, DOCUMENT_HEAD)
+            seen: set[int] = set()
             for row in self._checked(rows):
-                yield row["document"], json.loads(row["head"])
+                if row["document"] not in seen:
+                    seen.add(row["document"])
+                    yield row["document"], json.loads(row["head"])
 
     def _heads_of(self, ids: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         """As `_heads`, of documents with these ids and perhaps others."""
@@ -442,6 +445,15 @@ def heads_of(
     wanted = f"part == 0 and {where}"
     for row in connection.among(documents, "key", keys, wanted, DOCUMENT_HEAD):
         yield row["document"], json.loads(row["head"])
+
+
+def _changes(rows: Iterable[Row]) -> Iterator[tuple[str, int]]:
+    """What each commit adds to the frequency of each term; a row may be there twice."""
+    seen: set[tuple[str, int]] = set()
+    for row in rows:
+        if (row["term"], row["added"]) not in seen:
+            seen.add((row["term"], row["added"]))
+            yield row["term"], row["change"]
 
 
 def stored_documents(connection: Connection, rows: Iterable[Row]) -> Iterator[StoredDocument]:

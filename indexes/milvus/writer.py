@@ -30,7 +30,6 @@ from indexes.milvus.collections import (
     document_rows,
     facts_row,
     index_type,
-    numbered,
     passage_row,
     row_bytes,
     sparse_vector,
@@ -40,7 +39,18 @@ from indexes.milvus.collections import (
 )
 from indexes.milvus.connection import Row, parts
 from indexes.milvus.filters import expression_of
-from indexes.milvus.state import Lease, State, States, mark, milliseconds, next_commit, restored
+from indexes.milvus.state import (
+    Lease,
+    Rows,
+    State,
+    States,
+    batches,
+    mark,
+    milliseconds,
+    next_commit,
+    restored,
+    rewrite,
+)
 from indexes.milvus.view import GRACE, heads_of, stored_documents
 from indexes.progress import Stage, no_progress
 from indexes.store.documents import NewDocument, StoredHead, metadata_json
@@ -60,19 +70,18 @@ class _Change:
     """A commit on its way.
 
     Attributes:
-        commit: its number.
+        rows: gives keys to its rows.
         df: changes of document frequencies.
-        first: what the next row of each collection adds to the number of the commit.
     """
 
-    commit: int
+    rows: Rows
     documents: int = 0
     passages: int = 0
     length: int = 0
     bytes: int = 0
     dead: int = 0
+    term_rows: int = 0
     df: Counter[str] = field(default_factory=Counter)
-    first: Counter[str] = field(default_factory=Counter)
 
 
 class MilvusWriter:
@@ -101,8 +110,7 @@ class MilvusWriter:
         try:
             state = self._states.read()
             assert state is not None
-            restored(self._states, state)
-            self._state = state
+            self._state = restored(self._states, state)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -319,17 +327,16 @@ class MilvusWriter:
     def _change(self, dimensions: int) -> Iterator[_Change]:
         """A commit; what the block raises takes back what it wrote."""
         self._lease.check()
-        change = _Change(next_commit(self._state))
-        self._states.intend(change.commit)
+        change = _Change(Rows(next_commit(self._state), self._state))
+        self._states.intend(change.rows.commit)
         try:
             yield change
         except BaseException:
             latest = self._states.read()
             if latest is not None:
-                restored(self._states, latest)
-                self._state = latest
+                self._state = restored(self._states, latest)
             raise
-        self._states.done(change.commit)
+        self._states.done(change.rows.commit)
 
     def _states_after(self, change: _Change, **values: Any) -> None:
         """Write the rows of terms, and make the commit visible."""
@@ -338,13 +345,14 @@ class MilvusWriter:
         state = self._state
         self._state = replace(
             state,
-            commit=change.commit,
+            commit=change.rows.commit,
+            next_row=change.rows.next,
             documents=state.documents + change.documents,
             passages=state.passages + change.passages,
             length=state.length + change.length,
             bytes=state.bytes + change.bytes,
             dead=state.dead + change.dead,
-            term_rows=state.term_rows + change.first[self._names.terms],
+            term_rows=state.term_rows + change.term_rows,
             **values,
         )
         self._states.publish(self._state)
@@ -355,12 +363,13 @@ class MilvusWriter:
         self._state = replace(self._state, commit=next_commit(self._state), **values)
         self._states.publish(self._state)
 
-    def _insert(self, change: _Change, name: str, rows: Iterable[Row]) -> None:
-        new = numbered(rows, self._state.build, change.commit, change.first[name])
-        while some := list(islice(new, _FOUND)):
-            self._connection.insert(name, some)
-            change.first[name] += len(some)
-            if name != self._names.terms:
+    def _insert(self, change: _Change, name: str, new: Iterable[Row]) -> None:
+        own = {"build": self._state.build, "added": change.rows.commit, "removed": NEVER}
+        for some in batches(new, _FOUND):
+            self._connection.insert(name, [change.rows.numbered({**row, **own}) for row in some])
+            if name == self._names.terms:
+                change.term_rows += len(some)
+            else:
                 change.bytes += sum(map(row_bytes, some))
 
     def _delete(self, numbers: Sequence[int]) -> int:
@@ -408,7 +417,7 @@ class MilvusWriter:
                 )
             change.bytes -= sum(map(row_bytes, old))
             self._insert(change, self._names.documents, new)
-            for passages in _batches(self._marked(change, self._passages, some)):
+            for passages in batches(self._marked(change, self._passages, some), _FOUND):
                 change.bytes -= sum(map(row_bytes, passages))
                 change.dead += len(passages)
                 changed = [{**row, **facts[row["document"]]} for row in passages]
@@ -421,7 +430,8 @@ class MilvusWriter:
     def _marked(self, change: _Change, name: str, documents: Sequence[int]) -> Iterator[Row]:
         for some in parts(list(documents), _FOUND):
             where = f"{self._visible} and document in {some}"
-            yield from mark(self._connection, name, where, change.commit)
+            for marked in mark(self._connection, name, where, change.rows):
+                yield from marked
 
     def _purge(self) -> int:
         """Delete the rows that were removed long ago."""
@@ -447,10 +457,10 @@ class MilvusWriter:
     def _merge_terms(self) -> int:
         """Sum up the rows of each term."""
         with self._change(self._state.dimensions) as change:
-            for row in mark(self._connection, self._names.terms, self._visible, change.commit):
-                change.df[row["term"]] += row["change"]
+            for some in mark(self._connection, self._names.terms, self._visible, change.rows):
+                for row in some:
+                    change.df[row["term"]] += row["change"]
             merged = sum(count != 0 for count in change.df.values())
-            change.first[self._names.terms] = 0
             self._state = replace(self._state, term_rows=0)
             self._states_after(change, merged_terms=merged)
         return 1
@@ -462,24 +472,19 @@ class MilvusWriter:
         if not mean or not self._states.sparse or low <= state.means[0] <= state.means[1] <= high:
             return 0
         self._publish(means=_means(state.means, mean))
-        where = f"{self._visible} and (mean < {low!r} or mean > {high!r})"
-        for some in _batches(self._connection.stream(self._passages, where, ["*"])):
-            self._lease.check()
-            for row in some:
-                counts = json.loads(row["counts"])
-                row["mean"] = mean
-                row["sparse"] = sparse_vector(counts, row["length"], mean)
-            self._connection.upsert(self._passages, some)
-        self._publish(means=(max(state.means[0], low), min(state.means[1], high)))
+        where = f"{self._visible} and removed == {NEVER} and (mean < {low!r} or mean > {high!r})"
+        with self._change(state.dimensions) as change:
+            for some in batches(self._connection.stream(self._passages, where, ["*"]), _FOUND):
+                self._lease.check()
+                new = []
+                for row in some:
+                    sparse = sparse_vector(json.loads(row["counts"]), row["length"], mean)
+                    new.append({**row, "mean": mean, "sparse": sparse})
+                rewrite(self._connection, self._passages, some, new, change.rows)
+            self._states_after(change, means=(max(state.means[0], low), min(state.means[1], high)))
         return 1
 
 
 def _means(means: tuple[float, float], mean: float) -> tuple[float, float]:
     """The range of mean lengths, with another one."""
     return (min(means[0], mean), max(means[1], mean)) if means[1] else (mean, mean)
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    rest = iter(rows)
-    while some := list(islice(rest, 200)):
-        yield some
