@@ -147,9 +147,9 @@ class Connection:
         for some in parts(keys, _LISTED):
             self._write(name, partial(_delete, name, f"row in {some}", self._timeout))
 
-    def count(self, name: str, where: str) -> int:
-        """How many rows an expression selects."""
-        found = self.query(name, where, ["count(*)"])
+    def count(self, name: str, where: str, *, latest: bool = False) -> int:
+        """How many rows an expression selects; see `query`."""
+        found = self.query(name, where, ["count(*)"], latest=latest)
         return int(found[0]["count(*)"])
 
     def query(

@@ -435,6 +435,8 @@ def restored(states: States, state: State) -> State:
                     new.append({**row, "removed": NEVER})
             rewrite(connection, name, some, new, rows)
     state = replace(state, commit=rows.commit, next_row=rows.next)
+    # Its time is later than that of every deletion, which a server need not tell.
+    states.intend(rows.commit)
     states.publish(state)
     states.done(max(*begun, rows.commit))
     return state

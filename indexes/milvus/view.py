@@ -225,7 +225,9 @@ class MilvusView:
     def mean_idf(self) -> float:
         """Of all terms, as okapi has it; reads the whole vocabulary, once for a commit."""
         if self._commit.mean_idf is None:
-            counts = np.array([count for count in self.vocabulary().values() if count > 0])
+            # In the order of terms in a folder, so that sums round alike.
+            ordered = sorted(self.vocabulary().items(), key=lambda item: item[0].encode())
+            counts = np.array([count for _, count in ordered if count > 0])
             odds = (self._state.passages - counts + 0.5) / (counts + 0.5)
             self._commit.mean_idf = float(np.log(odds).mean())
         return self._commit.mean_idf

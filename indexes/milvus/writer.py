@@ -342,6 +342,8 @@ class MilvusWriter:
         """Write the rows of terms, and make the commit visible."""
         self._insert(change, self._names.terms, term_rows(change.df))
         self._lease.check()
+        # Its time is later than that of every deletion, which a server need not tell.
+        self._states.intend(change.rows.commit)
         state = self._state
         self._state = replace(
             state,
@@ -450,7 +452,8 @@ class MilvusWriter:
         }:
             for build in old:
                 self._connection.delete(name, f"build == {build}")
-        dead = self._connection.count(self._passages, f"{mine} and removed < {NEVER}")
+        left = f"{mine} and removed < {NEVER}"
+        dead = self._connection.count(self._passages, left, latest=True)
         self._publish(dead=dead, former=tuple(former))
         return 1
 
