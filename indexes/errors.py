@@ -9,11 +9,11 @@
     │   ├── ConfigError            a setting that does not exist or has an impossible value
     │   ├── ModelError             a model that is missing, altered or of a kind not supported
     │   ├── EncoderMismatchError   an index made with another encoder: names both
-    │   ├── NotAnIndexError        a folder that holds no index
+    │   ├── NotAnIndexError        a folder or database that holds no index
     │   ├── FormatVersionError     an index written by a newer release
     │   ├── IndexLockedError       another writer or program holds the index: says which
     │   ├── ClosedIndexError       an index object that was closed before
-    │   ├── StorageError           the disk is full, or the folder cannot be written
+    │   ├── StorageError           the disk is full, or a folder or server refuses
     │   └── MissingExtraError      an optional dependency is not installed
     └── DamagedIndexError          exit code 3   a file of the index is missing or altered
 
@@ -66,7 +66,7 @@ class EncoderMismatchError(BadInputError):
 
 
 class NotAnIndexError(BadInputError):
-    """The folder holds no index."""
+    """The folder or database holds no index."""
 
 
 class FormatVersionError(BadInputError):
@@ -82,7 +82,7 @@ class IndexLockedError(BadInputError):
 
 
 class StorageError(BadInputError):
-    """The disk is full, or the folder or file cannot be written."""
+    """The disk is full, a folder or file cannot be written, or a server refuses or is gone."""
 
 
 class MissingExtraError(BadInputError):

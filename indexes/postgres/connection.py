@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import threading
@@ -24,6 +25,9 @@ from indexes.errors import (
     StorageError,
 )
 from indexes.postgres.location import Location
+
+# What it logs beside an error is the same error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -142,11 +146,14 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next caller, unless it is of no use."""
+        idle = pq.TransactionStatus.IDLE
         with suppress(psycopg.Error):
-            if connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            if connection.info.transaction_status != idle:
                 connection.rollback()
         with self._lock:
-            usable = not (connection.closed or self._closed) and len(self._idle) < _IDLE
+            # An interrupted statement may still run.
+            usable = connection.info.transaction_status == idle and len(self._idle) < _IDLE
+            usable = usable and not self._closed
             if usable:
                 self._idle.append(connection)
         if not usable:

@@ -40,7 +40,9 @@ _EXPONENT = 1e16
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A boolean expression, never NULL, over a row `d` of documents.
+    """A boolean expression over a row `d` of documents: true where a filter passes.
+
+    Elsewhere it is false or NULL, which is the same in WHERE, and which indexes can answer.
 
     Attributes:
         text: SQL without user text, with `%s` marks.
@@ -59,7 +61,7 @@ def condition(expression: Expression) -> Condition:
     match expression:
         case Not(part):
             inner = condition(part)
-            return Condition(f"NOT {inner.text}", inner.parameters)
+            return Condition(f"({inner.text} IS NOT TRUE)", inner.parameters)
         case And(parts):
             return _joined(" AND ", [condition(part) for part in parts])
         case Or(parts):
@@ -130,18 +132,18 @@ def _of_column(comparison: Comparison, column: str) -> Condition:
         case Like(pattern=pattern):
             return _like(column, pattern)
         case Contains(value=str(value)):
-            return Condition(f"(strpos({column}, %s) > 0 IS TRUE)", (value,))
+            return Condition(f"(strpos({column}, %s) > 0)", (value,))
         case Among(values=values):
             strings = [value for value in values if isinstance(value, str)]
-            found = Condition(f"({column} = ANY(%s) IS TRUE)", (strings,))
+            found = Condition(f"({column} = ANY(%s))", (strings,))
             absent = [Condition(f"({column} IS NULL)", ())] if None in values else []
             return _joined(" OR ", [found, *absent])
         case Differs(value=str(value)):
-            return Condition(f"({column} <> %s IS TRUE)", (value,))
+            return Condition(f"({column} <> %s)", (value,))
         case Differs():
             return Condition(f"({present})", ())
         case Ordered(operator=operator, value=str(value)):
-            return Condition(f"({column} {operator} %s IS TRUE)", (value,))
+            return Condition(f"({column} {operator} %s)", (value,))
         case Contains() | Ordered():
             return Condition("FALSE", ())
         case _:
@@ -153,22 +155,18 @@ def _of_metadata(comparison: Comparison) -> Condition:
     value = "d.metadata" + " -> %s::text" * len(names)
     text = f"(({value}) #>> ARRAY[]::text[])"
     string = f"jsonb_typeof({value}) = 'string'"
-    present = Condition(f"((jsonb_typeof({value}) <> 'null') IS TRUE)", names)
+    present = Condition(f"(jsonb_typeof({value}) <> 'null')", names)
     match comparison:
         case Exists():
             return present
         case Like(pattern=pattern):
             like = _like(text, pattern)
-            return Condition(
-                f"(({string} AND {like.text}) IS TRUE)", (*names, *names, *like.parameters)
-            )
+            return Condition(f"({string} AND {like.text})", (*names, *names, *like.parameters))
         case Contains(field=field, value=wanted):
             held = _holds(field, [wanted])
             if not isinstance(wanted, str):
                 return held
-            part = Condition(
-                f"(({string} AND strpos({text}, %s) > 0) IS TRUE)", (*names, *names, wanted)
-            )
+            part = Condition(f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted))
             return _joined(" OR ", [held, part])
         case Among(field=field, values=values):
             wanted_ones = [one for one in values if one is not None]
@@ -176,19 +174,19 @@ def _of_metadata(comparison: Comparison) -> Condition:
                 parts = [_holds(field, one) for one in wanted_ones]
             else:
                 literals = [_json(one) for one in wanted_ones]
-                parts = [Condition(f"(({value}) = ANY(%s::jsonb[]) IS TRUE)", (*names, literals))]
+                parts = [Condition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))]
             if len(wanted_ones) < len(values):
-                parts.append(Condition(f"NOT {present.text}", present.parameters))
+                parts.append(Condition(f"({present.text} IS NOT TRUE)", present.parameters))
             return _joined(" OR ", parts)
         case Differs(value=unwanted):
-            differs = Condition(f"((({value}) <> %s::jsonb) IS TRUE)", (*names, _json(unwanted)))
+            differs = Condition(f"(({value}) <> %s::jsonb)", (*names, _json(unwanted)))
             return _joined(" AND ", [present, differs])
         case Ordered(operator=operator, value=str(limit)):
             test = f'{string} AND {text} COLLATE "C" {operator} %s'
-            return Condition(f"(({test}) IS TRUE)", (*names, *names, limit))
+            return Condition(f"({test})", (*names, *names, limit))
         case Ordered(operator=operator, value=limit):
             test = f"jsonb_typeof({value}) = 'number' AND ({value}) {operator} %s::jsonb"
-            return Condition(f"(({test}) IS TRUE)", (*names, *names, _json(limit)))
+            return Condition(f"({test})", (*names, *names, _json(limit)))
         case _:
             assert_never(comparison)
 
@@ -204,7 +202,7 @@ def _holds(field: Field, wanted: Scalar | list[Scalar]) -> Condition:
 def _like(text: str, pattern: str) -> Condition:
     folded = pattern.translate(_ASCII_LOWER)
     # In the collation "C", lower() changes A-Z and nothing else.
-    return Condition(f"""(lower({text} COLLATE "C") LIKE %s ESCAPE '' IS TRUE)""", (folded,))
+    return Condition(f"""(lower({text} COLLATE "C") LIKE %s ESCAPE '')""", (folded,))
 
 
 def _json(value: Scalar) -> str:

@@ -6,7 +6,7 @@ Marks are advisory locks: the server takes them back when a session ends, howeve
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -45,10 +45,15 @@ def release(connection: Connection) -> None:
     connection.close()
 
 
-def lock_upkeep(connection: Connection, number: int) -> bool:
-    """Try to become the one transaction that rewrites postings of an index."""
-    statement = "SELECT pg_try_advisory_xact_lock(%s, %s)"
-    return bool(_one(connection, statement, (KEY + 1, number))[0])
+def alone_in_upkeep(connection: Connection, number: int, work: Callable[[], int]) -> int:
+    """What `work` returns, in the one transaction that rewrites postings; 0 if another one does."""
+    try:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            return work() if _lock_upkeep(connection, number) else 0
+    except errors.SerializationFailure:
+        # The other one has ended since this one began.
+        return 0
 
 
 def drop_retired(connection: Connection) -> None:
@@ -59,7 +64,7 @@ def drop_retired(connection: Connection) -> None:
     for (number,) in rows:
         try:
             with connection.transaction():
-                connection.execute("SET LOCAL lock_timeout = '1s'")
+                connection.execute("SET LOCAL lock_timeout = '200ms'")
                 drop_index(connection, number)
         except psycopg.Error as error:
             if not isinstance(error, errors.LockNotAvailable):
@@ -67,10 +72,7 @@ def drop_retired(connection: Connection) -> None:
 
 
 def _mark(connection: Connection, number: int, *, alone: bool) -> bool:
-    """Try to mark the index as being written, by several sessions or by this one alone.
-
-    The mark ends with the session, however that ends.
-    """
+    """Try to mark the index as written by several sessions, or by this one alone."""
     kind = "" if alone else "_shared"
     statement = f"SELECT pg_try_advisory_lock{kind}(%s, %s)"
     return bool(_one(connection, statement, (KEY, number))[0])
@@ -80,3 +82,8 @@ def _one(connection: Connection, statement: str, parameters: Sequence[Any]) -> t
     row = connection.execute(statement, parameters).fetchone()
     assert row is not None
     return row
+
+
+def _lock_upkeep(connection: Connection, number: int) -> bool:
+    statement = "SELECT pg_try_advisory_xact_lock(%s, %s)"
+    return bool(_one(connection, statement, (KEY + 1, number))[0])

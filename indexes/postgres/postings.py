@@ -12,6 +12,7 @@ tens of blocks however small the commits were, and a posting is rewritten a few 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.contributions import sums
 from indexes.postgres.connection import Connection
-from indexes.postgres.locks import lock_upkeep
+from indexes.postgres.locks import alone_in_upkeep
 from indexes.postgres.schema import Tables
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
@@ -134,34 +135,35 @@ def merge_levels(connection: Connection, tables: Tables, *, all_batches: bool = 
     """
     joined = 0
     for level, most in enumerate(_BATCHES):
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            if not lock_upkeep(connection, tables.number):
-                return joined
-            batches = connection.execute(
-                "SELECT first, passages FROM retriever.batches WHERE number = %s AND level = %s",
-                (tables.number, level),
-            ).fetchall()
-            if len(batches) < (2 if all_batches else most):
-                continue
-            passages = sum(row[1] for row in batches)
-            first = min(row[0] for row in batches)
-            connection.execute(
-                tables.statement(
-                    "WITH gone AS (DELETE FROM {postings} WHERE level = %s "
-                    "RETURNING term, first, data) "
-                    "INSERT INTO {postings} SELECT term, min(first), %s, "
-                    "string_agg(data, ''::bytea ORDER BY first) FROM gone GROUP BY term"
-                ),
-                (level, max(level_of(passages), level)),
+        rows = connection.execute(
+            "SELECT count(*) FROM retriever.batches WHERE number = %s AND level = %s",
+            (tables.number, level),
+        ).fetchall()
+        if rows[0][0] >= (2 if all_batches else most):
+            joined += alone_in_upkeep(
+                connection, tables.number, partial(_merge_level, connection, tables, level)
             )
-            connection.execute(
-                "DELETE FROM retriever.batches WHERE number = %s AND level = %s",
-                (tables.number, level),
-            )
-            insert_batch(connection, tables.number, first, passages, max(level_of(passages), level))
-            joined += len(batches)
     return joined
+
+
+def _merge_level(connection: Connection, tables: Tables, level: int) -> int:
+    batches = connection.execute(
+        "DELETE FROM retriever.batches WHERE number = %s AND level = %s RETURNING first, passages",
+        (tables.number, level),
+    ).fetchall()
+    passages = sum(row[1] for row in batches)
+    above = max(level_of(passages), level)
+    connection.execute(
+        tables.statement(
+            "WITH gone AS (DELETE FROM {postings} WHERE level = %s RETURNING term, first, data) "
+            "INSERT INTO {postings} SELECT term, min(first), %s, "
+            "string_agg(data, ''::bytea ORDER BY first) FROM gone GROUP BY term"
+        ),
+        (level, above),
+    )
+    if batches:
+        insert_batch(connection, tables.number, min(row[0] for row in batches), passages, above)
+    return len(batches)
 
 
 def insert_batch(
@@ -180,31 +182,29 @@ def purge(connection: Connection, tables: Tables) -> int:
     Returns:
         The number of deleted passages whose postings are gone.
     """
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        if not lock_upkeep(connection, tables.number):
-            return 0
-        dead = read_dead(connection, tables)
-        blocks = all_blocks(connection, tables)
-        while batch := list(islice(blocks, _REWRITTEN)):
-            changed = [
-                (term, first, live.tobytes())
-                for term, first, _, postings in batch
-                if len(live := _live(postings, dead)) < len(postings)
-            ]
-            if changed:
-                connection.execute(
-                    tables.statement(
-                        "UPDATE {postings} AS p SET data = x.data "
-                        "FROM unnest(%s::bytea[], %s::bigint[], %s::bytea[]) "
-                        "AS x (term, first, data) WHERE p.term = x.term AND p.first = x.first"
-                    ),
-                    list(map(list, zip(*changed, strict=True))),
-                )
-        connection.execute(tables.statement("DELETE FROM {postings} WHERE octet_length(data) = 0"))
-        connection.execute(
-            tables.statement("DELETE FROM {deleted} WHERE passage = ANY(%s)"), (dead,)
-        )
+    return alone_in_upkeep(connection, tables.number, partial(_purge, connection, tables))
+
+
+def _purge(connection: Connection, tables: Tables) -> int:
+    dead = read_dead(connection, tables)
+    blocks = all_blocks(connection, tables)
+    while batch := list(islice(blocks, _REWRITTEN)):
+        changed = [
+            (term, first, live.tobytes())
+            for term, first, _, postings in batch
+            if len(live := _live(postings, dead)) < len(postings)
+        ]
+        if changed:
+            connection.execute(
+                tables.statement(
+                    "UPDATE {postings} AS p SET data = x.data "
+                    "FROM unnest(%s::bytea[], %s::bigint[], %s::bytea[]) "
+                    "AS x (term, first, data) WHERE p.term = x.term AND p.first = x.first"
+                ),
+                list(map(list, zip(*changed, strict=True))),
+            )
+    connection.execute(tables.statement("DELETE FROM {postings} WHERE octet_length(data) = 0"))
+    connection.execute(tables.statement("DELETE FROM {deleted} WHERE passage = ANY(%s)"), (dead,))
     return len(dead)
 
 

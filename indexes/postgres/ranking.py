@@ -265,7 +265,8 @@ class PostgresRanking:
             "SELECT p.passage, p.embedding FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE {where} ORDER BY (p.embedding <#> %s::vector) + 0 LIMIT %s"
         )
-        if among is EVERYTHING:
+        if among is not self._condition or self._where is None:
+            # It is about passages alone.
             asked = asked.replace("JOIN {documents} AS d USING (doc) ", "")
         where, text = sql.SQL(among.text), vector_text(vector)
         rows = self._session.rows(asked, *among.parameters, text, depth + 1, where=where)

@@ -154,7 +154,9 @@ def prepare(connection: Connection, location: Location) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (KEY,))
         _require_vector(connection, location)
         found = format_of(connection)
-        connection.execute("CREATE SCHEMA IF NOT EXISTS retriever")
+        if connection.execute("SELECT to_regnamespace('retriever')").fetchall() == [(None,)]:
+            # IF NOT EXISTS would need the right to create one where an administrator has.
+            connection.execute("CREATE SCHEMA retriever")
         connection.execute("CREATE TABLE IF NOT EXISTS retriever.format (version integer NOT NULL)")
         for number, statements in _MIGRATIONS.items():
             for statement in statements if number > found else ():

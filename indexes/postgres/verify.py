@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from indexes.errors import DamagedIndexError
-from indexes.postgres.postings import all_blocks
+from indexes.postgres.postings import all_blocks, ids_of
 from indexes.postgres.structure import graph_is_valid
 from indexes.postgres.view import PostgresView
 
@@ -70,8 +70,11 @@ def _problems(view: PostgresView) -> Iterator[str]:
 
 def _postings_problems(view: PostgresView) -> Iterator[str]:
     session = view.session
-    rows = session.rows("SELECT passage, length FROM {passages} ORDER BY passage")
-    table = np.array(rows, np.int64).reshape(-1, 2)
+    ((packed,),) = session.rows(
+        "SELECT string_agg(int8send(passage) || int8send(length), ''::bytea ORDER BY passage) "
+        "FROM {passages}"
+    )
+    table = ids_of(packed).reshape(-1, 2)
     passages, lengths = table[:, 0], table[:, 1]
     sums, wrong, strays = np.zeros(len(passages), np.int64), 0, 0
     dead = view.dead

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,8 @@ from indexes.store.documents import document_checksum
 # Filters whose passages are remembered, where they are few.
 _FILTERS = 32
 _STREAMED = 500
+# Of streams, several of which may be read side by side.
+_CURSORS = count()
 _ATTEMPTS = 3
 # Compiling a statement takes longer than running it.
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
@@ -303,7 +306,8 @@ class PostgresView:
     def documents(self) -> Iterator[StoredDocument]:
         """Every document, as a stream in ascending order of ids (by code point)."""
         statement = self.session.tables.statement(f"{_DOCUMENT} ORDER BY d.id")
-        with self.readable(), self.session.connection.cursor("documents", binary=True) as cursor:
+        name = f"documents_{next(_CURSORS)}"
+        with self.readable(), self.session.connection.cursor(name, binary=True) as cursor:
             cursor.itersize = _STREAMED
             cursor.execute(statement)
             for row in cursor:

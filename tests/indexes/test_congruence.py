@@ -226,14 +226,8 @@ def run(folder: Any, url: str, filters: list[Any], operations: int, every: int, 
 @pytest.mark.filterwarnings("ignore:.*no document has")
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_answers_as_the_folder_does(store, request, tmp_path, filters):
-    run(
-        tmp_path / "x.index",
-        request.getfixturevalue(store),
-        filters,
-        OPERATIONS.get(store, 60),
-        6,
-        SEED,
-    )
+    operations = OPERATIONS.get(store, 40)
+    run(tmp_path / "x.index", request.getfixturevalue(store), filters, operations, 6, SEED)
 
 
 @pytest.mark.soak

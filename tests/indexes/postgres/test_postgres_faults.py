@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -83,6 +84,21 @@ class TestLostConnections:
         assert ids_of(store) == ["a", "b"]
         assert store.verify() == []
 
+    def test_an_interrupted_statement_leaves_no_connection_behind(self, store, postgres_server):
+        reader = store.reader()
+        main = threading.get_ident()
+        timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt), reader.view() as view:  # noqa: PT012
+            timer.start()
+            view.session.rows("SELECT pg_sleep(30)")
+        with reader.view() as view:
+            assert view.count_documents() == 0
+        reader.close()
+        with postgres_server.connect() as connection:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
+            asked += " AND state = 'active' AND pid <> pg_backend_pid()"
+            assert connection.execute(asked).fetchone() == (0,)
+
     def test_a_closed_reader_says_so(self, store):
         reader = store.reader()
         reader.close()
@@ -108,6 +124,18 @@ class TestLostConnections:
         with reader.view() as view:
             assert view.has_document("a")
         reader.close()
+
+
+def test_streams_of_one_view_are_read_side_by_side(store):
+    with store.writer() as writer:
+        writer.commit(*documents([f"d{n}" for n in range(5)]))
+    reader = store.reader()
+    with reader.view() as view:
+        pairs = [(a.id, b.id) for a, b in zip(view.documents(), view.documents(), strict=True)]
+        assert pairs == [(f"d{n}", f"d{n}") for n in range(5)]
+        assert next(view.documents()).id == "d0"
+        assert view.count_documents() == 5
+    reader.close()
 
 
 class TestRefusals:
@@ -152,6 +180,10 @@ class TestRefusals:
         with pytest.raises(StorageError, match="lacks a privilege") as caught:
             bare.create(SETTINGS)
         one_line(caught.value)
+        with postgres_server.connect("bare") as connection:
+            connection.execute("CREATE SCHEMA retriever AUTHORIZATION plain")
+        bare.create(SETTINGS)
+        assert ids_of(bare) == []
 
     def test_tables_of_a_newer_release(self, postgres_server):
         with postgres_server.connect() as connection:

@@ -10,6 +10,7 @@ import pytest
 from postgres_samples import DIMENSIONS, SETTINGS, documents, ids_of
 
 from indexes import IndexLockedError, NotAnIndexError, open_store
+from indexes.postgres import locks as locks_module
 from indexes.postgres import postings as postings_module
 from indexes.postgres import writer as writer_module
 
@@ -55,6 +56,29 @@ def test_postings_of_deleted_passages_are_dropped_where_they_are_many(store, mon
             # What an earlier view sees stays.
             assert old.document_frequencies(["apple", "d0"]) == {"apple": 40, "d0": 2}
         reader.close()
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("job", ["merge_levels", "purge"])
+def test_upkeep_that_another_one_overtakes_does_nothing(store, monkeypatch, job):
+    with store.writer() as one, store.writer() as two:
+        for number in range(3):
+            one.commit(*documents([f"d{number}", f"e{number}"], seed=number))
+        one.delete(["e0"])
+        work = getattr(postings_module, job)
+        arguments = {"all_batches": True} if job == "merge_levels" else {}
+        original = locks_module._lock_upkeep
+
+        def overtaken(connection, number):
+            monkeypatch.setattr(locks_module, "_lock_upkeep", original)
+            connection.execute("SELECT 1")
+            assert work(two._connection, two._tables, **arguments) > 0
+            return original(connection, number)
+
+        monkeypatch.setattr(locks_module, "_lock_upkeep", overtaken)
+        assert work(one._connection, one._tables, **arguments) == 0
+        one._update("dead = (SELECT count(*) FROM retriever.deleted_" + f"{one._tables.number})")
+    assert frequencies(store, ["apple"]) == {"apple": 10}
     assert store.verify() == []
 
 

@@ -144,6 +144,30 @@ def test_equal_vectors_are_taken_by_document(postgres_url):
     reader.close()
 
 
+def test_the_graph_passes_over_what_was_deleted(postgres_url):
+    store = open_store(postgres_url)
+    store.create({"encoder": {"dimensions": 8}, "structures": {"index_type": "hnsw"}})
+    vectors = np.random.default_rng(1).standard_normal((400, 8)).astype(np.float32)
+    documents = [NewDocument(f"{n:03}", None, "t", {}, b"h", [(0, 1)]) for n in range(400)]
+    with store.writer() as writer:
+        writer.commit(documents[:300], vectors[:300], [["a"]] * 300)
+        writer.settle(300)
+        writer.delete([f"{n:03}" for n in range(0, 300, 3)])
+        # Later passages enter the graph.
+        writer.commit(documents[300:], vectors[300:], [["a"]] * 100)
+        writer.settle(100)
+    live = [n for n in range(400) if n >= 300 or n % 3]
+    reader = store.reader()
+    with reader.view() as opened:
+        for number in (0, 1, 350):
+            (found,) = opened.ranking().candidates([Query((), vectors[number])], "dense", 10)
+            ids = opened.documents_of(found.passages.tolist()).values()
+            scores = vectors.astype(np.float64) @ vectors[number]
+            best = {f"{n:03}" for n in sorted(live, key=lambda n: -scores[n])[:10]}
+            assert len(best & set(ids)) >= 9
+    reader.close()
+
+
 def test_an_empty_index_has_no_candidates(store):
     reader = store.reader()
     with reader.view() as opened:

@@ -17,14 +17,15 @@ from indexes.postgres.filters import condition, read_metadata, stored_metadata
 from indexes.store.documents import metadata_json
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
 @given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
 def test_a_condition_agrees_with_an_independent_evaluator(rows, node, documents, rng):
     where = condition(compile_where(render(node, rng)).expression)
     stored = [(d["id"], d["title"], stored_metadata(d["metadata"], "d")[0]) for d in documents]
     text = (
-        "SELECT {where} FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS u "
-        '(i, t, m, n), LATERAL (SELECT u.i COLLATE "C" AS id, u.t COLLATE "C" AS title, '
+        "SELECT {where} IS TRUE "
+        "FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS u (i, t, m, n), "
+        'LATERAL (SELECT u.i COLLATE "C" AS id, u.t COLLATE "C" AS title, '
         "u.m::jsonb AS metadata) AS d ORDER BY u.n"
     )
     query = sql.SQL(text).format(where=sql.SQL(where.text))
@@ -37,6 +38,25 @@ def test_a_condition_agrees_with_an_independent_evaluator(rows, node, documents,
 def rows(postgres_server):
     with postgres_server.connect() as connection:
         yield connection
+
+
+def test_an_index_over_a_field_answers_a_range(store, postgres_server):
+    where = condition(compile_where("year >= 2020 and lang = 'en'").expression)
+    reader = store.reader()
+    with reader.view() as view:
+        tables = view.session.tables
+    reader.close()
+    with postgres_server.connect() as connection:
+        connection.execute(tables.statement("CREATE INDEX ON {documents} ((metadata -> 'year'))"))
+        connection.execute("SET enable_seqscan = off")
+        text = "EXPLAIN SELECT FROM {documents} AS d WHERE {where}"
+        query = tables.statement(text, where=sql.SQL(where.text))
+        plan = str(connection.execute(query, where.parameters).fetchall())
+        alone = condition(compile_where("year >= 2020").expression)
+        query = tables.statement(text, where=sql.SQL(alone.text))
+        ranged = str(connection.execute(query, alone.parameters).fetchall())
+    assert "metadata @>" in plan
+    assert "Index Cond: ((metadata -> 'year'" in ranged
 
 
 @pytest.mark.parametrize(
