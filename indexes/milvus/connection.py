@@ -123,10 +123,6 @@ class Connection:
             )
         )
 
-    def drop(self, name: str) -> None:
-        """Drop a collection."""
-        self._call(lambda client: client.drop_collection(name))
-
     def request(self, do: Callable[[Any], T]) -> T:
         """What a function makes of the client."""
         return self._call(do)
@@ -323,6 +319,12 @@ class Connection:
             return ConfigError(
                 f"{where}: Milvus refuses the user or token ({reason}); correct the URL or "
                 "MILVUS_TOKEN"
+            )
+        if "fail connecting" in lower:
+            # pymilvus says the same in both cases.
+            return StorageError(
+                f"{where}: cannot connect to Milvus: no server answers at that address, or it "
+                "refuses the user or token; correct the URL or MILVUS_TOKEN, or start the server"
             )
         if "local milvus failed" in lower:
             return StorageError(
