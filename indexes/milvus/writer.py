@@ -264,24 +264,24 @@ class MilvusWriter:
         return self._delete([number for number in every if number not in self._touched])
 
     def merge(self, stage: Stage = no_progress) -> int:
-        """Delete removed rows where they are many, merge rows of terms, follow the mean length."""
+        """Delete removed rows where they are many, and merge rows of terms."""
         done = 0
         if self._state.dead > max(_FOUND, _DEAD * self._state.passages):
             done += self._purge()
         if self._state.term_rows > 4 * self._state.merged_terms + _TERM_ROWS:
             done += self._merge_terms()
-        return done + self._follow_mean()
+        return done
 
     def settle(self, added: int, stage: Stage = no_progress) -> int:
-        """As `merge`."""
-        return self.merge(stage)
+        """As `merge`, and write sparse vectors again where the mean length has moved."""
+        return self.merge(stage) + self._follow_mean()
 
     def compact(self, stage: Stage = no_progress) -> int:
-        """As `merge`, however little there is to do."""
+        """As `settle`, however little there is to do; returns whether there was anything."""
         done = self._purge() + self._follow_mean()
         if self._state.term_rows > self._state.merged_terms:
             done += self._merge_terms()
-        return done
+        return int(done > 0)
 
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
         """Build the search structure again, another one if asked for.
