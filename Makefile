@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := offline,cpu,mcp,openvino,parquet,plot,postgres,sentences,serve,dev
+EXTRAS := offline,cpu,mcp,milvus,openvino,parquet,plot,postgres,sentences,serve,dev
 STAMP := $(VENV)/.installed
 DEMO := .demo
 # The frameworks that an index works in, and the stores that are imported from: over 1 GB more.

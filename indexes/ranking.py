@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class FolderRanking:
         allowed: for each segment the live passages that a filter allows; None without a filter.
         bm25: variant and parameters; None for the defaults.
         recall: of searches in a structure, in (0, 1]; None for the default.
+        documents_of: gives the user's id of the document of each passage.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class FolderRanking:
         allowed: Sequence[Allowed] | None,
         bm25: BM25Settings | None,
         recall: float | None,
+        documents_of: Callable[[Sequence[int]], dict[int, str]],
     ) -> None:
         self._segments = segments
         self._bm25 = BM25(segments, bm25, statistics)
@@ -54,6 +56,7 @@ class FolderRanking:
         # A filter never allows a deleted passage.
         self._allowed = live if allowed is None else allowed
         self._recall = recall
+        self._documents_of = documents_of
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         """The best passages for each query; see `indexes.protocol.Ranking`."""
@@ -80,7 +83,8 @@ class FolderRanking:
                 live.segment.structure,
                 live.segment.vectors,
                 vectors,
-                depth,
+                # One more, to see whether it equals the last.
+                depth + (mode == "hybrid"),
                 allowed,
                 self._recall,
                 live.segment.vectors_guard,
@@ -90,12 +94,13 @@ class FolderRanking:
         nearest: list[_Positions] = []
         for row, query in enumerate(queries):
             scores = np.concatenate([part[row][1] for part in found])
-            if len(scores) < depth:
+            if len(scores) <= depth:
                 nearest.append([part[row][0] for part in found])
                 continue
-            least, next_least = np.partition(scores, (-depth, 1 - depth))[[-depth, 1 - depth]]
-            if mode == "hybrid" and next_least - least <= tie_slack(float(least)):
-                nearest.append(self._tied(query, depth, float(least)))
+            least, next_least = np.partition(scores, (-depth, -depth - 1))[[-depth, -depth - 1]]
+            if mode == "hybrid" and least - next_least <= tie_slack(float(least)):
+                tied = self._tied(query, depth, float(least))
+                nearest.append(self._first(tied, self._exact(query, tied), depth))
             else:
                 nearest.append([part[row][0][part[row][1] >= least] for part in found])
         return nearest
@@ -126,6 +131,44 @@ class FolderRanking:
                 depth,
             )
             for live, allowed in zip(self._segments, self._allowed, strict=True)
+        ]
+
+    def _first(
+        self, positions: _Positions, scores: Sequence[NDArray[np.float64]], depth: int
+    ) -> _Positions:
+        """The `depth` best of some passages of all segments, equal scores by their documents' ids.
+
+        Args:
+            positions: of the passages of each segment.
+            scores: of the same.
+            depth: at least 1.
+        """
+        ends = np.cumsum([0, *map(len, positions)])
+        if ends[-1] <= depth:
+            return positions
+        every = np.concatenate(scores)
+        least = np.partition(every, -depth)[-depth]
+        kept, tied = every > least, np.flatnonzero(every == least)
+        ids = np.concatenate(
+            [
+                live.segment.ids_at(some)
+                for live, some in zip(self._segments, positions, strict=True)
+            ]
+        )[tied]
+        documents = self._documents_of(ids.tolist())
+        order = sorted(range(len(tied)), key=lambda i: (documents[int(ids[i])], ids[i]))
+        kept[tied[order[: depth - int(kept.sum())]]] = True
+        return [
+            some[kept[start:stop]]
+            for some, start, stop in zip(positions, ends, ends[1:], strict=False)
+        ]
+
+    def _exact(self, query: Query, positions: _Positions) -> list[NDArray[np.float64]]:
+        """The scores of passages of each segment."""
+        vector = np.asarray(query.vector)
+        return [
+            rounded(exact_scores(live.segment.vectors, some, vector))
+            for live, some in zip(self._segments, positions, strict=True)
         ]
 
     def _in_one_pass(
@@ -172,11 +215,16 @@ class FolderRanking:
         """
         terms = self._bm25.query(query.terms if mode == "hybrid" else ())
         matches = terms.search(depth, self._filter)
+        segments = range(len(self._segments))
+        matched = self._first(
+            [matches.positions[matches.segments == index] for index in segments],
+            [matches.scores[matches.segments == index] for index in segments],
+            depth,
+        )
         vector = np.asarray(query.vector)
         columns: list[tuple[NDArray[Any], ...]] = []
         for index, live in enumerate(self._segments):
-            matched = matches.positions[matches.segments == index]
-            positions = np.union1d(nearest[index], matched)
+            positions = np.union1d(nearest[index], matched[index])
             live.segment.vectors_guard.check_rows(positions)
             dense = exact_scores(live.segment.vectors, positions, vector)
             columns.append((live.segment.ids_at(positions), dense, *terms.at(index, positions)))

@@ -29,6 +29,10 @@ def open_store(location: str | Path | Store) -> Store:
     if url is None:
         return FolderStore(location)
     match url[1].lower():
+        case "milvus" | "milvus+lite":
+            from indexes.milvus import MilvusStore
+
+            return MilvusStore(str(location))
         case "postgresql" | "postgres":
             if find_spec("psycopg") is None:
                 raise MissingExtraError(
@@ -41,5 +45,6 @@ def open_store(location: str | Path | Store) -> Store:
         case scheme:
             # A URL can hold a password.
             raise ConfigError(
-                f"{scheme}://…: expected a folder or postgresql://…, found a URL of an unknown kind"
+                f"{scheme}://…: expected a folder, postgresql://… or milvus://…, found a URL of an "
+                "unknown kind"
             )

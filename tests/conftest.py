@@ -201,6 +201,16 @@ def postgres_url(postgres_server: Any) -> str:
     return str(postgres_server.url(f"test-{next(_NUMBERS)}"))
 
 
+@pytest.fixture
+def milvus_url(tmp_path: Path) -> str:
+    """The URL of an index that does not exist yet: in Milvus Lite, or in $RETRIEVER_MILVUS."""
+    pytest.importorskip("pymilvus", reason="pymilvus is not installed")
+    if "RETRIEVER_MILVUS" in os.environ:
+        return f"{os.environ['RETRIEVER_MILVUS']}/test_{os.getpid()}_{next(_NUMBERS)}"
+    pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed")
+    return f"milvus+lite://{tmp_path}/milvus.db"
+
+
 class Outcome(NamedTuple):
     """The result of a run of the command line."""
 

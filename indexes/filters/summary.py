@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -135,6 +135,18 @@ def field_summaries(
                 one.distinct += _count(connection, live, number)
                 for kind in (*TYPES, UNKEPT):
                     _read(connection, live, number, kind, one)
+    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+
+
+def summaries_of(documents: Iterable[Mapping[str, Any]]) -> list[FieldSummary]:
+    """The fields of the metadata of documents, in ascending order of names."""
+    seen: dict[str, FieldValues] = {}
+    found = values_of(([number], metadata) for number, metadata in enumerate(documents))
+    for name, by_value in found.items():
+        one = seen.setdefault(name, FieldValues())
+        one.distinct += len(by_value)
+        for value in by_value:
+            one.add(*value)
     return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
 
 
