@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.folder.writer import FolderWriter
 from indexes.segments.live import LiveSegment
 from indexes.segments.maintenance import compact, merge_once, settle
 from indexes.store.documents import NewDocument
-from indexes.writer import FolderWriter
 
 WORDS_OF_A_PASSAGE = 30
 VOCABULARY = 200_000

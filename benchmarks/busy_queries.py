@@ -28,11 +28,11 @@ from synthetic import blocks
 from synthetic import queries as synthetic_queries
 
 from indexes import Query
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.choice import StructureSettings
-from indexes.writer import FolderWriter
 from retriever import SearchSettings
 from retriever.search.engine import Engine
 

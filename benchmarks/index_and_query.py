@@ -201,7 +201,7 @@ def _warm(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
             )
         }
         from indexes.bm25.scoring import BM25
-        from indexes.reader import FolderReader
+        from indexes.folder.reader import FolderReader
 
         reader = FolderReader(work / "index")
         with reader.view() as view:

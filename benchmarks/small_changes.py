@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from indexes.folder.writer import FolderWriter
 from indexes.store.documents import NewDocument
-from indexes.writer import FolderWriter
 from retriever import Document, Index, SearchSettings
 
 DIMENSIONS = 384

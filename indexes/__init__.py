@@ -4,9 +4,9 @@
 
 - `protocol.py`: `Store`, `Reader`, `View`, `Ranking`, `Writer`: what every store can do;
   `stores.py`: which store a location names.
-- `folder.py`, `reader.py`, `view.py`, `ranking.py`, `writer.py`: the folder: a consistent view, and
-  the one writer and its commit point.
+- `folder/`: the store that is a folder: a consistent view, and the one writer and its commit point.
 - `postgres/`: the store that is a database with pgvector.
+- `milvus/`: the store that is a Milvus server, or a file of Milvus Lite.
 - `store/`: SQLite: connection, migrations, documents, settings, lock.
 - `segments/`: segments, merging and its policy.
 - `bm25/`: formulas, postings, scoring, the k best.
@@ -15,8 +15,6 @@
 - `files/`: arrays on disk, atomic writes, checksums.
 """
 
-from indexes.backup import Backup as Backup
-from indexes.backup import snapshot_index as snapshot_index
 from indexes.bm25.formulas import BM25Settings as BM25Settings
 from indexes.bm25.formulas import BM25Variant as BM25Variant
 from indexes.bm25.formulas import idf as idf
@@ -56,6 +54,10 @@ from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
 from indexes.filters.summary import FieldSummary as FieldSummary
+from indexes.folder.backup import Backup as Backup
+from indexes.folder.backup import snapshot_index as snapshot_index
+from indexes.folder.reader import FolderReader as FolderReader
+from indexes.folder.verify import verify as verify
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
 from indexes.protocol import Candidates as Candidates
@@ -69,7 +71,6 @@ from indexes.protocol import Store as Store
 from indexes.protocol import StoredDocument as StoredDocument
 from indexes.protocol import View as View
 from indexes.protocol import Writer as Writer
-from indexes.reader import FolderReader as FolderReader
 from indexes.segments.maintenance import planned_choice as planned_choice
 from indexes.store.connection import LOCK_FILE as LOCK_FILE
 from indexes.store.documents import NewDocument as NewDocument
@@ -82,4 +83,3 @@ from indexes.vectors.choice import Choice as Choice
 from indexes.vectors.choice import StructureSettings as StructureSettings
 from indexes.vectors.foreign import FaissVectors as FaissVectors
 from indexes.vectors.foreign import is_faiss_file as is_faiss_file
-from indexes.verify import verify as verify

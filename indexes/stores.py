@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from indexes.errors import ConfigError, MissingExtraError
-from indexes.folder import FolderStore
+from indexes.folder.store import FolderStore
 from indexes.protocol import Store
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)

@@ -20,11 +20,11 @@ import numpy as np
 from measures import PeakMemory, memory, percentiles, size_of, timed
 from synthetic import BLOCK, blocks, queries
 
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.segment_structure import search_vectors
-from indexes.writer import FolderWriter
 
 COMMITTED = 6 * BLOCK
 DEPTH = 100
@@ -132,7 +132,7 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 
     In turns, query by query, so that what the machine does meanwhile meets all alike. Everything is
     asked once before, so that what is measured is not the disk; a new filter has been forgotten by
-    then (see `indexes.reader`).
+    then (see `indexes.folder.reader`).
     """
     found: dict[str, Any] = {}
     for mode in ("bm25", "dense", "hybrid"):

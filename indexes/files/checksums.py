@@ -7,7 +7,7 @@ never becomes a wrong answer.
 The checksum of a block is the sum of its little-endian words of 8 bytes, modulo 2^64, the last
 block filled up with zeros. A change of one word always changes it. NumPy adds about as fast as
 memory is read, where a CRC-32 would take ten times as long. Changes to several words of a block
-can cancel out; `indexes.verify`, which computes SHA-256, finds those too.
+can cancel out; `indexes.folder.verify`, which computes SHA-256, finds those too.
 
 ``sums.npy`` of a segment, uint64, holds the checksums of its large files, one file after another
 in the order of their names; the manifest says how many blocks each has. A segment of small files

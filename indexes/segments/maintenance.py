@@ -11,12 +11,12 @@ import logging
 import time
 from collections.abc import Sequence
 
+from indexes.folder.writer import FolderWriter
 from indexes.progress import Stage, no_progress
 from indexes.segments.live import LiveSegment
 from indexes.segments.policy import Part, faster_merge, next_merge
 from indexes.vectors.choice import FLAT, Choice, StructureSettings
 from indexes.vectors.segment_structure import buildable_choice
-from indexes.writer import FolderWriter
 
 LOG = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(
 
     source = write_jsonl({"id": "new", "text": "New."})
     with monkeypatch.context() as patch:
-        patch.setattr("indexes.writer.PENDING_LIMIT", 0)
+        patch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
         patch.setattr(f"indexes.segments.segment.{place}", full)
         refused(retriever("index", source), "the disk is full", "run the same command again")
         refused(retriever("index", source, "--recreate"), "the disk is full")
@@ -159,7 +159,7 @@ def test_files_and_folders_without_permission_are_refused(retriever, standing, s
 def test_a_damaged_index_exits_with_three_and_names_the_file(
     retriever, write_jsonl, monkeypatch, damage
 ):
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     retriever("index", write_jsonl(*GOOD))
     [path] = Path(".retriever").glob("segments/*/vectors.npy")
     content = path.read_bytes()

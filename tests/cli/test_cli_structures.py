@@ -79,7 +79,7 @@ def test_info_shows_each_segment_with_what_was_measured(
     retriever, indexed, write_jsonl, monkeypatch
 ):
     retriever("rebuild", "--index-type", "IVF8,SQ8")
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     retriever("add", write_jsonl(*records(5, seed=1), name="more.jsonl"))
     text = retriever("info").out
     head, table = text.split("\n\n")
@@ -100,7 +100,7 @@ def test_info_shows_each_segment_with_what_was_measured(
 
 def test_info_has_a_line_for_each_of_many_segments(retriever, write_jsonl, monkeypatch):
     monkeypatch.setattr("indexes.segments.maintenance.next_merge", lambda *_: None)
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     for number in range(20):
         source = write_jsonl(*records(2, seed=number))
         retriever("index", source, "--memory", "1GB", "--no-compact")
@@ -139,7 +139,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
 def test_a_build_is_announced_by_every_command_that_merges(
     retriever, indexed, write_jsonl, monkeypatch
 ):
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     assert retriever("rebuild", "--index-type", "IVF4,Flat").code == 0
     changed = [{**record, "text": "other words"} for record in records(200)]
     for command in (

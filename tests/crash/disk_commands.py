@@ -18,7 +18,7 @@ from structured import SWEPT, before
 from workload import Contents
 
 from cli.main import run
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever.index import Index
 
 CHANGED = {"index": SWEPT["add"], "small": SWEPT["small"], "import": SWEPT["add"]}

@@ -10,7 +10,7 @@ from answers import check_answers, contents
 from forked import in_child
 from workload import Contents, Operation
 
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever.index import Index
 
 CHANCE = random.Random(3)

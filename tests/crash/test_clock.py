@@ -13,8 +13,8 @@ from answers import assert_equal, contents, final
 from structured import LIFE, SWEPT
 from workload import Operation
 
-from indexes.backup import snapshot_index
-from indexes.verify import verify
+from indexes.folder.backup import snapshot_index
+from indexes.folder.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")

@@ -17,10 +17,10 @@ from answers import check_answers, contents
 from workload import Operation
 
 import indexes.files.atomic
-import indexes.writer
+import indexes.folder.writer
+from indexes.folder.verify import verify
 from indexes.store.connection import is_index
 from indexes.store.replacement import recover_replacement
-from indexes.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
@@ -37,7 +37,7 @@ SWEPT = {
     "recreate": (DOCUMENTS, Operation("recreate", CHANGED)),
 }
 STORAGE = (
-    *("indexes/writer.py", "files/atomic.py", "files/arrays.py", "store/connection.py"),
+    *("indexes/folder/writer.py", "files/atomic.py", "files/arrays.py", "store/connection.py"),
     *("store/documents.py", "store/lock.py", "store/migrations.py", "store/replacement.py"),
     *("store/settings.py", "segments/segment.py", "segments/live.py", "segments/merge.py"),
     *("segments/maintenance.py", "bm25/merge.py", "filters/columns.py"),
@@ -116,7 +116,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(
     if not exchange:
         monkeypatch.setattr(indexes.files.atomic, "_exchange", lambda new, current: False)
     if kind != "waiting":
-        monkeypatch.setattr(indexes.writer, "PENDING_LIMIT", 0)
+        monkeypatch.setattr(indexes.folder.writer, "PENDING_LIMIT", 0)
     before, operation = SWEPT[kind]
     after = operation.steps(before)[-1]
     template = tmp_path / "template"

@@ -18,7 +18,7 @@ from answers import contents
 from forked import in_child
 from structured import OLD, SWEPT, YOUNG, before, check
 
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")

@@ -13,7 +13,7 @@ from forked import in_child
 from structured import SWEPT, before, make
 from workload import Contents, Operation
 
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import traffic
 
-from indexes.verify import verify
+from indexes.folder.verify import verify
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))

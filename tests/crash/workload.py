@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import indexes.writer
+import indexes.folder.writer
 import retriever.encoders.choice
 import retriever.indexing.add
 from indexes.vectors.choice import StructureSettings
@@ -92,7 +92,7 @@ def install(replace: Callable[[object, str, object], None] = setattr) -> None:
     weights = encoder.spec.weights
     replace(retriever.encoders.choice, "find_weights", lambda *_, **__: weights)
     replace(retriever.indexing.add, "_CHUNK", GROUP)
-    replace(indexes.writer, "PENDING_LIMIT", WAITING)
+    replace(indexes.folder.writer, "PENDING_LIMIT", WAITING)
 
 
 @dataclass(frozen=True)

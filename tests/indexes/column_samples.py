@@ -13,7 +13,7 @@ from index_samples import NewDocument, document
 
 import indexes.filters.applying
 from indexes.filters.grammar import compile_where
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
 
 
 def numbered(count: int, first: int = 0) -> list[NewDocument]:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
 from indexes.filters.allowed import Allowed
-from indexes.reader import FolderReader
-from indexes.view import FolderView
-from indexes.writer import FolderWriter, NewDocument
+from indexes.folder.reader import FolderReader
+from indexes.folder.view import FolderView
+from indexes.folder.writer import FolderWriter, NewDocument
 
 DIMENSIONS = 6
 LISTED_FILES = [

@@ -12,9 +12,9 @@ import pytest
 from index_samples import commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError, RetrieverError
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.store.connection import DATABASE_FILE
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ DOCUMENTS = [Document(str(i), f"apples and n{i}", None, {"i": i}) for i in range
 @pytest.fixture
 def folder(tmp_path, fake_encoder, monkeypatch):
     """Of one segment."""
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     with Index.create(tmp_path / "my.index") as index:
         index.add(DOCUMENTS)
     return tmp_path / "my.index"

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from indexes.folder.writer import FolderWriter
 from indexes.store.lock import WriterLock
-from indexes.writer import FolderWriter
 from retriever import Document, Index
 from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
 

@@ -16,14 +16,14 @@ from indexes.errors import DamagedIndexError
 from indexes.files.arrays import file_facts
 from indexes.files.checksums import SUMS_FILE, file_sums
 from indexes.filters.allowed import Allowed
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import compact, rebuild
 from indexes.segments.segment import Segment, open_segment, segment_folder, write_segment
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.flat import search_flat
 from indexes.vectors.segment_structure import STRUCTURE_FILE
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 N, D = 20_000, 8
 CHANCE = np.random.default_rng(5)

@@ -25,11 +25,11 @@ from indexes.filters.columns import (
     values_of,
     write_values,
 )
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import compact
 from indexes.store.documents import metadata_json
 from indexes.store.migrations import create_database
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
 
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import compact, merge
 from indexes.store.documents import NewDocument
 from indexes.store.settings import write_setting
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 IDS = st.sampled_from([f"i{letter}" for letter in "abcdef"])
 METADATA = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)

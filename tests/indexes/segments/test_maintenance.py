@@ -22,17 +22,17 @@ from index_samples import (
     vector_of,
 )
 
-import indexes.reader
+import indexes.folder.reader
 import indexes.segments.policy
 from indexes.bm25.scoring import BM25
 from indexes.errors import DamagedIndexError
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.view import FolderView
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import compact, merge, settle
 from indexes.store.documents import NewDocument
 from indexes.vectors.flat import search_flat
-from indexes.verify import verify
-from indexes.view import FolderView
-from indexes.writer import FolderWriter
 
 WORDS = [f"w{i}" for i in range(40)]
 
@@ -182,7 +182,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
-    real, calls = indexes.reader.live_segments, []
+    real, calls = indexes.folder.reader.live_segments, []
 
     def slow(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -191,7 +191,7 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
                 compact(writer)
         return real(*arguments)
 
-    monkeypatch.setattr(indexes.reader, "live_segments", slow)
+    monkeypatch.setattr(indexes.folder.reader, "live_segments", slow)
     with reading(folder) as view:
         assert texts_in(view) == {"a": "one", "b": "two"}
     assert len(calls) == 2

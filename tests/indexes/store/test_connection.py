@@ -24,7 +24,9 @@ from index_samples import (
 
 import indexes.store.connection
 from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.store.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
@@ -35,8 +37,6 @@ from indexes.store.connection import (
 )
 from indexes.store.migrations import create_database
 from indexes.store.settings import read_setting, write_setting
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -233,9 +233,9 @@ from pathlib import Path
 from index_samples import texts, commit, document
 from indexes.errors import RetrieverError
 from indexes.store.lock import WriterLock
-from indexes.verify import verify
-from indexes.writer import FolderWriter
-import filelock, indexes.bm25.scoring, indexes.reader, json
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
+import filelock, indexes.bm25.scoring, indexes.folder.reader, json
 
 folder = Path(sys.argv[1])
 if os.geteuid() == 0:
@@ -325,7 +325,7 @@ WRITE = """
 import sys
 from pathlib import Path
 from index_samples import commit, document
-from indexes.writer import FolderWriter
+from indexes.folder.writer import FolderWriter
 
 with FolderWriter(Path(sys.argv[1])) as writer:
     commit(writer, document("a", "avocado"), document("c", "cherry"))

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from indexes.backup import snapshot_index
+from indexes.folder.backup import snapshot_index
+from indexes.folder.verify import verify
 from indexes.store.connection import FORMAT_VERSION
 from indexes.vectors.choice import StructureSettings
-from indexes.verify import verify
 from retriever import Document, Index, SearchSettings
 
 SAMPLES = Path(__file__).parent / "data"

@@ -15,8 +15,8 @@ import pytest
 from index_samples import SETTINGS, commit, document, make_index, texts
 
 from indexes.errors import IndexLockedError
+from indexes.folder.writer import FolderWriter
 from indexes.store.lock import LOCK_FILE, WriterLock
-from indexes.writer import FolderWriter
 
 HOLD = """
 import sys, time

@@ -17,10 +17,10 @@ from index_samples import DyingConnection, commit, document, in_fork, make_index
 import indexes.store.connection
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.store.connection import FORMAT_VERSION
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 SAMPLES = Path(__file__).parent / "data"
 FILTERS = [

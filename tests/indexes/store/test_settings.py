@@ -11,9 +11,9 @@ import pytest
 from index_samples import commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.store.settings import check_settings, read_setting, write_setting
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from index_samples import document, flip, make_index, manifest_of
 
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.filters.allowed import Allowed
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.segments.live import LiveSegment
 from indexes.segments.maintenance import compact, rebuild
 from indexes.vectors.choice import StructureSettings
@@ -23,8 +25,6 @@ from indexes.vectors.segment_structure import (
     SegmentStructure,
     search_vectors,
 )
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 

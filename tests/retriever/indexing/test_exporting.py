@@ -10,7 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
 from retriever.errors import ConfigError, DamagedIndexError, StorageError
 from retriever.indexing.export import export_jsonl, export_npy

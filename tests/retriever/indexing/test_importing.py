@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever import (
     AnalyzerSettings,
     CommitSettings,

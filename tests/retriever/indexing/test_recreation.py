@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from indexes.files.atomic import aside_of
+from indexes.folder.verify import verify
 from indexes.store.lock import WriterLock
 from indexes.store.replacement import new_folder
-from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,
     CommitSettings,
@@ -50,7 +50,7 @@ def interrupted(n, error=Killed):
 @pytest.fixture
 def folder(tmp_path, fake_encoder, monkeypatch):
     """An index of twenty old documents in a segment, sound and alone in the end."""
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 0)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     folder = tmp_path / "my.index"
     with Index.create(folder) as index:
         index.add(documents(20))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from indexes.folder.verify import verify
 from indexes.store.replacement import new_folder
 from indexes.vectors.choice import StructureSettings
-from indexes.verify import verify
 from retriever import (
     AnalyzerSettings,
     Document,
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[3]
 # Reindexes in small commits, and is killed after three of them.
 DYING = """
 import os, signal, sys
-from indexes.writer import FolderWriter
+from indexes.folder.writer import FolderWriter
 from retriever import CommitSettings
 from retriever.indexing.reindex import reindexed
 import retriever.indexing.add

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from indexes import WriterLock
-from indexes.verify import verify
+from indexes.folder.verify import verify
 from retriever import (
     Analyzer,
     AnalyzerSettings,

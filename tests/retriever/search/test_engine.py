@@ -66,7 +66,7 @@ def index(tmp_path_factory, install_fake_encoder):
     with pytest.MonkeyPatch.context() as patch:
         install_fake_encoder(patch)
         # Segments, and passages that wait in the database.
-        patch.setattr("indexes.writer.PENDING_LIMIT", 100)
+        patch.setattr("indexes.folder.writer.PENDING_LIMIT", 100)
         made = build(tmp_path_factory.mktemp("engine") / "index", corpus(220))
     with made:
         yield made

@@ -60,7 +60,7 @@ def documents():
 
 @pytest.fixture
 def index(tmp_path, fake_encoder, documents, monkeypatch):
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 20)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 20)
     with Index.create(tmp_path / "my.index") as index:
         index.add(made_up(30, 1), compact=False)
         index.add(made_up(20, 2, 20), compact=False)

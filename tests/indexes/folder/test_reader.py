@@ -21,14 +21,14 @@ from index_samples import (
     texts_in,
 )
 
+import indexes.folder.view
 import indexes.segments.live
-import indexes.view
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.files.atomic import replace_folder
 from indexes.filters.grammar import compile_where
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.writer import FolderWriter
 from indexes.segments.segment import Segment, open_segment
-from indexes.writer import FolderWriter
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_filter_marks_the_passages_of_matching_documents(reader: FolderReader)
 def test_what_a_filter_allows_is_found_out_once_for_each_commit(
     index: Path, reader: FolderReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes.view, "_FILTERS", 2)
+    monkeypatch.setattr(indexes.folder.view, "_FILTERS", 2)
     with reader.view() as view:
         first = view.allowed(compile_where("n = 2"))
         assert view.allowed(compile_where("n = 2")) is first
@@ -223,7 +223,7 @@ def test_a_document_is_checked_once(index: Path, reader: FolderReader) -> None:
     with reader.view() as view, pytest.MonkeyPatch.context() as patch:
         everything = live_passages(view)
         shown = view.passages(everything)
-        patch.setattr(indexes.view, "document_checksum", lambda *_: b"another")
+        patch.setattr(indexes.folder.view, "document_checksum", lambda *_: b"another")
         assert view.passages(everything) == shown
 
 

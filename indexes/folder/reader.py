@@ -9,12 +9,12 @@ from pathlib import Path
 from indexes.errors import DamagedIndexError
 from indexes.files.faults import readable, storage_errors
 from indexes.filters.facets import Owners
+from indexes.folder.view import Commit, FolderView
 from indexes.segments.live import live_segments
 from indexes.segments.segment import PENDING, Segment
 from indexes.store.connection import identity, transaction
 from indexes.store.pool import ConnectionPool, Session
 from indexes.store.settings import read_setting
-from indexes.view import Commit, FolderView
 
 
 class FolderReader:

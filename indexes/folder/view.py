@@ -31,8 +31,8 @@ from indexes.filters.facets import (
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import RanksCache
 from indexes.filters.summary import FieldSummary, field_summaries
+from indexes.folder.ranking import FolderRanking
 from indexes.protocol import Passage, StoredDocument
-from indexes.ranking import FolderRanking
 from indexes.segments.live import LiveSegment
 from indexes.segments.segment import contained
 from indexes.store.connection import Identity, format_version

@@ -6,9 +6,9 @@ import pytest
 from index_samples import document, make_index, vector_of
 
 from indexes import Query
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.writer import FolderWriter
 from indexes.segments import maintenance
-from indexes.writer import FolderWriter
 
 TEXT = "apple pear"
 

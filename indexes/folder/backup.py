@@ -13,11 +13,11 @@ from pathlib import Path
 from indexes.errors import ConfigError, DamagedIndexError
 from indexes.files.atomic import whole_folder
 from indexes.files.faults import damaged, readable, storage_errors
+from indexes.folder.verify import verify
 from indexes.progress import Stage, no_progress
 from indexes.segments.segment import MANIFEST_FILE, read_manifest, segment_folder
 from indexes.store.connection import DATABASE_FILE, identity, open_reader, transaction
 from indexes.store.settings import read_setting
-from indexes.verify import verify
 
 # The segments in the copy, as SQLite names them: number and SHA-256 of the manifest, to how many of
 # their files are linked and how many copied.

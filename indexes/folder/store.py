@@ -16,8 +16,11 @@ from indexes.errors import (
 )
 from indexes.files.atomic import aside_of, replace_folder
 from indexes.files.faults import damaged_database, storage_errors
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.view import size_on_disk
+from indexes.folder.writer import FolderWriter
 from indexes.progress import Stage, no_progress
-from indexes.reader import FolderReader
 from indexes.segments import maintenance
 from indexes.store.connection import (
     DATABASE_FILE,
@@ -29,9 +32,6 @@ from indexes.store.connection import (
 from indexes.store.lock import WriterLock
 from indexes.store.replacement import new_folder, recover_replacement
 from indexes.vectors.choice import StructureSettings
-from indexes.verify import verify
-from indexes.view import size_on_disk
-from indexes.writer import FolderWriter
 
 # Marks an unfinished replacement, and holds what it was begun with.
 _MARKER = f"{DATABASE_FILE}-unfinished"
@@ -154,7 +154,7 @@ class FolderStore:
                 replace_folder(new, folder)
 
     def verify(self) -> list[str]:
-        """Check every file, count and id; see `indexes.verify`."""
+        """Check every file, count and id; see `indexes.folder.verify`."""
         return verify(self.folder)
 
     def size(self) -> int:

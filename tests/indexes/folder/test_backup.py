@@ -10,15 +10,15 @@ import threading
 import pytest
 from index_samples import SETTINGS, commit, document, make_index
 
-import indexes.backup
-from indexes.backup import snapshot_index
+import indexes.folder.backup
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
 from indexes.files.atomic import replace_folder
-from indexes.reader import FolderReader
+from indexes.folder.backup import snapshot_index
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 from indexes.segments.maintenance import compact, merge
 from indexes.segments.segment import read_manifest
-from indexes.verify import verify
-from indexes.writer import FolderWriter
 
 
 def stored(folder):
@@ -148,7 +148,7 @@ def meanwhile(monkeypatch, change, times=1):
             change()
         return read_manifest(folder, manifest)
 
-    monkeypatch.setattr(indexes.backup, "read_manifest", read)
+    monkeypatch.setattr(indexes.folder.backup, "read_manifest", read)
     return done
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_index_is_not_copied_and_the_line_names_its_own_file(folder, t
 def test_a_manifest_cannot_name_a_file_elsewhere(folder, target, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("mine")
     monkeypatch.setattr(
-        indexes.backup, "read_manifest", lambda *_: {"files": {"../../../secret": {}}}
+        indexes.folder.backup, "read_manifest", lambda *_: {"files": {"../../../secret": {}}}
     )
     with pytest.raises(DamagedIndexError, match="without a folder"):
         snapshot_index(folder, target)

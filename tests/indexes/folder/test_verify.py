@@ -15,8 +15,8 @@ import pytest
 from index_samples import SEGMENT_FILES, SETTINGS, commit, document, flip, make_index, texts
 
 from indexes.errors import DamagedIndexError, NotAnIndexError, RetrieverError
-from indexes.verify import verify
-from indexes.writer import FolderWriter
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_an_index_is_sound_while_a_writer_works(index: Path) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        "indexes.verify.read_manifest",
-        "indexes.verify.open_segment",
-        "indexes.verify.SegmentSums",
+        "indexes.folder.verify.read_manifest",
+        "indexes.folder.verify.open_segment",
+        "indexes.folder.verify.SegmentSums",
         "indexes.files.checksums.file_sums",
     ],
 )
@@ -240,15 +240,15 @@ def test_content_that_was_wrong_when_written_is_found(
     alter: Callable[[np.ndarray, np.ndarray], None],
     words: str,
 ) -> None:
-    import indexes.writer
+    import indexes.folder.writer
 
-    write = indexes.writer.write_segment
+    write = indexes.folder.writer.write_segment
 
     def write_altered(folder: Path, ids: np.ndarray, vectors: np.ndarray, *rest: Any) -> str:
         alter(ids, vectors)
         return write(folder, ids, vectors, *rest)
 
-    monkeypatch.setattr(indexes.writer, "write_segment", write_altered)
+    monkeypatch.setattr(indexes.folder.writer, "write_segment", write_altered)
     folder = make_index(tmp_path / "index", [document("a", "apple"), document("b", "bread")])
     assert words in one_line_each(verify(folder))
 

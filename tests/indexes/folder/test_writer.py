@@ -32,13 +32,13 @@ from index_samples import (
     texts_in,
 )
 
-import indexes.writer
+import indexes.folder.writer
 from indexes.errors import NotAnIndexError, StorageError
 from indexes.filters.grammar import compile_where
-from indexes.reader import FolderReader
+from indexes.folder.reader import FolderReader
+from indexes.folder.verify import verify
+from indexes.folder.writer import FolderWriter, NewDocument
 from indexes.segments.segment import write_segment
-from indexes.verify import verify
-from indexes.writer import FolderWriter, NewDocument
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_commit_is_visible_after_it_and_not_before(
         return written
 
     with FolderWriter(index, pending_limit=0) as writer:
-        monkeypatch.setattr(indexes.writer, "write_segment", look)
+        monkeypatch.setattr(indexes.folder.writer, "write_segment", look)
         commit(writer, document("d", "dates"), document("a", "apricot"))
         with reader.view() as view:
             after = texts_in(view)
@@ -225,7 +225,7 @@ def test_the_folder_of_an_uncommitted_segment_is_removed_by_the_next_writer(
         os._exit(9)
 
     def crash() -> None:
-        monkeypatch.setattr(indexes.writer, "write_segment", die)
+        monkeypatch.setattr(indexes.folder.writer, "write_segment", die)
         with FolderWriter(index, pending_limit=0) as writer:
             commit(writer, document("d", "dates"))
 
@@ -330,7 +330,7 @@ import resource, sys
 from pathlib import Path
 from index_samples import commit, document, texts
 from indexes.errors import StorageError
-from indexes.writer import FolderWriter
+from indexes.folder.writer import FolderWriter
 
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 with FolderWriter(folder) as writer:
@@ -411,7 +411,7 @@ def test_a_small_change_reads_no_table_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither does a filter: the cost must not grow with the index."""
-    monkeypatch.setattr("indexes.writer.PENDING_LIMIT", 2)
+    monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 2)
     plans: list[str] = []
 
     def planned(connection: sqlite3.Connection, action: Callable[[], object]) -> None:
