@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import hypothesis
 import numpy as np
@@ -135,6 +136,8 @@ def fake_encoder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> FakeEncoder:
     """The `FakeEncoder` of every index that the test creates or opens."""
+    # That of another test may still be in use.
+    monkeypatch.setattr("retriever.opened._SHARED", WeakValueDictionary())
     return install_fake_encoder(monkeypatch)
 
 
