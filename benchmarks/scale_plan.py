@@ -50,7 +50,6 @@ _FOLDER = Profile("folder", 1e7, 620, 2400, 3.4, 2.66, 309, many=False)
 PROFILES = [
     _FOLDER,
     replace(_FOLDER, name="a store of many machines, at the folder's costs", many=True),
-    # TODO(scale_out): PostgreSQL and Milvus, from benchmarks/scale_out.
 ]
 # Passages of about 120 word pieces that one core encodes in a second with all-MiniLM-L6-v2: 45 on
 # two cores by sentence-transformers (docs/benchmarks.md, AMD EPYC), times the ratios to it of

@@ -3,9 +3,9 @@
 python benchmarks/scale/stores.py LOCATION [--passages N] [--queries N] [--index-type TYPE]
 python benchmarks/scale/stores.py postgresql://… --peer
 
-LOCATION is a new index: a folder, or the URL of a store. `--peer` measures PostgreSQL itself in the
-same database: `ts_rank` over a GIN index, and pgvector's graph without this project. A line of JSON
-goes to the standard output.
+LOCATION is a folder, or the URL of a store; an index that an earlier run filled is only searched.
+`--peer` measures PostgreSQL itself in the same database: `ts_rank` over a GIN index, and pgvector's
+graph without this project. JSON goes to the standard output.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def main() -> None:
         found |= peer(given.location, given.passages, texts, vectors, truth)
     else:
         store = open_store(given.location)
-        found |= {"store": str(store)} | load(store, given.passages, given.index_type)
+        found["store"] = str(store)
+        if not store.exists():
+            found |= load(store, given.passages, given.index_type)
         found |= search(store, texts, vectors, truth)
     print(json.dumps(found, indent=1))
 

@@ -42,7 +42,8 @@ def command(folder: Location, as_json: bool) -> None:
         }
         click.echo(json.dumps(facts))
         return
+    part = "segment" if index.store.folder else "part"
     click.echo(
-        f"{folder}: {counted(merged, 'segment')} merged, {counted(dropped, 'deleted passage')} "
+        f"{folder}: {counted(merged, part)} merged, {counted(dropped, 'deleted passage')} "
         f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now"
     )
