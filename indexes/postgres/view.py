@@ -380,7 +380,7 @@ class PostgresView:
             "store": {
                 "server": f"{server}, pgvector {version}" + (", a read replica" if replica else ""),
                 "vectors": structure,
-                "postings": f"{batches:,} batch{'es' * (batches != 1)}, {row.dead:,} deleted passages",
+                "postings": f"batches: {batches:,}, deleted passages: {row.dead:,}",
             },
         }
 
