@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each number of clients")
     parser.add_argument("--rounds", type=int, default=3, help="turns among which they are divided")
     parser.add_argument("--writer", type=float, default=0, help="seconds beside a writer instead")
+    parser.add_argument("--dtype", default="float32", help="that queries are encoded in")
     parser.add_argument("--work", type=Path, help="folder that keeps the index for the next run")
     parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -120,7 +121,9 @@ def main() -> None:
         if not arguments.writer:
             times = ", ".join(f"{_first_answer(folder):.2f}" for _ in range(3))
             print(f"first answer after the start of the process, s: {times}\n", flush=True)
-        ours = stack.enter_context(_started("serve", "-m", "cli.main", "serve", str(folder)))
+        ours = stack.enter_context(
+            _started("serve", "-m", "cli.main", "serve", str(folder), "--dtype", arguments.dtype)
+        )
         if arguments.writer:
             _beside_a_writer(ours, folder, queries, arguments.writer)
             return
