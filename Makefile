@@ -38,7 +38,8 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not soak"
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --max-worker-restart 0 --dist loadscope \
+	  -m "not soak and not milvus"
 
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
@@ -57,10 +58,11 @@ integrations: $(DOORS)/.installed
 	  tests/retriever/encoders/test_remote.py tests/docs/test_sessions.py
 
 # What takes long, and new examples of every property: RETRIEVER_SOAK_SECONDS=600 keeps readers and
-# a writer at it for ten minutes.
+# a writer at it for ten minutes. Milvus first, in processes of its own.
 soak: $(STAMP)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m milvus
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=explore \
-	  $(BIN)/python -m pytest -n auto -m "soak or hypothesis"
+	  $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m "(soak or hypothesis) and not milvus"
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_cli.py

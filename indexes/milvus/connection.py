@@ -29,6 +29,8 @@ MOST_RESULTS = 16_384
 # Rows of a request: the largest rows, times this, fit a message of 64 MB.
 _INSERTED, _HEAVY, _LIGHT, _LISTED = 200, 500, 4000, 1000
 _CONNECTING = 10.0
+# pymilvus sends a ping every ten seconds, and Milvus Lite closes connections for that.
+_QUIET = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
 
 
 def parts(items: Sequence[T], size: int) -> Iterator[list[T]]:
@@ -274,6 +276,7 @@ class Connection:
                 token=location.credentials,
                 db_name=location.database,
                 timeout=min(_CONNECTING, location.timeout),
+                **({} if location.file is None else _QUIET),
             )
             if location.file is not None:
                 # A server loads them by itself, Milvus Lite does not.

@@ -124,6 +124,8 @@ def running(*arguments):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # As at a terminal, also where the tests are a background job.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

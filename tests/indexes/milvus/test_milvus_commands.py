@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.milvus
 CORPUS = (
     {"id": "1", "text": "apples grow on trees", "year": 2001},
     {"id": "2", "text": "the river flows to the sea", "year": 1999},

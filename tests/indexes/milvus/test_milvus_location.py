@@ -76,6 +76,7 @@ def test_a_bad_url_is_refused_in_one_line_without_its_secret(url):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.milvus
 def test_a_server_that_is_away_is_one_line_without_a_secret(retriever):
     pytest.importorskip("pymilvus", reason="pymilvus is not installed")
     outcome = retriever("query", "x", "-i", f"milvus://me:{SECRET}@127.0.0.1:9/a?timeout=1")

@@ -60,6 +60,7 @@ def corpus(store):
     reader.close()
 
 
+@pytest.mark.milvus
 def test_filtered_searches_miss_nothing(corpus, monkeypatch):
     view, vectors = corpus
     monkeypatch.setattr(MilvusRanking, "_scan", None)
@@ -75,6 +76,7 @@ def test_filtered_searches_miss_nothing(corpus, monkeypatch):
         assert found.complete == (len(allowed) < 10)
 
 
+@pytest.mark.milvus
 def test_of_many_equal_passages_those_of_the_smaller_ids_are_taken(store):
     vectors = np.ones((300, DIMENSIONS), np.float32)
     with store.writer() as writer:
@@ -100,6 +102,7 @@ def scores_of(view, terms, settings, depth=7):
     }
 
 
+@pytest.mark.milvus
 def test_bm25_stays_exact_while_the_mean_length_moves(store, monkeypatch):
     # Lengths grow from commit to commit, so that sparse vectors are saturated with different means.
     chance = np.random.default_rng(3)

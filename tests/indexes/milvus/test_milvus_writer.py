@@ -26,6 +26,8 @@ from indexes.milvus import state as state_module
 from indexes.milvus import view as view_module
 from indexes.milvus.connection import Connection
 
+pytestmark = pytest.mark.milvus
+
 
 class Killed(BaseException):
     """What a dead process would not have raised."""
@@ -331,6 +333,22 @@ def test_tenants_do_not_see_each_other(milvus_file):
         writer.delete(["b"])
     assert (ids_of(ours), ids_of(theirs)) == (["a", "b"], ["c"])
     assert ours.verify() == theirs.verify() == []
+
+
+def test_a_file_is_not_pinged(own_file, monkeypatch):
+    """Its server closes a connection that is: "too_many_pings"."""
+    import grpc
+
+    intervals, connect = [], grpc.insecure_channel
+
+    def connected(address, options):
+        intervals.append(dict(options)["grpc.keepalive_time_ms"])
+        return connect(address, options)
+
+    monkeypatch.setattr(grpc, "insecure_channel", connected)
+    open_store(own_file).create(SETTINGS)
+    assert intervals
+    assert min(intervals) > 24 * 3_600_000
 
 
 def test_an_index_that_does_not_exist(milvus_file, own_file):
