@@ -1,11 +1,12 @@
 """The same synthetic passages in any store: load, size, latency and recall@10 behind filters.
 
 python benchmarks/scale/stores.py LOCATION [--passages N] [--queries N] [--index-type TYPE]
-python benchmarks/scale/stores.py postgresql://… --peer
+python benchmarks/scale/stores.py URL --peer
 
 LOCATION is a folder, or the URL of a store; an index that an earlier run filled is only searched.
-`--peer` measures PostgreSQL itself in the same database: `ts_rank` over a GIN index, and pgvector's
-graph without this project. JSON goes to the standard output.
+`--peer` measures the engine itself, without this project: in a database `ts_rank` over a GIN index
+and pgvector's graph, in Milvus its BM25 function, vector index, and weighted ranker of both.
+JSON goes to the standard output.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def main() -> None:
     truth = exact_best(given.passages, vectors)
     found: dict[str, Any] = {"passages": given.passages}
     if given.peer:
+        peer = postgres_peer if given.location.startswith("postgres") else milvus_peer
         found |= peer(given.location, given.passages, texts, vectors, truth)
     else:
         store = open_store(given.location)
@@ -129,7 +131,7 @@ def search(
     }
 
 
-def peer(
+def postgres_peer(
     location: str,
     passages: int,
     texts: list[str],
@@ -188,6 +190,91 @@ def peer(
     return {
         "load_s": loaded,
         "bytes": size,
+        "ms": {name: percentiles(each) for name, each in seconds.items()},
+        "recall@10": {share or "all": float(np.mean(each)) for share, each in hits.items()},
+    }
+
+
+def milvus_peer(
+    location: str,
+    passages: int,
+    texts: list[str],
+    vectors: np.ndarray,
+    truth: dict[str, list[np.ndarray]],
+) -> dict[str, Any]:
+    """Milvus's BM25 function, vector index and weighted ranker, with filters in their requests."""
+    from pymilvus import AnnSearchRequest, DataType, Function, FunctionType, WeightedRanker
+
+    from indexes.milvus.connection import Connection
+    from indexes.milvus.location import parse_location
+
+    connection = Connection(parse_location(location))
+    client, is_lite = connection.client, connection.location.file is not None
+    if client.has_collection(PEER):
+        client.drop_collection(PEER)
+    schema = client.create_schema()
+    schema.add_field("number", DataType.INT64, is_primary=True)
+    schema.add_field("n", DataType.INT64)
+    analyzer = {"tokenizer": "standard"}
+    schema.add_field(
+        "body", DataType.VARCHAR, max_length=4096, enable_analyzer=True, analyzer_params=analyzer
+    )
+    schema.add_field("words", DataType.SPARSE_FLOAT_VECTOR)
+    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=DIMENSIONS)
+    schema.add_function(Function("bm25", FunctionType.BM25, ["body"], ["words"]))
+    structures = client.prepare_index_params()
+    structures.add_index("words", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
+    kind = "FLAT" if is_lite else "HNSW"
+    structures.add_index("embedding", index_type=kind, metric_type="IP", params={})
+    started = time.perf_counter()
+    client.create_collection(
+        PEER, schema=schema, index_params=structures, consistency_level="Strong"
+    )
+    for start, part, rows in blocks(0, passages):
+        for at in range(0, len(part), 1000):
+            numbers = range(start + at, start + min(at + 1000, len(part)))
+            client.insert(
+                PEER,
+                [
+                    {"number": i, "n": i % 1000, "body": part[i - start], "embedding": row.tolist()}
+                    for i, row in zip(numbers, rows[at : at + 1000], strict=True)
+                ],
+            )
+    client.flush(PEER)
+    client.load_collection(PEER)
+    loaded = time.perf_counter() - started
+    seconds: dict[str, list[float]] = defaultdict(list)
+    hits: dict[str, list[float]] = defaultdict(list)
+    for again in (False, True):
+        for number, text in enumerate(texts):
+            vector = vectors[number].tolist()
+            for share, width in FILTERS.items():
+                where = f"n < {width}" if share else ""
+                requests = [
+                    AnnSearchRequest([vector], "embedding", {"metric_type": "IP"}, DEPTH, where),
+                    AnnSearchRequest([text], "words", {"metric_type": "BM25"}, DEPTH, where),
+                ]
+                asked = {
+                    "dense": partial(
+                        client.search, PEER, [vector], where, TOP, anns_field="embedding"
+                    ),
+                    "bm25": partial(client.search, PEER, [text], where, TOP, anns_field="words"),
+                    "hybrid": partial(
+                        client.hybrid_search, PEER, requests, WeightedRanker(0.6, 0.4), TOP
+                    ),
+                }
+                for mode, ask in asked.items():
+                    took, (found,) = timed(ask)
+                    if again:
+                        seconds[f"{mode} {share}".strip()].append(took)
+                    elif mode == "dense":
+                        best = truth[share][number]
+                        ids = [hit["number"] for hit in found]
+                        hits[share].append(len(np.intersect1d(ids, best)) / len(best))
+    client.drop_collection(PEER)
+    connection.close()
+    return {
+        "load_s": loaded,
         "ms": {name: percentiles(each) for name, each in seconds.items()},
         "recall@10": {share or "all": float(np.mean(each)) for share, each in hits.items()},
     }

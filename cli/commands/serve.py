@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -194,4 +195,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     # uvicorn raises the signal again when it has drained: ending so is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    # Collections let all clients wait: they are rare, and leave out what was imported.
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     uvicorn.Server(config).run(sockets=[listening])

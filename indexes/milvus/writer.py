@@ -355,6 +355,8 @@ class MilvusWriter:
             bytes=state.bytes + change.bytes,
             dead=state.dead + change.dead,
             term_rows=state.term_rows + change.term_rows,
+            # The first rows have one for each term.
+            merged_terms=state.merged_terms if state.term_rows else change.term_rows,
             **values,
         )
         self._states.publish(self._state)
@@ -463,9 +465,8 @@ class MilvusWriter:
             for some in mark(self._connection, self._names.terms, self._visible, change.rows):
                 for row in some:
                     change.df[row["term"]] += row["change"]
-            merged = sum(count != 0 for count in change.df.values())
             self._state = replace(self._state, term_rows=0)
-            self._states_after(change, merged_terms=merged)
+            self._states_after(change)
         return 1
 
     def _follow_mean(self) -> int:

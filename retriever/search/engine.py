@@ -192,16 +192,21 @@ class Engine:
                 scores = found.bm25
             case "hybrid":
                 scores = fuse(found.dense, found.bm25, found.matches, self._settings.fusion)
-        passages = found.passages.tolist()
-        documents = self._view.documents_of(passages)
-        order = sorted(
-            range(len(passages)),
-            key=lambda i: (-scores[i], documents[passages[i]], passages[i]),
-        )
-        best: dict[str, int] = {}
-        for i in order:
-            best.setdefault(documents[passages[i]], i)
-        return _Ranked(found, scores, list(best.values())[: self._settings.k])
+        k, best = self._settings.k, dict[str, int]()
+        order = np.argsort(-scores)
+        start = 0
+        # A few at a time, since most candidates are no hits; equal scores together.
+        while len(best) < k and start < len(order):
+            least = scores[order[min(start + 2 * k, len(order)) - 1]]
+            stop = int(np.searchsorted(-scores[order], -least, "right"))
+            part = order[start:stop].tolist()
+            passages = found.passages[part].tolist()
+            documents = self._view.documents_of(passages)
+            keys = [(-scores[i], documents[n], n, i) for i, n in zip(part, passages, strict=True)]
+            for _, document, _, i in sorted(keys):
+                best.setdefault(document, i)
+            start = stop
+        return _Ranked(found, scores, list(best.values())[:k])
 
     def _hits(self, ranked: _Ranked) -> list[Hit]:
         mode, found = self._settings.mode, ranked.candidates

@@ -7,6 +7,7 @@ of them come together. A request whose client has gone is left out, and a full q
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,8 @@ class Batcher(Generic[J, R]):
         size: maximum weight of a batch; a job of a larger weight runs alone.
         wait: seconds that the first job of a batch waits for others.
         queue: maximum weight of the jobs that wait.
-        threads: batches that run at the same time.
+        threads: batches that run at the same time. While others run, a batch takes at most its
+            share of what runs and waits.
         observe: called with the weight of each batch.
     """
 
@@ -57,6 +59,7 @@ class Batcher(Generic[J, R]):
         self._observe = observe
         self._waiting: deque[_Waiting[J, R]] = deque()
         self._weight = 0
+        self._running = 0
         self._arrived = asyncio.Event()
         self._pool = ThreadPoolExecutor(threads, "retriever-batch")
         self._tasks: list[asyncio.Task[None]] = []
@@ -114,12 +117,15 @@ class Batcher(Generic[J, R]):
             batch = self._take()
             if not batch:
                 continue
-            self._observe(sum(one.weight for one in batch))
+            weight = sum(one.weight for one in batch)
+            self._observe(weight)
+            self._running += weight
             jobs = [one.job for one in batch]
             try:
                 results = await loop.run_in_executor(self._pool, self._run, jobs)
             except Exception as error:
                 results = [error] * len(jobs)
+            self._running -= weight
             for one, result in zip(batch, results, strict=True):
                 if one.future.done():
                     continue
@@ -131,7 +137,11 @@ class Batcher(Generic[J, R]):
     def _take(self) -> list[_Waiting[J, R]]:
         batch: list[_Waiting[J, R]] = []
         weight = 0
-        while self._waiting and (not batch or weight + self._waiting[0].weight <= self._size):
+        most = self._size
+        if self._running:
+            # Threads share the work evenly, so that no client waits much longer than others.
+            most = min(most, math.ceil((self._running + self._weight) / self._threads))
+        while self._waiting and (not batch or weight + self._waiting[0].weight <= most):
             one = self._waiting.popleft()
             self._weight -= one.weight
             if not one.future.done():

@@ -175,6 +175,19 @@ def test_a_view_that_lost_rows_says_so(store, monkeypatch):
     assert store.verify() == []
 
 
+def test_rows_of_terms_are_merged_once_each_term_has_several(store, monkeypatch):
+    monkeypatch.setattr("indexes.milvus.writer._TERM_ROWS", 0)
+    with store.writer() as writer:
+        merges = []
+        for seed in range(6):
+            writer.commit(*documents([f"d{seed}"], seed=seed))
+            merges.append(writer.merge())
+        # The first commit has one row for each term.
+        assert merges[0] == 0
+        assert sum(merges) == 1
+    assert store.verify() == []
+
+
 def test_one_writer_at_a_time(store):
     with (
         store.writer(),
