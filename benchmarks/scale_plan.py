@@ -47,8 +47,13 @@ class Profile:
 # queries at 6.09 and 30 ms (p95, 1 and 10 million, one thread). `hot` is the sum of structure, ids,
 # order and postings in docs/scale-out.md.
 _FOLDER = Profile("folder", 1e7, 620, 2400, 3.4, 2.66, 309, many=False)
+# docs/scale-out.md: hybrid queries of 100,000 and 1 million passages at 9.3 and 16.4 ms (p95, one
+# connection); 103 s to add a million and 313 s to build the graph, on two cores. `hot` is the graph
+# and the postings.
+_POSTGRES = Profile("PostgreSQL with pgvector", 1e6, 2942, 4992, 8.5, 7.9, 833, many=False)
 PROFILES = [
     _FOLDER,
+    _POSTGRES,
     replace(_FOLDER, name="a store of many machines, at the folder's costs", many=True),
 ]
 # Passages of about 120 word pieces that one core encodes in a second with all-MiniLM-L6-v2: 45 on
