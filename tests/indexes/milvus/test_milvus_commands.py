@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from indexes import open_store
+
 pytestmark = pytest.mark.milvus
 CORPUS = (
     {"id": "1", "text": "apples grow on trees", "year": 2001},
@@ -19,7 +21,7 @@ def test_a_life_of_an_index(retriever, write_jsonl, milvus_file, tmp_path):
     url = f"{milvus_file}?tenant=life"
     made = retriever("index", write_jsonl(*CORPUS), "-i", url)
     assert (made.code, made.err) == (0, "")
-    assert made.out.startswith(f"{milvus_file}?index=index&tenant=life: 3 added")
+    assert made.out.startswith(f"{open_store(url)}: 3 added")
     assert "3 unchanged" in retriever("index", write_jsonl(*CORPUS), "-i", url).out
     query = ["query", "river", "-i", url, "--mode", "bm25", "--where", "year > 2000", "--json"]
     hit = json.loads(retriever(*query).out)
