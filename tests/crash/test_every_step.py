@@ -48,7 +48,7 @@ def killed_before_step(perform: Callable[[], None], number: int) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[pytest.mark.soak] * (kind in ("compact", "merge", "rebuild")))
+        pytest.param(kind, marks=[pytest.mark.soak] * (kind not in ("small", "delete")))
         for kind in SWEPT
     ],
 )

@@ -58,7 +58,7 @@ def failing_at(number: int, code: int, kinds: tuple[str, ...]) -> Callable[[], l
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.soak] * (name not in ("index", "small", "delete")))
+        pytest.param(name, marks=[pytest.mark.soak] * (name not in ("small", "delete")))
         for name in COMMANDS
     ],
 )

@@ -124,6 +124,7 @@ def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> Non
     assert len(curve) == 2
 
 
+@pytest.mark.soak
 def test_killed_it_goes_on_to_the_same_end(
     tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
 ) -> None:

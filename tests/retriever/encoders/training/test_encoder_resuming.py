@@ -108,6 +108,7 @@ def test_interrupted_while_dev_is_scored(
     assert curve == undisturbed[1]
 
 
+@pytest.mark.soak
 def test_killed(tmp_path: Path, folders: Folders, undisturbed: Any) -> None:
     root = Path(__file__).parents[4]
     checkpoint = tmp_path / "checkpoint"
