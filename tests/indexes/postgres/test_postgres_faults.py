@@ -84,25 +84,24 @@ class TestLostConnections:
         assert ids_of(store) == ["a", "b"]
         assert store.verify() == []
 
-    def test_an_interrupted_statement_leaves_no_connection_behind(self, store, postgres_server):
-        reader = store.reader()
-        main = threading.get_ident()
-        timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
-        # A background job ignores SIGINT.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            with pytest.raises(KeyboardInterrupt), reader.view() as view:  # noqa: PT012
-                timer.start()
-                view.session.rows("SELECT pg_sleep(30)")
-        finally:
-            timer.join()
-            signal.signal(signal.SIGINT, before)
-        with reader.view() as view:
-            assert view.count_documents() == 0
-        reader.close()
+    def test_an_interrupted_statement_leaves_no_connection_behind(
+        self, store, postgres_server, postgres_url
+    ):
+        here = Path(__file__)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLEEPER, postgres_url, str(here.parents[3])],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
+        asked += " AND state = 'active' AND pid <> pg_backend_pid()"
         with postgres_server.connect() as connection:
-            asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
-            asked += " AND state = 'active' AND pid <> pg_backend_pid()"
+            end = time.monotonic() + 20
+            while connection.execute(asked).fetchone() == (0,):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=20)[0] == "interrupted, 0 documents\n"
             assert connection.execute(asked).fetchone() == (0,)
 
     def test_a_closed_reader_says_so(self, store):
@@ -238,6 +237,23 @@ class TestRefusals:
         with postgres_server.connect() as connection:
             connection.execute(f"DELETE FROM retriever.documents_{number} WHERE id = 'd2'")
         assert any("2 passages of no document" in problem for problem in store.verify())
+
+
+SLEEPER = """
+import signal, sys
+sys.path[:0] = sys.argv[2:]
+from indexes import open_store
+# A background job ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+reader = open_store(sys.argv[1]).reader()
+try:
+    with reader.view() as view:
+        view.session.rows("SELECT pg_sleep(30)")
+except KeyboardInterrupt:
+    with reader.view() as view:
+        print("interrupted,", view.count_documents(), "documents")
+reader.close()
+"""
 
 
 WORK = """
