@@ -194,11 +194,12 @@ class Engine:
                 scores = fuse(found.dense, found.bm25, found.matches, self._settings.fusion)
         k, best = self._settings.k, dict[str, int]()
         order = np.argsort(-scores)
+        negated = -scores[order]
         start = 0
         # A few at a time, since most candidates are no hits; equal scores together.
         while len(best) < k and start < len(order):
-            least = scores[order[min(start + 2 * k, len(order)) - 1]]
-            stop = int(np.searchsorted(-scores[order], -least, "right"))
+            last = negated[min(start + 2 * k, len(order)) - 1]
+            stop = int(np.searchsorted(negated, last, "right"))
             part = order[start:stop].tolist()
             passages = found.passages[part].tolist()
             documents = self._view.documents_of(passages)
