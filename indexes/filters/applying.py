@@ -189,14 +189,14 @@ class _Evaluation:
                 held = self._ranks.read(self._connection, segment, field, size)
                 rows += cursor.fetchall() if held is None else []
         if held is not None:
-            values = held.values(wanted, parameters)
-            if len(values) > FEW:
-                return held.having([number for _, _, number in values])
+            numbers = held.numbers(wanted, parameters)
+            if len(numbers) > FEW:
+                return held.having(numbers)
             rows = [
                 self._connection.execute(
                     f"{_ROWS} f0.type = ? AND f0.value = ?", (segment, field, kind, value)
                 ).fetchone()
-                for kind, value, _ in values
+                for kind, value, _ in held.values(wanted, parameters)
             ]
         bitmaps = [unpacked(segment, field, *row) for row in rows]
         return BitMap.union(*bitmaps) if bitmaps else BitMap()

@@ -76,17 +76,38 @@ class Ranks:
         values.commit()
         return cls(values, ranks)
 
-    def values(self, condition: str, parameters: Sequence[Any]) -> list[tuple[str, Any, int]]:
-        """The values that meet a condition: type, value and number, by number.
+    def numbers(self, condition: str, parameters: Sequence[Any]) -> NDArray[np.int64]:
+        """(m,) int64, ascending: the numbers of the values that meet a condition.
 
         Args:
             condition: SQL over `f0`, without user text.
             parameters: the values of its `?` marks.
         """
+        count, first, last = self._select(
+            "count(*), min(number), max(number)", condition, parameters
+        )[0]
+        # A range of values is not read one by one.
+        if not count or last - first + 1 == count:
+            return np.arange(first, last + 1) if count else np.empty(0, np.int64)
+        rows = self._select("number", condition, parameters)
+        return np.sort(np.fromiter((number for (number,) in rows), np.int64, len(rows)))
+
+    def values(self, condition: str, parameters: Sequence[Any]) -> list[tuple[str, Any, int]]:
+        """The values that meet a condition: type, value and number, by number.
+
+        Args:
+            condition: as for `numbers`.
+            parameters: as for `numbers`.
+        """
+        return sorted(
+            self._select("type, value, number", condition, parameters), key=lambda row: row[2]
+        )
+
+    def _select(self, columns: str, condition: str, parameters: Sequence[Any]) -> list[Any]:
         with self._lock:
             return self._values.execute(
                 # The filter's SQL holds no value and no name: both are bound.
-                f"SELECT type, value, number FROM f0 WHERE {condition} ORDER BY number",  # noqa: S608
+                f"SELECT {columns} FROM f0 WHERE {condition}",  # noqa: S608
                 parameters,
             ).fetchall()
 
@@ -97,12 +118,12 @@ class Ranks:
         """
         return np.bincount(self._ranks[positions], minlength=self._count + 1)
 
-    def having(self, numbers: Sequence[int]) -> BitMap:
+    def having(self, numbers: NDArray[np.int64]) -> BitMap:
         """The positions of the passages whose value has one of some numbers, ascending."""
-        first, last = (numbers[0], numbers[-1]) if numbers else (1, 0)
+        first, last = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (1, 0)
         together = last - first + 1 == len(numbers)
         wanted = np.zeros(self._count + 1, np.bool_)
-        wanted[list(numbers)] = True
+        wanted[numbers] = True
 
         def masks() -> Iterator[NDArray[np.bool_]]:
             for start in range(0, len(self._ranks), CONTAINER):
@@ -110,7 +131,7 @@ class Ranks:
                 # What is below `first` wraps around to large numbers.
                 yield part - part.dtype.type(first) <= last - first if together else wanted[part]
 
-        return bitmap_of(masks() if numbers else ())
+        return bitmap_of(masks() if len(numbers) else ())
 
 
 class RanksCache:

@@ -60,7 +60,9 @@ def test_passages_having_values_are_those_of_their_bitmaps(tmp_path: Path, count
             parameters = [part for key in chosen for part in key]
             found = ranks.values(f"(f0.type, f0.value) IN (VALUES {pairs})", parameters)
             assert [(kind, value) for kind, value, _ in found] == list(map(tuple, sorted(chosen)))
-            assert ranks.having([number for _, _, number in found]) == expected
+            numbers = ranks.numbers(f"(f0.type, f0.value) IN (VALUES {pairs})", parameters)
+            assert numbers.tolist() == [number for _, _, number in found]
+            assert ranks.having(numbers) == expected
 
 
 def test_a_segment_too_large_to_keep_has_none(
