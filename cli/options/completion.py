@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-# As in `retriever.encoders.models`, whose import takes longer than a key press should.
+# As in `retriever.encoders.models.finding`, whose import takes longer than a key press should.
 BUNDLED = ("all-MiniLM-L6-v2",)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from indexes import Store, StructureSettings, View
-from retriever.encoders.loading import describe_backend
+from retriever.encoders.loading.load import describe_backend
 from retriever.encoders.meta.folder import is_meta_folder, read_folder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ModelError

@@ -8,8 +8,8 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from indexes import Store, View
-from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec

@@ -24,7 +24,7 @@ from indexes import (
 )
 from retriever.corpus import AnyDocument, Document
 from retriever.corpus.documents import metadata_fault
-from retriever.encoders.choice import ModelChoice
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec

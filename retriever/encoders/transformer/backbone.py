@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.attention import use_quick_attention
 from retriever.encoders.transformer.layer_hooks import ReachedError, Visit, find_layers

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from safetensors.torch import load_file, save_file
 
-from retriever.encoders import models
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import BUNDLED, DEFAULT_MODEL, find_model
+from retriever.encoders.models import finding
+from retriever.encoders.models.finding import BUNDLED, DEFAULT_MODEL, find_model
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 PARTS = "sentence_transformers.models."
@@ -131,7 +131,7 @@ def test_a_bundled_model_whose_files_are_gone_is_refused(monkeypatch):
 
 def test_finding_the_bundled_model_reads_no_heavy_library():
     assert importlib.util.find_spec(BUNDLED[DEFAULT_MODEL].package) is not None
-    assert "torch" not in vars(models)
+    assert "torch" not in vars(finding)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import find_model
-from retriever.encoders.resolution import resolve
+from retriever.encoders.loading.resolution import resolve
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError

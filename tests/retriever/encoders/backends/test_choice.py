@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from retriever.encoders import loading
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading import load
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backends import choice
@@ -85,9 +85,9 @@ def test_a_static_encoder_has_no_backend(minilm):
 
 @pytest.mark.parametrize("model", ["use.npy", "http://127.0.0.1:8080/v1#name"])
 def test_what_runs_no_model_here_has_no_backend_and_no_faster_format(model, monkeypatch):
-    monkeypatch.setattr(loading, "faster_format", lambda settings: "bfloat16")
+    monkeypatch.setattr(load, "faster_format", lambda settings: "bfloat16")
     spec = EncoderSpec(EncoderSettings(model=model, max_length=64), "0" * 64, 3)
-    assert loading.describe_backend(spec) is None
-    assert loading.describe_faster(spec) is None
+    assert load.describe_backend(spec) is None
+    assert load.describe_faster(spec) is None
     transformer = EncoderSpec(EncoderSettings(model="model", max_length=64), "0" * 64, 3)
-    assert "bfloat16" in loading.describe_faster(transformer)
+    assert "bfloat16" in load.describe_faster(transformer)

@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.transformer.backends import choice
 from retriever.encoders.transformer.backends.forward import distance_buckets
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine, erf

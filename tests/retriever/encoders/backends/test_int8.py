@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.transformer.backends import int8
 from retriever.encoders.transformer.backends.calibration import calibration_texts
 from retriever.encoders.transformer.backends.int8 import calibrated, measure_ranges, quantize

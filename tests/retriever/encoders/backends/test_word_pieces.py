@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.model_settings import ModelSettings, read_json, read_model_settings
+from retriever.encoders.models.settings import ModelSettings, read_json, read_model_settings
 from retriever.errors import MissingExtraError, ModelError
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"

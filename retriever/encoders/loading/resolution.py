@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from retriever.encoders.fusion.layers import format_layers, resolve_layers
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.architectures import architecture_of, depth_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading import find_weights
+from retriever.encoders.loading.load import find_weights
+from retriever.encoders.loading.resolution import same_layers
 from retriever.encoders.meta.folder import is_meta_folder
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.ready import is_ready_file
 from retriever.encoders.remote.address import is_url
-from retriever.encoders.resolution import same_layers
 from retriever.encoders.settings import (
     COMPUTING,
     EncoderSettings,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.model_settings import read_json
+from retriever.encoders.models.settings import read_json
 from retriever.errors import ModelError, StorageError
 from retriever.output_files import check_output
 

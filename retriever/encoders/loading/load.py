@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from retriever.encoders.loading.resolution import fuse, resolve
 from retriever.encoders.meta.folder import is_meta_folder, read_folder
 from retriever.encoders.meta.model import MetaModel
-from retriever.encoders.models import DEFAULT_MODEL, ModelFolder, find_model
+from retriever.encoders.models.finding import DEFAULT_MODEL, ModelFolder, find_model
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
 from retriever.encoders.ready import ReadyModel, is_ready_file
 from retriever.encoders.remote.address import Address, is_url
 from retriever.encoders.remote.client import Client
 from retriever.encoders.remote.model import RemoteModel
-from retriever.encoders.resolution import fuse, resolve
 from retriever.encoders.settings import SHORTEST_WINDOW, Dtype, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.model import StaticModel, is_static_folder
