@@ -10,7 +10,7 @@ from typing import Any
 
 from retriever.encoders.models.settings import read_json
 from retriever.errors import ModelError
-from retriever.output_files import check_output
+from retriever.files import check_output
 
 MANIFEST = "reranker.json"
 FORMAT = 1

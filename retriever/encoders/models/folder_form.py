@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from retriever.encoders.models.settings import read_json
 from retriever.errors import ModelError, StorageError
-from retriever.output_files import check_output
+from retriever.files import check_output
 
 Floats = NDArray[np.float32]
 

@@ -23,7 +23,7 @@ from retriever.encoders.models.finding import find_model
 from retriever.encoders.models.settings import read_json
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.errors import ModelError
-from retriever.output_files import check_output
+from retriever.files import check_output
 
 TRAINING = "training.json"
 FORMAT = 1

@@ -63,6 +63,6 @@ def test_too_few_words_are_refused_with_a_remedy(monkeypatch):
     for settings in ({"dimensions": 0}, {"max_df": 0.0}, {"max_df": 1.5}, {"min_df": 0}):
         with pytest.raises(ConfigError):
             LSASettings(**settings)
-    monkeypatch.setattr("retriever.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="LSA needs scikit-learn"):
         fit_lsa(TEXTS)

@@ -44,7 +44,7 @@ def test_a_backend_that_is_asked_for_computes_everything(backend):
 @pytest.mark.parametrize("asked", [{"backend": "openvino"}, {"dtype": "int8"}])
 def test_openvino_that_is_not_installed_is_asked_for_by_its_extra(asked, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.setattr("retriever.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"layer-retriever\[openvino\]"):
         engine_for(EncoderSettings(**asked), 1)
 

@@ -1,14 +1,18 @@
-"""What commands write: files that appear whole or not at all, and folders that they may replace."""
+"""Files and folders that commands write, and the folder of the cache.
+
+Files appear whole or not at all.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from indexes import whole_file, whole_files, write_lines
 from retriever.errors import ConfigError
 
-__all__ = ["check_output", "whole_file", "whole_files", "write_lines"]
+__all__ = ["check_output", "default_cache", "whole_file", "whole_files", "write_lines"]
 
 
 def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:
@@ -39,3 +43,12 @@ def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | No
             f"{folder}: expected a new name, an empty folder or {what}, found {found} in it; "
             "change --output"
         )
+
+
+def default_cache() -> Path:
+    """The folder of the cache: $RETRIEVER_CACHE or ~/.cache/retriever."""
+    named = os.environ.get("RETRIEVER_CACHE")
+    if named:
+        return Path(named)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "retriever"

@@ -10,7 +10,7 @@ import pytest
 
 from indexes.files.atomic import whole_folder
 from retriever.errors import ConfigError, StorageError
-from retriever.output_files import check_output
+from retriever.files import check_output
 
 
 def held(folder: Path) -> dict[str, str]:
