@@ -18,7 +18,7 @@ def _load() -> Any:
     if sys.byteorder != "little":
         return None
     try:
-        return importlib.import_module("indexes._inner_loops")
+        return importlib.import_module("indexes.compiled._inner_loops")
     except ImportError:
         return None
 
