@@ -2,7 +2,7 @@
 
 A search without a filter reads the lists whose centroids are nearest to the query, and so meets
 some number of vectors. A filtered search reads until it has met as many *allowed* vectors,
-wherever they are, and on until reading farther finds more: see `indexes.vectors.list_search`.
+wherever they are, and on until reading farther finds more: see `ListSearch`.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import at_least, exact_scores, search_flat
 from indexes.vectors.library import faiss_reason, load_faiss
-from indexes.vectors.list_search import ListSearch
-from indexes.vectors.lists import ListGuard
-from indexes.vectors.neighbor_search import NeighborSearch
+from indexes.vectors.search.list_search import ListSearch
+from indexes.vectors.search.lists import ListGuard
+from indexes.vectors.search.neighbor_search import NeighborSearch
 from indexes.vectors.unwrapped import Unwrapped
 
 Found = TypeVar("Found")

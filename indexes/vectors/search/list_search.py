@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import exact_scores
 from indexes.vectors.library import load_faiss
-from indexes.vectors.lists import ListGuard, ListMembers, lists_to_read, sizes_of
+from indexes.vectors.search.lists import ListGuard, ListMembers, lists_to_read, sizes_of
 from indexes.vectors.unwrapped import COARSE, WHOLE, Unwrapped
 
 _QUERY_BLOCK = 32
