@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options.completion import complete_model
-from cli.options.declaring import RARE, Decorator, F, option, settings
+from cli.options.declaring import RARE, Decorator, F, complete_model, option, settings
 
 if TYPE_CHECKING:
     from retriever.encoders.loading.choice import ModelChoice

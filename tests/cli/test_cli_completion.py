@@ -16,7 +16,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from cli.main import cli
-from cli.options.completion import BUNDLED
+from cli.options.declaring import BUNDLED
 from retriever.encoders.models import finding
 
 BIN = Path(sys.executable).parent

@@ -1,4 +1,4 @@
-"""How a transformer is fine-tuned."""
+"""For how long and how fast a model is trained, and how a transformer is fine-tuned."""
 
 from __future__ import annotations
 
@@ -8,9 +8,57 @@ from typing import Any, Literal
 
 import click
 
-from cli.options.declaring import RARE, option, settings
+from cli.options.declaring import RARE, Decorator, option, settings
 from cli.options.evaluation import seed_option
-from cli.options.training import optimization_options
+
+
+def optimization_options(
+    *, epochs: int, patience: int, unkept: str, learning_rate: float, of: str, decay: str
+) -> list[Decorator]:
+    """--epochs, --patience, --learning-rate and --weight-decay.
+
+    Args:
+        epochs: default, like `patience` and `learning_rate`.
+        patience: see `epochs`.
+        unkept: which epochs --patience counts.
+        learning_rate: see `epochs`.
+        of: what the learning rate is of.
+        decay: help of --weight-decay.
+    """
+    return [
+        option(
+            "--epochs",
+            type=click.IntRange(min=1),
+            default=epochs,
+            metavar="N",
+            help="Maximum number of epochs.",
+            section="Training",
+        ),
+        option(
+            "--patience",
+            type=click.IntRange(min=1),
+            default=patience,
+            metavar="N",
+            help=f"Stop after this many epochs {unkept}.",
+            section="Training",
+        ),
+        option(
+            "--learning-rate",
+            type=click.FloatRange(min=0, min_open=True),
+            default=learning_rate,
+            metavar="RATE",
+            help=f"Learning rate of {of}.",
+            section="Training",
+        ),
+        option(
+            "--weight-decay",
+            type=click.FloatRange(min=0),
+            default=0.01,
+            metavar="D",
+            help=decay,
+            section=RARE,
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a reranker is trained: for how long, how fast, and on which triples."""
+"""Which triples a reranker or an encoder is trained on."""
 
 from __future__ import annotations
 
@@ -8,59 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import RARE, Decorator, option, settings
+from cli.options.declaring import RARE, option, settings
 
 if TYPE_CHECKING:
     from retriever.training.sampling import SamplingSettings
-
-
-def optimization_options(
-    *, epochs: int, patience: int, unkept: str, learning_rate: float, of: str, decay: str
-) -> list[Decorator]:
-    """--epochs, --patience, --learning-rate and --weight-decay.
-
-    Args:
-        epochs: default, like `patience` and `learning_rate`.
-        patience: see `epochs`.
-        unkept: which epochs --patience counts.
-        learning_rate: see `epochs`.
-        of: what the learning rate is of.
-        decay: help of --weight-decay.
-    """
-    return [
-        option(
-            "--epochs",
-            type=click.IntRange(min=1),
-            default=epochs,
-            metavar="N",
-            help="Maximum number of epochs.",
-            section="Training",
-        ),
-        option(
-            "--patience",
-            type=click.IntRange(min=1),
-            default=patience,
-            metavar="N",
-            help=f"Stop after this many epochs {unkept}.",
-            section="Training",
-        ),
-        option(
-            "--learning-rate",
-            type=click.FloatRange(min=0, min_open=True),
-            default=learning_rate,
-            metavar="RATE",
-            help=f"Learning rate of {of}.",
-            section="Training",
-        ),
-        option(
-            "--weight-decay",
-            type=click.FloatRange(min=0),
-            default=0.01,
-            metavar="D",
-            help=decay,
-            section=RARE,
-        ),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
