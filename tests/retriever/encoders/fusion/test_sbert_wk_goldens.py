@@ -16,7 +16,7 @@ from retriever.encoders.fusion.sbert_wk import (
     first_state,
     sbert_wk_weights,
 )
-from tests.retriever.encoders.sbert_wk_cases import (
+from tests.retriever.encoders.fusion.sbert_wk_cases import (
     OMEGAS,
     VARIANTS,
     assert_same_vector,

@@ -19,7 +19,7 @@ from retriever.encoders.fusion.sbert_wk import (
     sbert_wk_weights,
 )
 from retriever.errors import ConfigError
-from tests.retriever.encoders.sbert_wk_cases import (
+from tests.retriever.encoders.fusion.sbert_wk_cases import (
     VARIANTS,
     assert_same_vector,
     embed,

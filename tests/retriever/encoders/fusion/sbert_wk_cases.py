@@ -16,7 +16,7 @@ from retriever.encoders.fusion.sbert_wk import (
     sbert_wk,
 )
 from retriever.errors import ConfigError
-from tests.retriever.encoders.sbert_wk_reference import reference
+from tests.retriever.encoders.fusion.sbert_wk_reference import reference
 
 OMEGAS = {"combined": 0.5, "alignment": 1.0, "novelty": 0.0}
 VARIANTS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]

@@ -18,7 +18,7 @@ from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL
 from tests.retriever.encoders.architectures import save
-from tests.retriever.encoders.static_samples import TEXTS, VECTORS, WORDS, write_vectors
+from tests.retriever.encoders.static.static_samples import TEXTS, VECTORS, WORDS, write_vectors
 
 
 @pytest.fixture(scope="module")

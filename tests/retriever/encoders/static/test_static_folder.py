@@ -9,7 +9,7 @@ import pytest
 from retriever.encoders.static.fitting import FitSettings
 from retriever.encoders.static.model import StaticModel, check_target, fit_static, is_static_folder
 from retriever.errors import ConfigError, ModelError
-from tests.retriever.encoders.static_samples import TEXTS, write_vectors
+from tests.retriever.encoders.static.static_samples import TEXTS, write_vectors
 
 
 @pytest.fixture(scope="module")

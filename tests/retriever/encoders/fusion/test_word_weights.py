@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from retriever.errors import ConfigError
-from tests.retriever.encoders.sbert_wk_reference import reference
+from tests.retriever.encoders.fusion.sbert_wk_reference import reference
 
 TEXT = "the cat sat"
 
