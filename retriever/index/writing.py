@@ -64,9 +64,9 @@ class Index(ReadableIndex):
     rebuilt under the same name. Changing methods hold the writer lock while they run. A forked
     child process can use the object of its parent.
 
-    Every method raises `ClosedIndexError` after `close`, and `DamagedIndexError` if what it reads
-    was altered in the store. Changing methods raise `IndexLockedError` if another writer holds the
-    index, and `StorageError` if the disk is full or cannot be written; the index is then as its
+    After `close`, searches and changes raise `ClosedIndexError`. What reads the store raises
+    `DamagedIndexError` if it was altered. Changes raise `IndexLockedError` if another writer holds
+    the index, and `StorageError` if the disk is full or cannot be written; the index is then as its
     last commit left it.
 
     Attributes:
