@@ -14,7 +14,7 @@ DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mte
 
 env: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt indexes/_inner_loops.c
+$(STAMP): pyproject.toml setup.py constraints.txt indexes/compiled/inner_loops.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch first and by its exact version: a range would bring the build with CUDA.

@@ -5,9 +5,9 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "indexes._inner_loops",
-            ["indexes/_inner_loops.c"],
-            # Without a compiler the package works all the same; see indexes/compiled.py.
+            "indexes.compiled._inner_loops",
+            ["indexes/compiled/inner_loops.c"],
+            # Without a compiler the package works all the same; see indexes/compiled.
             optional=True,
             py_limited_api=True,
             # One rounding after each operation, as NumPy does it.

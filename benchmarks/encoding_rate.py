@@ -60,7 +60,7 @@ def compare(
     from sentence_transformers import SentenceTransformer
 
     from retriever import Encoder
-    from retriever.encoders.models import DEFAULT_MODEL, find_model
+    from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
 
     path = str(find_model(model or DEFAULT_MODEL).path)
     peer = SentenceTransformer(path, device="cpu")

@@ -31,7 +31,7 @@ from transformers import AutoModel
 from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
 from eval.metrics.correlation import Correlation
 from retriever import Encoder
-from retriever.encoders.models import DEFAULT_MODEL, find_model
+from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

@@ -279,7 +279,7 @@ def _peer(vectors: Path) -> None:
     from fastapi import FastAPI
     from sentence_transformers import SentenceTransformer
 
-    from retriever.encoders.models import DEFAULT_MODEL, find_model
+    from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
     from retriever.service.settings import bound_socket
 
     model = SentenceTransformer(str(find_model(DEFAULT_MODEL, download=False).path), device="cpu")

@@ -76,10 +76,19 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         yield _code(_signature(name, value))
     yield from _text(value)
     if inspect.isclass(value):
-        for member, attribute in vars(value).items():
+        for member, attribute in _members(value):
             if member in _INTERNAL or (member.startswith("_") and member not in _SPECIAL):
                 continue
             yield from _member(name, member, attribute)
+
+
+def _members(owner: type) -> Iterator[tuple[str, Any]]:
+    """The members of a class, then those of bases that are public through it alone."""
+    yield from vars(owner).items()
+    public = public_names("retriever").values()
+    for base in owner.__mro__[1:]:
+        if base.__module__.startswith("retriever.") and base not in public:
+            yield from ((name, one) for name, one in vars(base).items() if name not in vars(owner))
 
 
 def _member(owner: str, name: str, attribute: Any) -> Iterator[str]:

@@ -88,4 +88,4 @@ from eval.transfer.layer_search import LayerTransferSettings as LayerTransferSet
 from eval.transfer.protocols import TransferProtocol as TransferProtocol
 from eval.vectors.encoders import Loading as Loading
 from eval.vectors.encoders import named_encoders as named_encoders
-from retriever.cache import default_cache as default_cache
+from retriever.files import default_cache as default_cache

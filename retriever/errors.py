@@ -1,4 +1,8 @@
-"""The error tree; see `indexes.errors` for the drawing."""
+"""The error tree, see `indexes.errors` for the drawing, and checks that many modules share."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
 
 from indexes import BadInputError as BadInputError
 from indexes import ClosedIndexError as ClosedIndexError
@@ -15,6 +19,9 @@ from indexes import RetrieverError as RetrieverError
 from indexes import SourceError as SourceError
 from indexes import StorageError as StorageError
 
+# Module to the package that is installed, where they have different names.
+_PACKAGES = {"sklearn": "scikit-learn", "rank_bm25": "rank-bm25"}
+
 
 def require_several(name: str, values: object) -> None:
     """Refuse one string where several are meant: Python would take its letters.
@@ -30,3 +37,31 @@ def require_several(name: str, values: object) -> None:
         raise TypeError(
             f"{name}: expected several strings, found {values!r:.60}; put it into a list"
         )
+
+
+def require_extra(extra: str, purpose: str, *modules: str) -> None:
+    """Make sure that optional modules are installed, without importing them.
+
+    Args:
+        extra: brings them.
+        purpose: what needs them, the subject of the message's sentence.
+        modules: their import names.
+
+    Raises:
+        MissingExtraError: one of them is not installed; names the extra.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise MissingExtraError(
+                f"{purpose} needs {_PACKAGES.get(module, module)}, which is not installed: "
+                f'pip install "layer-retriever[{extra}]"'
+            )
+
+
+def require_classifiers() -> None:
+    """Make sure that scikit-learn and scipy are installed.
+
+    Raises:
+        MissingExtraError: one of them is not.
+    """
+    require_extra("sentences", "classification", "scipy", "sklearn")

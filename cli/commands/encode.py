@@ -16,7 +16,7 @@ from cli.output.progress import counted
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
-    from retriever.encoders.choice import ModelChoice
+    from retriever.encoders.loading.choice import ModelChoice
 
 OnLong = Literal["split", "truncate", "error"]
 # Options that the other form of output does not have, by parameter.

@@ -145,7 +145,7 @@ def index_documents(
     """
     from cli.output.progress import EncodingProgress, Stages, human_bytes, warn_reader
     from retriever import open_store
-    from retriever.encoders.loading import describe_faster
+    from retriever.encoders.loading.load import describe_faster
     from retriever.indexing.report import IndexingReport
 
     started = time.monotonic()

@@ -52,7 +52,7 @@ def command(
     """
     from importlib.metadata import version
 
-    from retriever.extras import require_extra
+    from retriever.errors import require_extra
     from retriever.index import Index
 
     require_extra("mcp", "retriever mcp", "mcp")

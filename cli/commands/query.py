@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.completion import complete_path
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, complete_path, option
 from cli.options.encoder import ModelOptions, model_options
 from cli.options.index import OWN, Location, index_option, pointing, where_option
 from cli.options.output import json_option

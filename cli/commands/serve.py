@@ -136,7 +136,7 @@ def command(
     serves the index that RETRIEVER_INDEX names, else .retriever. Documents that any process adds
     are found by the next query. Ctrl-C and SIGTERM end the service after the requests that run.
     """
-    from retriever.extras import require_extra
+    from retriever.errors import require_extra
     from retriever.index import Index
     from retriever.search.reranking import load_reranker
 

@@ -1,4 +1,4 @@
-"""Declaring options: in sections of a help page, and as typed settings.
+"""Declaring options: in sections of a help page, as typed settings, and what a shell completes.
 
 A command of the class `Command` lists its options section by section, the rare ones last:
 
@@ -16,6 +16,7 @@ from dataclasses import fields
 from typing import Any, Final, Literal, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Section = Literal[
@@ -35,6 +36,9 @@ RARE: Final = "Rarely needed"
 SECTIONS: tuple[Section, ...] = get_args(Section)
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+# As in `retriever.encoders.models.finding`, whose import takes longer than a key press should.
+BUNDLED = ("all-MiniLM-L6-v2",)
 
 
 class Command(click.Command):
@@ -117,3 +121,18 @@ def settings(
         return made
 
     return decorate
+
+
+def complete_path(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """A file or a folder, by the shell's own means."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_model(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The name of a bundled model, else a path."""
+    found = [CompletionItem(name) for name in BUNDLED if name.startswith(incomplete)]
+    return found or complete_path(context, parameter, incomplete)

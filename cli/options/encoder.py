@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options.completion import complete_model
-from cli.options.declaring import RARE, Decorator, F, option, settings
+from cli.options.declaring import RARE, Decorator, F, complete_model, option, settings
 
 if TYPE_CHECKING:
-    from retriever.encoders.choice import ModelChoice
+    from retriever.encoders.loading.choice import ModelChoice
     from retriever.encoders.settings import (
         Backend,
         Dtype,
@@ -71,7 +70,7 @@ class ModelOptions:
         Raises:
             ConfigError: the text form is malformed, or a setting is impossible.
         """
-        from retriever.encoders.choice import ModelChoice
+        from retriever.encoders.loading.choice import ModelChoice
 
         return ModelChoice(self.model or "", self.device, self.download)
 
@@ -110,7 +109,7 @@ class EncoderOptions:
         Raises:
             ConfigError: a setting is impossible, or given in --model and as an option.
         """
-        from retriever.encoders.choice import ModelChoice
+        from retriever.encoders.loading.choice import ModelChoice
         from retriever.encoders.settings import EncoderSettings, parse_encoder
 
         names = {field.name for field in fields(EncoderSettings)} - {"model"}

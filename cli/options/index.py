@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Union
 
 import click
 
-from cli.options.completion import complete_path
-from cli.options.declaring import F, option
+from cli.options.declaring import F, complete_path, option
 
 if TYPE_CHECKING:
     from retriever import Store

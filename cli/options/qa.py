@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options.completion import complete_path
-from cli.options.declaring import RARE, option, settings
+from cli.options.declaring import RARE, complete_path, option, settings
 from cli.options.index import IndexLocation, Location
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.completion import complete_path
-from cli.options.declaring import Decorator, option, settings
+from cli.options.declaring import Decorator, complete_path, option, settings
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader, Fields

@@ -26,7 +26,7 @@ from eval.reports.model import Table
 from eval.reports.text import table_lines
 from eval.vectors.encoders import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
-from retriever.encoders.resolution import sbert_wk_settings
+from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import ConfigError

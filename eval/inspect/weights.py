@@ -11,7 +11,7 @@ from eval.progress import Notify, ignore
 from eval.reports.text import printable
 from eval.vectors.encoders import Loading
 from retriever.encoders.fusion.word_weights import Unit, WeightedWord, word_weights
-from retriever.encoders.resolution import sbert_wk_settings
+from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
 

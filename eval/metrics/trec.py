@@ -17,7 +17,7 @@ from typing import TextIO, TypeVar
 
 from eval.datasets.files import numbered_lines
 from retriever.errors import BadInputError, SourceError
-from retriever.output_files import write_lines
+from retriever.files import write_lines
 
 Number = TypeVar("Number", int, float)
 

@@ -14,7 +14,7 @@ from eval.progress import Notify, Progress
 from eval.qa.scores import Floats
 from retriever import Mode, SearchSettings, Store
 from retriever.corpus import CorpusReader
-from retriever.encoders.choice import ModelChoice
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.errors import ConfigError
 from retriever.index import Index
 from retriever.search import BM25Settings

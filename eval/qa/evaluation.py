@@ -28,7 +28,7 @@ from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
 from eval.qa.systems import System, parse_systems
 from eval.qa.training import DEV_MEASURE
 from retriever import Mode
-from retriever.encoders.choice import ModelChoice
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER

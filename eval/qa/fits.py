@@ -17,7 +17,7 @@ from eval.qa.training import DevScore
 from eval.vectors.cache import embed
 from eval.vectors.encoders import Loading
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import ModelFolder, find_model
+from retriever.encoders.models.finding import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import (

@@ -19,7 +19,7 @@ from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.vectors.cache import embed
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
-from retriever.extras import require_extra
+from retriever.errors import require_extra
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
 

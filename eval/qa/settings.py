@@ -9,7 +9,7 @@ from typing import Literal
 from eval.metrics.significance import Resampling
 from eval.vectors.encoders import Loading
 from retriever import Store
-from retriever.encoders.models import DEFAULT_MODEL
+from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.settings import Dtype
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.settings import CrossTrainingSettings

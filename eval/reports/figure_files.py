@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from eval.reports.text import printable
 from retriever.errors import ConfigError, MissingExtraError, StorageError
-from retriever.output_files import whole_file
+from retriever.files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,7 +28,7 @@ from eval.reports.markdown import markdown_lines
 from eval.reports.model import Report
 from eval.reports.text import text_lines
 from retriever.errors import MissingExtraError, StorageError
-from retriever.output_files import write_lines
+from retriever.files import write_lines
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100

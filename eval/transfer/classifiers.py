@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.sentences.batched_training import no_scaling, scaling_of
-from retriever.errors import ConfigError
-from retriever.extras import require_classifiers
+from retriever.errors import ConfigError, require_classifiers
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -47,8 +47,7 @@ from eval.vectors.encoders import (
     named_encoders,
 )
 from retriever.encoders.settings import Pooling, parse_encoder
-from retriever.errors import ConfigError
-from retriever.extras import require_classifiers
+from retriever.errors import ConfigError, require_classifiers
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
 ACCURACY = "accuracy"

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from eval.transfer.classifiers import Classifier, Job, Rows
 from eval.transfer.data import ClassificationData
-from retriever.errors import BadInputError, ConfigError
-from retriever.extras import require_classifiers
+from retriever.errors import BadInputError, ConfigError, require_classifiers
 
 ProtocolName = Literal["senteval", "bert-lc"]
 Done = Callable[[int], object]

@@ -12,7 +12,7 @@ from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import DEFAULT_MODEL
+from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
 from retriever.encoders.static.folder import FITTED, is_static_folder
 from retriever.encoders.static.model import fit_static

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading import load_model
+from retriever.encoders.loading.load import load_model
 from retriever.encoders.settings import parse_encoder
 from retriever.encoders.transformer.shared import sharing
 

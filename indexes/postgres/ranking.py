@@ -26,8 +26,13 @@ from indexes.postgres.postings import (
     read_postings,
     vocabulary_frequencies,
 )
-from indexes.postgres.structure import GRAPH_RECALL, distance, effort_for
-from indexes.postgres.vectors import unpacked_vectors, vector_text
+from indexes.postgres.vectors import (
+    GRAPH_RECALL,
+    distance,
+    effort_for,
+    unpacked_vectors,
+    vector_text,
+)
 from indexes.protocol import Candidates, Mode, Query
 from indexes.vectors.flat import exact_scores, rounded, tie_slack
 

@@ -12,7 +12,7 @@ from indexes.postgres.location import Location, parse_location
 from indexes.postgres.locks import drop_retired, release, wait_for_mark
 from indexes.postgres.schema import check_format, create_tables, drop_index, prepare
 from indexes.postgres.session import find_index, seal_of, settings_text
-from indexes.postgres.structure import check_structures
+from indexes.postgres.vectors import check_structures
 from indexes.postgres.verify import verify
 from indexes.postgres.view import PostgresReader, damaged
 from indexes.postgres.writer import PostgresWriter

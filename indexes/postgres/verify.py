@@ -8,7 +8,7 @@ import numpy as np
 
 from indexes.errors import DamagedIndexError
 from indexes.postgres.postings import all_blocks, ids_of
-from indexes.postgres.structure import graph_is_valid
+from indexes.postgres.vectors import graph_is_valid
 from indexes.postgres.view import PostgresView
 
 _COUNTS = {

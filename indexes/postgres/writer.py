@@ -48,13 +48,13 @@ from indexes.postgres.session import (
     seal_of,
     settings_text,
 )
-from indexes.postgres.structure import (
+from indexes.postgres.vectors import (
     build_graph,
     check_structures,
+    copy_passages,
     drop_graph,
     wants_graph,
 )
-from indexes.postgres.vectors import copy_passages
 from indexes.postgres.view import missing, storable
 from indexes.progress import Stage, no_progress
 from indexes.store.documents import NewDocument, StoredHead, document_checksum, metadata_json

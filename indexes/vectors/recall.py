@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import ConfigError
 from indexes.vectors.flat import search_flat
-from indexes.vectors.search import Searcher
+from indexes.vectors.search.searcher import Searcher
 
 Found = Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
 

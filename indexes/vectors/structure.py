@@ -34,8 +34,8 @@ from indexes.progress import Stage, no_progress
 from indexes.vectors.build import build_index
 from indexes.vectors.choice import FLAT, StructureSpec
 from indexes.vectors.library import load_faiss
-from indexes.vectors.lists import ID_BYTES, ListGuard, sizes_of
-from indexes.vectors.search import Searcher
+from indexes.vectors.search.lists import ID_BYTES, ListGuard, sizes_of
+from indexes.vectors.search.searcher import Searcher
 from indexes.vectors.unwrapped import code_bytes, unwrap
 
 _TRAILER_BYTES = 1024

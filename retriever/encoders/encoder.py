@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.loading import load_model
+from retriever.encoders.loading.load import load_model
+from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.meta.folder import MetaParts
 from retriever.encoders.meta.model import Contributions, MetaModel
 from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.remote.model import RemoteModel
-from retriever.encoders.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.backends.model import LightModel

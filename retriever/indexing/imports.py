@@ -15,7 +15,7 @@ from indexes import FaissVectors, Stage, StructureSettings, no_progress, open_st
 from indexes import Store as IndexStore
 from retriever.analyzer import AnalyzerSettings
 from retriever.corpus import CorpusReader, Fields
-from retriever.encoders.choice import ModelChoice
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from indexes import Store, StructureSettings, open_store
 from retriever.analyzer import AnalyzerSettings
-from retriever.encoders.choice import ModelChoice
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.index import Index

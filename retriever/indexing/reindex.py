@@ -10,7 +10,7 @@ from typing import Unpack
 
 from indexes import Store, View, open_store
 from retriever.corpus import Document
-from retriever.encoders.choice import ModelChoice
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.settings import EncoderSettings

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.model_settings import read_json
+from retriever.encoders.models.settings import read_json
 from retriever.errors import ModelError
-from retriever.output_files import check_output
+from retriever.files import check_output
 
 MANIFEST = "reranker.json"
 FORMAT = 1

@@ -6,6 +6,7 @@ import difflib
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,12 @@ from retriever.corpus.documents import string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.indexing.creation import IndexState
-from retriever.opened import OpenedIndex
 from retriever.search.engine import Engine, Hit, ScoredPassages
 from retriever.search.reranking import Reranker, rerank
 from retriever.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from retriever.index.opened import OpenedIndex
 
 _BATCH = 256
 

@@ -15,7 +15,7 @@ SELECTION = runpy.run_path(str(ROOT / "tests/changed.py"))["selection"]
         ("indexes/store/lock.py", "tests/indexes/store/test_lock.py"),
         ("indexes/store/documents.py", "tests/indexes/store"),
         ("indexes/folder/writer.py", "tests/indexes/folder/test_writer.py"),
-        ("retriever/encoders/fusion/pooling.py", "tests/retriever/encoders"),
+        ("retriever/encoders/fusion/pooling.py", "tests/retriever/encoders/fusion"),
         ("tests/indexes/index_samples.py", "tests/indexes"),
         ("tests/indexes/store/test_lock.py", "tests/indexes/store/test_lock.py"),
         ("docs/ranking.md", "tests/docs"),

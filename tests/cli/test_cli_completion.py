@@ -16,8 +16,8 @@ import pytest
 from click.shell_completion import BashComplete
 
 from cli.main import cli
-from cli.options.completion import BUNDLED
-from retriever.encoders import models
+from cli.options.declaring import BUNDLED
+from retriever.encoders.models import finding
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {
@@ -82,7 +82,7 @@ def test_commands_values_and_paths_are_completed(line, expected):
 
 
 def test_the_names_of_models_are_those_that_exist():
-    assert set(BUNDLED) == set(models.BUNDLED)
+    assert set(BUNDLED) == set(finding.BUNDLED)
 
 
 @needs("bash")

@@ -194,7 +194,7 @@ def test_another_model_is_refused_naming_both(retriever, standing, tiny_models):
 
 
 def test_a_model_that_is_not_there_is_refused(retriever, write_jsonl):
-    from retriever.encoders.models import find_model
+    from retriever.encoders.models.finding import find_model
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

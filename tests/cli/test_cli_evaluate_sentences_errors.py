@@ -115,7 +115,7 @@ def test_without_the_extra_it_is_named_before_anything_is_encoded(
 ):
     from retriever.encoders.encoder import Encoder
 
-    monkeypatch.setattr("retriever.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     monkeypatch.setattr(Encoder, "encode_pieces", lambda *_: pytest.fail("encoded"))
     done = retriever("eval", *asked.split(), "--model", tiny_models["bert"])
     refused(done, 'pip install "layer-retriever[sentences]"')

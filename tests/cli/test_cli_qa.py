@@ -326,7 +326,7 @@ def test_the_published_baseline_stands_beside_ours(retriever, dataset, model, mo
     assert [line for line in done.out.splitlines() if line.startswith("rank-bm25  " + noted)]
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "retriever.extras.find_spec", lambda name: None if name == "rank_bm25" else find(name)
+        "retriever.errors.find_spec", lambda name: None if name == "rank_bm25" else find(name)
     )
     refused = retriever("eval", "qa", dataset, *model, "-s", "bm25,rank-bm25")
     assert (refused.code, refused.out) == (2, "")

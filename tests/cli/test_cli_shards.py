@@ -91,7 +91,7 @@ def test_numbers_of_shards_that_are_none(model, retriever, numbers):
 
 
 def test_without_ray_one_line_says_how_to_install_it(model, retriever, write_jsonl, monkeypatch):
-    monkeypatch.setattr("retriever.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     source = write_jsonl(*RECORDS)
     done = retriever("encode", source, "--shards", "s", "--ray", "local", "--model", model)
     assert done.code == 2

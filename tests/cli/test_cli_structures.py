@@ -116,7 +116,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
     retriever, write_jsonl, monkeypatch
 ):
     # A code of half a byte cannot tell 16 dimensions apart; more effort would scan all vectors.
-    monkeypatch.setattr("indexes.vectors.neighbor_search._OTHER_EFFORTS", (1,))
+    monkeypatch.setattr("indexes.vectors.search.neighbor_search._OTHER_EFFORTS", (1,))
     retriever("index", write_jsonl(*records(2000)))
     retriever("rebuild", "--index-type", "PQ1x4")
     (segment,) = segments(retriever)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import cli.main
-import retriever.index
+import retriever.index.writing
 import retriever.indexing.add
 from retriever.indexing.add import CommitSettings
 
 if __name__ == "__main__":
     retriever.indexing.add._CHUNK = 32
-    retriever.index.CommitSettings = partial(  # type: ignore[misc,assignment]
+    retriever.index.writing.CommitSettings = partial(  # type: ignore[misc,assignment]
         CommitSettings, passages=32, window_passages=32
     )
     cli.main.main()

@@ -27,6 +27,12 @@ def test_the_page_has_every_public_name():
         assert f"### `{name}`" in PAGE or f"| `{name}` |" in PAGE, name
 
 
+def test_members_of_a_base_without_an_entry_are_listed_with_the_class():
+    assert "#### `Index.add`" in PAGE
+    assert "#### `Index.search`" in PAGE
+    assert "ReadableIndex" not in PAGE
+
+
 def test_public_names_are_what_the_package_offers():
     listed = set(MAKER["public_names"]("retriever"))
     offered = {name for name, value in vars(retriever).items() if not name.startswith("_")}

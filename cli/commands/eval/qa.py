@@ -20,7 +20,7 @@ from cli.options.evaluation import (
 )
 from cli.options.output import json_option, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.qa_training import TrainingOptions, training_options
+from cli.options.training.qa import TrainingOptions, training_options
 
 _SYSTEMS = ("bm25", "cosine", "hybrid")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from cli.commands.inspect.texts import checked_text, limit_option
-from cli.options.completion import complete_path
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, complete_path, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
 from cli.options.evaluation import plot_option
 from cli.options.output import json_option, quiet_option

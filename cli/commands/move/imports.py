@@ -11,8 +11,7 @@ import click
 
 from cli.commands.index import compact_option, merge_note
 from cli.options.analyzer import AnalyzerOptions, analyzer_options
-from cli.options.completion import complete_path
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, complete_path, option
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.index import OWN_OR, Location, index_option
 from cli.options.output import json_option, quiet_option

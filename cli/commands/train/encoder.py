@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.completion import complete_path
-from cli.options.declaring import RARE, Command, option
+from cli.options.declaring import RARE, Command, complete_path, option
 from cli.options.encoder import MINILM, ModelOptions, model_options
 from cli.options.evaluation import plot_option
-from cli.options.fine_tuning import FineTuningOptions, fine_tuning_options, restart_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, question_options
 from cli.options.source import SourceOptions, source_options
-from cli.options.training import SamplingOptions, sampling_options
+from cli.options.training.optimization import FineTuningOptions, fine_tuning_options, restart_option
+from cli.options.training.sampling import SamplingOptions, sampling_options
 
 if TYPE_CHECKING:
     from eval.training.data import EncoderData

@@ -13,7 +13,8 @@ from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.evaluation import cache_folder, cache_option, plot_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.training import SamplingOptions, optimization_options, sampling_options
+from cli.options.training.optimization import optimization_options
+from cli.options.training.sampling import SamplingOptions, sampling_options
 
 _SYSTEMS = [
     f"{name}{head}" for name in ("bilinear", "concat", "uv") for head in ("", ":linear", ":mlp")

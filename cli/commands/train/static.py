@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.completion import complete_path
-from cli.options.declaring import RARE, Command, option, settings
+from cli.options.declaring import RARE, Command, complete_path, option, settings
 from cli.options.encoder import download_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options

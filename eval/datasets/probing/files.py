@@ -13,7 +13,7 @@ from eval.datasets.records import SHOWN
 from eval.datasets.sentences.tasks import ClassificationTask, Row, labeled_texts
 from retriever.corpus.sources import base_name
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.output_files import whole_files
+from retriever.files import whole_files
 
 FILES = {
     "sentlen": "sentence_length.txt",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from indexes import storage_errors
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading import load_model
+from retriever.encoders.loading.load import load_model
 from retriever.encoders.meta.attention import (
     AttentionSettings,
     MetaEpoch,

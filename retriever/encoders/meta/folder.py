@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from indexes import whole_folder
 from retriever.encoders.meta.linear import Floats, Projection, WordPooling
 from retriever.encoders.meta.sources import Level
-from retriever.encoders.model_folder import FolderForm, array_digest
+from retriever.encoders.models.folder_form import FolderForm, array_digest
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 

@@ -19,8 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import ConfigError
-from retriever.extras import require_extra
+from retriever.errors import ConfigError, require_extra
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

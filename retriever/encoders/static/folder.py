@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from indexes import whole_folder
-from retriever.encoders.model_folder import FolderForm, array_digest
+from retriever.encoders.models.folder_form import FolderForm, array_digest
 from retriever.encoders.settings import Static
 from retriever.encoders.static.methods import Fitted
 from retriever.encoders.static.words import FileTokenizer, Lexicon, PieceTokenizer, words_digest

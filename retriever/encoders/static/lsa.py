@@ -23,8 +23,7 @@ from retriever.encoders.static.fitting import Done
 from retriever.encoders.static.folder import StaticParts
 from retriever.encoders.static.model import WINDOW, StaticModel
 from retriever.encoders.static.words import file_lexicon
-from retriever.errors import ConfigError, SourceError
-from retriever.extras import require_extra
+from retriever.errors import ConfigError, SourceError, require_extra
 
 Doubles = NDArray[np.float64]
 

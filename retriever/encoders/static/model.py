@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.models import ModelFolder, find_model
+from retriever.encoders.models.finding import ModelFolder, find_model
 from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_vectors
 from retriever.encoders.static.fitting import DEFAULT_SETTINGS, Done, FitSettings, fit
@@ -152,7 +152,7 @@ def fit_static(
     """Make a static encoder; `sif` and `usif` are fitted on texts.
 
     Args:
-        source: a file of word vectors, or a model (see `retriever.encoders.models.find_model`).
+        source: a file of word vectors, or a model (see `find_model`).
         method: which one.
         texts: the corpus, read once as a stream; `average` and `p-mean` do not read it.
         settings: how to fit.

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from indexes import whole_folder
-from retriever.encoders.model_settings import read_json
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.models.settings import read_json
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.errors import ModelError
-from retriever.output_files import check_output
+from retriever.files import check_output
 
 TRAINING = "training.json"
 FORMAT = 1

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading import load_model
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.loading.load import load_model
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import Dtype, EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.training.objectives import pair_features

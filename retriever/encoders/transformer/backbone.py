@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.attention import use_quick_attention
 from retriever.encoders.transformer.layer_hooks import ReachedError, Visit, find_layers
-from retriever.encoders.transformer.packing import pack_linear
+from retriever.encoders.transformer.on_cpu import pack_linear, use_quick_attention
 from retriever.encoders.transformer.pretrained import (
     attention_dropout,
     has_pooler,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from retriever.encoders.model_settings import Projection
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.models.settings import Projection
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ModelError
 

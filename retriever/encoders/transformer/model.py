@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from retriever.encoders.fusion.pooling import POOLINGS, Pieces
 from retriever.encoders.fusion.sbert_wk import sbert_wk
-from retriever.encoders.models import ModelFolder
-from retriever.encoders.resolution import Fusion
+from retriever.encoders.loading.resolution import Fusion
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.backends.choice import way

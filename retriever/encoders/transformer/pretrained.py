@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.errors import ModelError
 

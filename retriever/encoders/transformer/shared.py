@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.layer_hooks import Visit

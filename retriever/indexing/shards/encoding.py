@@ -11,8 +11,8 @@ from typing import Protocol
 from indexes import LOCK_FILE, WriterLock, storage_errors
 from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.corpus import AnyDocument
-from retriever.encoders.choice import ModelChoice
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import (

@@ -17,8 +17,7 @@ from typing import Any
 from indexes import storage_errors, whole_file
 from retriever import errors
 from retriever.encoders.protocol import LoadedEncoder
-from retriever.errors import ConfigError, RetrieverError, StorageError
-from retriever.extras import require_extra
+from retriever.errors import ConfigError, RetrieverError, StorageError, require_extra
 from retriever.indexing.report import NoProgress
 from retriever.indexing.shards.making import Block, ShardJob
 from retriever.indexing.shards.shard import ShardFacts

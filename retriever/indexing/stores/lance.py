@@ -15,8 +15,7 @@ from retriever.corpus.fields import Assembler, find_columns
 from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.parquet import batch_records
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import SourceError
-from retriever.extras import require_extra
+from retriever.errors import SourceError, require_extra
 from retriever.indexing.add import ReadyDocument
 from retriever.indexing.ready_vectors import finite_rows, wrong_width
 from retriever.indexing.stores.store import Metric, Store

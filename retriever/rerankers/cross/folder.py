@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexes import whole_folder
-from retriever.encoders.models import ModelFolder, find_model
+from retriever.encoders.models.finding import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.encoders.transformer.backends.choice import check_computing, runs_on_cpu

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backends.choice import engine_for
 from retriever.encoders.transformer.backends.int8 import calibrated

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.resolution import sbert_wk_settings
+from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.errors import ConfigError
 from retriever.search.queries import check_query
 from retriever.service.batching import Batcher

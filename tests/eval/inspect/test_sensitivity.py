@@ -13,7 +13,7 @@ from eval.metrics.correlation import Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
 from tests.eval.inspect.fake_states import FakeStates
-from tests.retriever.encoders.sbert_wk_reference import reference
+from tests.retriever.encoders.fusion.sbert_wk_reference import reference
 
 PRESETS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]
 

@@ -9,7 +9,7 @@ from retriever.encoders.fusion.word_weights import word_weights
 from retriever.encoders.transformer.states import TextStates
 from retriever.errors import BadInputError
 from tests.eval.inspect.fake_states import FakeStates
-from tests.retriever.encoders.sbert_wk_reference import reference
+from tests.retriever.encoders.fusion.sbert_wk_reference import reference
 
 TEXT = "Playing, it's"
 CASES = [("paper", "all", 1), ("paper", "fused", 0), ("released", "fused", 1)]

@@ -82,7 +82,7 @@ class TestRankBM25:
     def test_without_the_package_the_extra_is_named(self, monkeypatch):
         find = importlib.util.find_spec
         monkeypatch.setattr(
-            "retriever.extras.find_spec", lambda name: None if name == "rank_bm25" else find(name)
+            "retriever.errors.find_spec", lambda name: None if name == "rank_bm25" else find(name)
         )
         with pytest.raises(MissingExtraError) as caught:
             RankBM25({"a": "x"}, PLAIN)

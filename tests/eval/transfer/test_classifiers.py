@@ -142,6 +142,6 @@ def test_impossible_settings_are_refused_and_a_missing_library_is_named(monkeypa
     ):
         with pytest.raises(ConfigError):
             make()
-    monkeypatch.setattr("retriever.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"\[sentences\]"):
         LogisticRegressions()

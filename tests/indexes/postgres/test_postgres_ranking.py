@@ -11,8 +11,13 @@ from indexes import NewDocument, Query, StructureSettings, compile_where, open_s
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import ConfigError
 from indexes.postgres import ranking as ranking_module
-from indexes.postgres.structure import check_structures, distance, effort_for, wants_graph
-from indexes.postgres.vectors import vector_text
+from indexes.postgres.vectors import (
+    check_structures,
+    distance,
+    effort_for,
+    vector_text,
+    wants_graph,
+)
 from indexes.postgres.view import PostgresView
 
 COUNT, WIDTH, TOP = 2000, 32, 10

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import BUNDLED, DEFAULT_MODEL, find_model
+from retriever.encoders.models.finding import BUNDLED, DEFAULT_MODEL, find_model
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.batching import BATCH_PIECES

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from retriever.encoders.settings import Dtype, EncoderSettings
-from retriever.errors import ConfigError
-from retriever.extras import require_extra
+from retriever.errors import ConfigError, require_extra
 
 Engine = Literal["numpy", "openvino", "torch"]
 

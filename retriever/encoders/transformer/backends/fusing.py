@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.fusion.sbert_wk_arrays import sbert_wk
-from retriever.encoders.model_settings import Projection
-from retriever.encoders.models import ModelFolder
-from retriever.encoders.resolution import Fusion
+from retriever.encoders.loading.resolution import Fusion
+from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.models.settings import Projection
 from retriever.encoders.settings import EncoderSettings, Pooling
 from retriever.encoders.transformer.backends.numpy_engine import erf
 from retriever.encoders.transformer.backends.weights import (

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_files
-from retriever.cache import default_cache
 from retriever.encoders.transformer.backends.calibration import calibration_texts
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.backends.weights import Affine, Floats, Weights, map_tensors
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
 from retriever.errors import StorageError
+from retriever.files import default_cache
 
 # SmoothQuant's alpha: how much of the difference goes into the weights.
 _MIGRATION = 0.75

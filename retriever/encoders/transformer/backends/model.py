@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.models import ModelFolder
-from retriever.encoders.resolution import Fusion
+from retriever.encoders.loading.resolution import Fusion
+from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backends.choice import Engine, engine_for, way
 from retriever.encoders.transformer.backends.fusing import make_fuser

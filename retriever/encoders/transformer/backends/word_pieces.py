@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.model_settings import read_json
-from retriever.encoders.models import ModelFolder
+from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.models.settings import read_json
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError
 from retriever.errors import ModelError
 

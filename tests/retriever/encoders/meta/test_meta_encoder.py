@@ -15,7 +15,7 @@ from retriever.encoders.static.model import StaticModel
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from tests.retriever.encoders.architectures import CLOSE
-from tests.retriever.encoders.static_samples import write_vectors
+from tests.retriever.encoders.static.static_samples import write_vectors
 
 TEXTS = ["w1 w2 w3", "Hello, there! w3 w3 zoo w12", "w5 the cat sat 😀 w39", "", "a", "don't mat"]
 

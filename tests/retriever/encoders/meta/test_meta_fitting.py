@@ -17,7 +17,7 @@ from retriever.encoders.meta.streaming import draw_texts
 from retriever.encoders.static.model import StaticModel
 from retriever.errors import ConfigError, SourceError
 from tests.crash.forked import in_child
-from tests.retriever.encoders.static_samples import write_vectors
+from tests.retriever.encoders.static.static_samples import write_vectors
 
 _CHANCE = np.random.default_rng(5)
 WORDS = [*(f"w{number}" for number in range(30)), "the", "cat", "mat", "dog", "zzz"]

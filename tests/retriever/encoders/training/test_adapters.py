@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.training.adapters import LowRank, choose_weights, merge_adapters
 from retriever.encoders.training.settings import Trained
 from retriever.encoders.transformer.backbone import Backbone

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import find_model
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.training.folder import TRAINING, read_training, write_encoder
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import Trained

@@ -1,0 +1,1 @@
+"""How models are trained: their optimization, their triples, and the trainings of `eval qa`."""

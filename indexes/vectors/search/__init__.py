@@ -1,0 +1,1 @@
+"""Searching a FAISS structure: candidates from its lists or its graph, exact scores."""

@@ -1,0 +1,1 @@
+"""From an encoder that is asked for to one that runs: the choice, its settings, loading."""

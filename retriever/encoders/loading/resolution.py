@@ -1,0 +1,145 @@
+"""From given settings to those of one model: defaults filled in, limits checked.
+
+The result names a setting only if it differs from the plain meaning that
+`retriever.encoders.spec` fixes forever, or from what the model would do if it were not named; so
+pasted anywhere, it is the same encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from retriever.encoders.fusion.layers import format_layers, resolve_layers
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state
+from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.transformer.architectures import architecture_of, depth_of
+from retriever.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How hidden states become a vector, in numbers of one model.
+
+    Attributes:
+        layers: the hidden states that are read, in order; for SBERT-WK from the lowest to the last.
+        sbert_wk: SBERT-WK's settings, or None for other fusions.
+    """
+
+    layers: tuple[int, ...]
+    sbert_wk: SBERTWKSettings | None
+
+
+def resolve(asked: EncoderSettings, folder: ModelFolder) -> EncoderSettings:
+    """The settings that decide the vectors of one transformer; the window only if it is given.
+
+    Raises:
+        ConfigError: the model cannot do that; the message names the valid range.
+    """
+    own = folder.settings
+    fusion = fuse(asked, folder)
+    pooling = None if fusion.sbert_wk else asked.pooling or own.pooling
+    head = bool(own.projections) if asked.head is None else asked.head
+    if head and asked.fusion == "concat":
+        raise ConfigError(
+            "head: the head of the model takes the width of one layer, not a concatenation; add "
+            "head=no"
+        )
+    if asked.special_tokens == "drop" and pooling in ("cls", "sep"):
+        raise ConfigError(f"pooling: {pooling} reads a special token: add special-tokens=keep")
+    resolved = replace(
+        asked,
+        model=folder.name,
+        layers=_layers(fusion, folder),
+        fusion=None if asked.fusion == "mean" or len(fusion.layers) == 1 else asked.fusion,
+        pooling=None if pooling == own.pooling == "mean" else pooling,
+        special_tokens=None if asked.special_tokens == "keep" else asked.special_tokens,
+        head=head if head or own.projections else None,
+        normalize=False if asked.normalize is False else None,
+        query_prompt=_prompt(asked.query_prompt, own.query_prompt),
+        passage_prompt=_prompt(asked.passage_prompt, own.passage_prompt),
+        backend=None if asked.backend == "auto" else asked.backend,
+        dtype=None if asked.dtype == "float32" else asked.dtype,
+    )
+    if fusion.sbert_wk is None:
+        return resolved
+    weighted = fusion.sbert_wk.layers == "weighted"
+    by_variance = fusion.sbert_wk.words == "variance"
+    return replace(
+        resolved,
+        wk_preset=fusion.sbert_wk.preset,
+        window=fusion.sbert_wk.window if weighted else None,
+        start_layer=fusion.sbert_wk.start_layer,
+        omega=fusion.sbert_wk.omega if weighted else None,
+        wk_variance=fusion.sbert_wk.variance if by_variance else None,
+        wk_words=None if by_variance else fusion.sbert_wk.words,
+        wk_layers=None if weighted else fusion.sbert_wk.layers,
+    )
+
+
+def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
+    """What `settings` read of a model's hidden states.
+
+    Raises:
+        ConfigError: a layer that does not exist, or whose architecture is not known.
+    """
+    depth = depth_of(folder.config)
+    if depth is None or architecture_of(folder.config) is None:
+        if settings.layers in (None, "last", "-1") and settings.fusion in (None, "mean"):
+            return Fusion((depth or 1,), None)
+        raise ConfigError(
+            f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
+            "one by one; leave layers and fusion out, or name another model"
+        )
+    if settings.fusion == "sbert-wk":
+        chosen = sbert_wk_settings(settings, depth)
+        return Fusion(tuple(range(first_state(chosen), depth + 1)), chosen)
+    layers = resolve_layers(settings.layers or "last", depth)
+    return Fusion(layers if settings.fusion == "concat" else tuple(sorted(layers)), None)
+
+
+def sbert_wk_settings(settings: EncoderSettings, depth: int) -> SBERTWKSettings:
+    """SBERT-WK's own settings among those of an encoder, for a model of `depth` layers.
+
+    Raises:
+        ConfigError: the start layer leaves too few layers.
+    """
+    return SBERTWKSettings(
+        preset=settings.wk_preset or "paper",
+        start_layer=settings.start_layer,
+        window=2 if settings.window is None else settings.window,
+        omega=0.5 if settings.omega is None else settings.omega,
+        variance=settings.wk_variance,
+        words=settings.wk_words or "variance",
+        layers=settings.wk_layers or "weighted",
+    ).resolved(depth)
+
+
+def _layers(fusion: Fusion, folder: ModelFolder) -> str | None:
+    depth = depth_of(folder.config)
+    if fusion.sbert_wk is not None or depth is None:
+        return None
+    text = format_layers(fusion.layers, depth)
+    return None if text == "last" else text
+
+
+def _prompt(asked: str | None, own: str) -> str | None:
+    """None if there is no prompt, and would be none if none were named."""
+    prompt = own if asked is None else asked
+    return prompt if prompt or own else None
+
+
+def same_layers(asked: EncoderSettings, spec: EncoderSpec, folder: ModelFolder) -> bool:
+    """Whether the given layers are those of a specification.
+
+    Raises:
+        ConfigError: a layer that does not exist.
+    """
+    depth, own = depth_of(folder.config), spec.meaning("layers")
+    if depth is None or own is None or asked.layers is None:
+        return False
+    wanted, found = resolve_layers(asked.layers, depth), resolve_layers(own, depth)
+    if spec.settings.fusion == "concat":
+        return wanted == found
+    return sorted(wanted) == sorted(found)

@@ -1,0 +1,129 @@
+"""What all calls of one `Index` share: the reader of its store, its settings, its encoder."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from indexes import Store, View
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading.choice import ModelChoice
+from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import EncoderMismatchError
+from retriever.indexing.creation import IndexState
+
+# Encoders that are in use, by specification and device, for the other indexes that have them.
+# None is among them that a program passes or that is behind a URL, which each index asks for.
+_SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None], Encoder] = WeakValueDictionary()
+_LOADING = threading.RLock()
+
+
+class OpenedIndex:
+    """An open index; threads may share it.
+
+    Args:
+        store: the index.
+        asked: the encoder that it must have, and where its model runs.
+        given: its encoder, loaded; None loads it when it is needed.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+        EncoderMismatchError: the index has another encoder.
+    """
+
+    def __init__(self, store: Store, asked: ModelChoice, given: LoadedEncoder | None) -> None:
+        self.store = store
+        self.asked = asked
+        self._given = given
+        # By how they compute; all of them are the encoder of one index.
+        self._loaded: dict[EncoderSettings, Encoder] = {}
+        self._known: IndexState | None = None
+        self._loading = threading.RLock()
+        self._reader = store.reader()
+        try:
+            self.state()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release files."""
+        self._reader.close()
+
+    def view(self) -> AbstractContextManager[View]:
+        """One consistent view of the latest commit; see `Reader.view`."""
+        return self._reader.view()
+
+    def state(self) -> IndexState:
+        """The settings of the index."""
+        with self.view() as view:
+            return self.state_of(view)
+
+    def state_of(self, view: View) -> IndexState:
+        """The settings of the index that a view is of; read where it is another than before.
+
+        Raises:
+            EncoderMismatchError: it has another encoder than the one that was asked for or given.
+        """
+        known = self._known
+        if known is not None and known.identity == view.identity:
+            return known
+        with self._loading:
+            state = IndexState.read(view, self.store)
+            self.asked.check(state.encoder, self.store)
+            given = self._given
+            if isinstance(given, AdoptedEncoder):
+                given.require_same(state.encoder, state.probes, self.store)
+            elif given is not None and given.spec.fingerprint != state.encoder.fingerprint:
+                raise EncoderMismatchError(
+                    f"{self.store}: the index was made with {state.encoder} "
+                    f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
+                    "was given; give that encoder, or none"
+                )
+            self._known = state
+            return state
+
+    def encoder(self, state: IndexState, *, query: bool = False) -> LoadedEncoder:
+        """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises.
+
+        Passages are computed as the index was made, and queries in float32, since what a faster
+        number format saves on one query is less than what it takes to start; unless the settings
+        that were asked for say otherwise.
+        """
+        if self._given is not None:
+            return self._given
+        asked, spec = self.asked.settings, state.encoder
+        backend, dtype = asked.backend, asked.dtype
+        if not query:
+            backend, dtype = backend or spec.settings.backend, dtype or spec.settings.dtype
+        spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
+        with _LOADING:
+            loaded = self._loaded.get(spec.settings)
+            if loaded is None or loaded.spec.fingerprint != spec.fingerprint:
+                loaded = _SHARED.get((spec, self.asked.device)) or self._load(spec, state)
+                self._loaded[spec.settings] = loaded
+            return loaded
+
+    def _load(self, spec: EncoderSpec, state: IndexState) -> Encoder:
+        device = self.asked.device
+        loaded = Encoder.from_spec(
+            spec, device=device, download=self.asked.download, asked=self.asked.settings.model
+        )
+        probes = getattr(loaded, "probes", None)
+        if probes is None:
+            _SHARED[spec, device] = loaded
+        elif not same_vectors(state.probes, probes):
+            raise EncoderMismatchError(
+                f"{self.store}: {spec.model} gives other vectors than when the index was made: the "
+                "model behind that name has changed; make the index again with --recreate"
+            )
+        return loaded
+
+    def expect(self, given: LoadedEncoder | None) -> None:
+        """Accept another encoder from now on: the one given, or any."""
+        self.asked = replace(self.asked, encoder="")
+        self._given = given

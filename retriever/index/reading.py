@@ -1,0 +1,417 @@
+"""What reads an index: its settings and documents, searches, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from indexes import (
+    Backup,
+    Facets,
+    FieldSummary,
+    Store,
+    StructureSettings,
+    compile_where,
+    idf,
+    snapshot_index,
+)
+from retriever.analyzer import Analyzer
+from retriever.corpus import Document
+from retriever.encoders.protocol import LoadedEncoder
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import ConfigError, require_several
+from retriever.index.description import describe
+from retriever.index.difference import CorpusDifference, corpus_difference
+from retriever.index.opened import OpenedIndex
+from retriever.indexing.creation import read_structures
+from retriever.indexing.passages import PassageSettings
+from retriever.search.engine import Hit, ScoredPassages
+from retriever.search.excerpts import Excerpt, excerpt_of
+from retriever.search.queries import (
+    QueryVectors,
+    candidates_of,
+    facets_of,
+    search_texts,
+    similar_to,
+    unknown_fields,
+)
+from retriever.search.reranking import Reranker
+from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
+
+if TYPE_CHECKING:
+    from retriever.indexing.export import Exported
+
+
+class ReadableIndex:
+    """The half of `Index` that changes nothing and takes no lock.
+
+    Attributes:
+        store: where it is kept; its text is the folder, or the URL without a password.
+    """
+
+    def __init__(self, store: Store, opened: OpenedIndex) -> None:
+        self.store = store
+        self._opened = opened
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release files; later calls of other methods raise `ClosedIndexError`."""
+        self._opened.close()
+
+    def __repr__(self) -> str:
+        with self._opened.view() as view:
+            return (
+                f"<Index {str(self.store)!r}: {view.count_documents():,} documents, "
+                f"{view.passage_count:,} passages, encoder {self._opened.state_of(view).encoder}>"
+            )
+
+    @property
+    def folder(self) -> Path:
+        """The index folder.
+
+        Raises:
+            ConfigError: the index is in another store.
+        """
+        if self.store.folder is None:
+            raise ConfigError(f"{self.store}: expected an index folder, found another store")
+        return self.store.folder
+
+    @property
+    def encoder_spec(self) -> EncoderSpec:
+        """The specification of the encoder that the index was made with."""
+        return self._opened.state().encoder
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """The analyzer of documents and queries, for BM25."""
+        return self._opened.state().analyzer
+
+    @property
+    def passages(self) -> PassageSettings:
+        """How texts longer than the encoder's window are treated."""
+        return self._opened.state().passages
+
+    @property
+    def structures(self) -> StructureSettings:
+        """Which search structure large segments get."""
+        with self._opened.view() as view:
+            return read_structures(view, self.store)
+
+    @property
+    def encoder(self) -> LoadedEncoder:
+        """The index's encoder, loaded on first use.
+
+        Raises:
+            What `Encoder.from_spec` raises.
+        """
+        return self._opened.encoder(self._opened.state())
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        with self._opened.view() as view:
+            return view.count_documents()
+
+    def __contains__(self, id_: object) -> bool:
+        """Whether the index holds a document with this id."""
+        with self._opened.view() as view:
+            return isinstance(id_, str) and view.has_document(id_)
+
+    def __getitem__(self, id_: str) -> Document:
+        """The document with this id, with its whole text.
+
+        Raises:
+            KeyError: the index holds no such document.
+        """
+        with self._opened.view() as view:
+            stored = view.document(id_)
+        if stored is None:
+            raise KeyError(id_)
+        return Document(stored.id, stored.text, stored.title, stored.metadata)
+
+    def spans(self, id_: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of the passages of a document, in order.
+
+        Raises:
+            KeyError: the index holds no such document.
+        """
+        with self._opened.view() as view:
+            stored = view.document(id_)
+        if stored is None:
+            raise KeyError(id_)
+        return [(start, stop) for _, start, stop in stored.passages]
+
+    def __iter__(self) -> Iterator[Document]:
+        """All documents of one commit, as a stream in ascending order of ids (by code point)."""
+        with self._opened.view() as view:
+            for stored in view.documents():
+                yield Document(stored.id, stored.text, stored.title, stored.metadata)
+
+    def search(
+        self,
+        text: str,
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+        reranker: Reranker | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hit]:
+        """Find the best documents for one query.
+
+        Args:
+            text: the query.
+            settings: how to rank; None takes the defaults.
+            where: rank only documents that match this filter; docs/ranking.md has the grammar.
+            reranker: scores the best `settings.depth` hits again; see `load_reranker`.
+            keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
+                ``k=5, alpha=0.7, k1=0.9``.
+
+        Returns:
+            At most `k` hits, the highest score first; equal scores by document id, ascending (by
+            code point). There are fewer if fewer documents can be ranked.
+
+        Raises:
+            TypeError: `text` is not a string, or a keyword is unknown.
+            What `search_many` raises.
+        """
+        if not isinstance(text, str):
+            raise TypeError(
+                f"text: expected one query, found {type(text).__name__}; search_many takes several"
+            )
+        found = self.search_many([text], settings, where=where, reranker=reranker, **keywords)
+        return next(found)
+
+    def search_many(
+        self,
+        texts: Iterable[str],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | None = None,
+        reranker: Reranker | None = None,
+        ready: QueryVectors | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Iterator[list[Hit]]:
+        """Find the best documents for each of several queries.
+
+        Args:
+            texts: the queries, read as a stream and encoded in batches of 256.
+            settings: as of `search`, like the other arguments.
+            where: a filter for all queries.
+            reranker: for all queries.
+            ready: the vectors of all queries, encoded before; None encodes.
+            keywords: single fields of the settings.
+
+        Returns:
+            The hits of each query, in the order of the queries; each as `search` returns them.
+
+        Raises:
+            TypeError: `texts` is a single string, or a keyword is unknown.
+            ConfigError: a setting is out of range.
+            BadInputError: a query is empty, or not valid Unicode.
+            EncoderMismatchError: the reranker was trained on the vectors of another encoder, or
+                `ready` was made by one.
+            FilterError: the filter does not parse.
+            What `encoder` raises, in the modes that need it.
+        """
+        require_several("texts", texts)
+        wanted = search_settings(settings, keywords)
+        compiled = None if where is None else compile_where(where)
+        return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
+
+    def more_like(
+        self,
+        id_: str,
+        settings: SearchSettings | None = None,
+        *,
+        start: int = 0,
+        where: str | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> list[Hit]:
+        """Find the documents that are most like one of the index; nothing is encoded.
+
+        Args:
+            id_: the document.
+            settings: as of `search`.
+            start: character offset in its text; the last passage that begins at or before it is
+                what the others are compared with, by its stored vector and, in ``bm25`` and
+                ``hybrid``, by the terms of its text and of the title.
+            where: rank only documents that match this filter.
+            keywords: single fields of the settings.
+
+        Returns:
+            At most `k` hits as of `search`, without the document itself.
+
+        Raises:
+            KeyError: the index holds no such document.
+            What `search_many` raises.
+        """
+        wanted = search_settings(settings, keywords)
+        compiled = None if where is None else compile_where(where)
+        return similar_to(self._opened, id_, start, wanted, compiled)
+
+    def candidates(
+        self, texts: Sequence[str], settings: SearchSettings | None = None
+    ) -> list[ScoredPassages]:
+        """What the mode ``hybrid`` fuses for each query, to try several fusions with one search.
+
+        Args:
+            texts: queries, none of them blank; encoded together.
+            settings: mode and fusion make no difference.
+
+        Raises:
+            What `search_many` raises.
+        """
+        return candidates_of(self._opened, texts, settings or SearchSettings())
+
+    def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
+        """The passage of a hit with its neighbors, as one stretch of the document's text.
+
+        Args:
+            hit: of a search in this index.
+            before: number of passages before it, 0 or more.
+            after: number of passages after it, 0 or more.
+
+        Raises:
+            KeyError: the document was deleted or replaced after the search.
+        """
+        with self._opened.view() as view:
+            return excerpt_of(view, hit, before, after)
+
+    def facets(
+        self,
+        fields: Iterable[str],
+        text: str | None = None,
+        *,
+        where: str | None = None,
+        limit: int = 10,
+    ) -> Facets:
+        """Count the documents that have each value of metadata fields.
+
+        The counts are of all documents that a search can rank, not of its best hits, so that a
+        filter for a value leaves as many documents as its count says. The modes ``dense`` and
+        ``hybrid`` rank every document that passes the filter (`documents`), ``bm25`` those of them
+        that share a term with the query (`matches`).
+
+        Args:
+            fields: names as a filter writes them: ``lang``, ``author.name``.
+            text: a query; None counts no matches.
+            where: count only documents that match this filter.
+            limit: maximum number of values of each field, the most frequent first; at least 1.
+
+        Raises:
+            TypeError: `fields` is a single string.
+            ConfigError: `limit` is below 1.
+            BadInputError: the query is empty, or not valid Unicode.
+            FilterError: the filter does not parse, or a field is no metadata field.
+        """
+        require_several("fields", fields)
+        if limit < 1:
+            raise ConfigError(f"limit: expected 1 or more, found {limit}")
+        compiled = None if where is None else compile_where(where)
+        return facets_of(self._opened, list(fields), text, compiled, limit)
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields that filters can use, with their types and some of their values.
+
+        Returns:
+            In ascending order of names. It takes a few milliseconds, whatever the number of
+            documents. Empty for an index of format 2 or older.
+        """
+        with self._opened.view() as view:
+            return view.fields()
+
+    def filter_warning(self, where: str) -> str | None:
+        """What is doubtful about a filter: a field that no document has; None if nothing is.
+
+        Raises:
+            FilterError: the filter does not parse.
+        """
+        compiled = compile_where(where)
+        with self._opened.view() as view:
+            problem = unknown_fields(view, compiled.fields)
+        return None if problem is None else f"filter: {problem}"
+
+    def difference(self, documents: Iterable[Document]) -> CorpusDifference:
+        """How the index differs from a corpus, in numbers of documents; nothing is changed.
+
+        Args:
+            documents: with distinct ids; read once, as a stream.
+        """
+        with self._opened.view() as view:
+            return corpus_difference(view, documents)
+
+    def term_weights(self, text: str) -> dict[str, float]:
+        """The idf of the terms of a text, over the live passages.
+
+        Returns:
+            For each term that a passage holds, in the order of the text, Lucene's idf
+            ln(1 + (N - df + 0.5) / (df + 0.5)): above 0; higher if fewer of the N passages hold
+            the term.
+        """
+        with self._opened.view() as view:
+            held = view.document_frequencies(self._opened.state_of(view).analyzer.tokens(text))
+            passages = view.passage_count
+            return {term: idf("lucene", df, passages) for term, df in held.items() if df}
+
+    def info(self) -> dict[str, Any]:
+        """What the index is and holds, as JSON values.
+
+        Sizes are in bytes; ``remains`` names folders that an interrupted command left, and what
+        to do about each.
+        """
+        with self._opened.view() as view:
+            structures = read_structures(view, self.store)
+            return describe(self.store, view, self._opened.state_of(view), structures)
+
+    def verify(self) -> list[str]:
+        """Check every file, count and id.
+
+        Returns:
+            One line per problem, which names the file; empty if the index is sound.
+
+        Raises:
+            DamagedIndexError: the database cannot be read at all.
+        """
+        return self.store.verify()
+
+    def export(self, output: str | Path, *, vectors: bool = False) -> Exported:
+        """Write the documents as JSON Lines, or the vectors as a NumPy array (``.npy``).
+
+        Args:
+            output: a file that ends in .jsonl or .npy; it appears complete or not at all.
+            vectors: write the vectors of the passages into the JSON Lines too.
+
+        Returns:
+            The numbers of documents and passages, and the files.
+
+        Raises:
+            What `retriever.export_jsonl` and `retriever.export_npy` raise.
+        """
+        from retriever.indexing.export import export_jsonl, export_npy
+
+        output = Path(output)
+        if output.suffix == ".npy":
+            return export_npy(self.store, output)
+        return export_jsonl(self.store, output, vectors=vectors)
+
+    def snapshot(self, target: str | Path) -> Backup:
+        """Copy the index, as one of its commits left it, into a new folder, and verify the copy.
+
+        Args:
+            target: a folder that does not exist or is empty; it appears complete or not at all.
+
+        Raises:
+            What `retriever.snapshot_index` raises.
+        """
+        return snapshot_index(self.folder, target)

@@ -1,0 +1,419 @@
+"""The public face of an index: what opens, creates and changes one."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from indexes import (
+    Choice,
+    Stage,
+    Store,
+    StructureSettings,
+    Writer,
+    compile_where,
+    no_progress,
+    open_store,
+)
+from retriever.corpus import AnyDocument, Document
+from retriever.corpus.documents import metadata_fault
+from retriever.encoders.loading.choice import ModelChoice
+from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import (
+    BadInputError,
+    ConfigError,
+    EncoderMismatchError,
+    FilterError,
+    require_several,
+)
+from retriever.index.opened import OpenedIndex
+from retriever.index.reading import ReadableIndex
+from retriever.indexing.add import CommitSettings, Indexer, ReadyDocument
+from retriever.indexing.creation import (
+    IndexKeywords,
+    IndexSettings,
+    initial_settings,
+    read_structures,
+    require_same,
+)
+from retriever.indexing.passages import OnLong, check_on_long
+from retriever.indexing.ready_vectors import with_vectors
+from retriever.indexing.report import IndexingReport, NoProgress, Progress
+from retriever.search.queries import unknown_fields
+
+
+class Index(ReadableIndex):
+    """An index: documents, their vectors and their BM25 postings, in a folder or another store.
+
+    >>> index = Index.create("my.index")                              # doctest: +SKIP
+    >>> index.add(["a text", {"id": "42", "text": "…", "year": 2020}])  # doctest: +SKIP
+    >>> index.search("a question", k=5, where="year >= 2000")         # doctest: +SKIP
+
+    Make one with `Index.create` or `Index.open`; use it as a context manager, or call `close`.
+    One object serves many threads: searches run side by side, changes one after another. Reading
+    methods see every commit made before the call, by any process, and follow an index that was
+    rebuilt under the same name. Changing methods hold the writer lock while they run. A forked
+    child process can use the object of its parent.
+
+    After `close`, searches and changes raise `ClosedIndexError`. What reads the store raises
+    `DamagedIndexError` if it was altered. Changes raise `IndexLockedError` if another writer holds
+    the index, and `StorageError` if the disk is full or cannot be written; the index is then as its
+    last commit left it.
+
+    Attributes:
+        store: where it is kept; its text is the folder, or the URL without a password.
+    """
+
+    def __init__(
+        self, store: Store, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
+    ) -> None:
+        super().__init__(store, OpenedIndex(store, asked, encoder))
+        self._lock_timeout = lock_timeout
+        self._writing = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path | Store,
+        model: str | EncoderSettings = "",
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        device: str | None = None,
+        download: bool = False,
+        lock_timeout: float = 0.0,
+    ) -> Self:
+        """Open an existing index; no model is loaded before one is needed.
+
+        Args:
+            folder: the index folder, or the URL of another store; docs/stores.md lists them.
+            model: the encoder that the index is expected to have, as settings or in their text
+                form; empty for any.
+            encoder: a loaded encoder, which several indexes can share; see `create`.
+            device: torch device of the model; None uses a GPU if there is one.
+            download: allow downloads of a hub id that is not in the cache.
+            lock_timeout: seconds that changing methods wait for another writer before they raise
+                `IndexLockedError`.
+
+        Raises:
+            NotAnIndexError: the folder holds no index.
+            FormatVersionError: a newer release wrote the index.
+            DamagedIndexError: a file of the index is missing or altered.
+            EncoderMismatchError: `model` or `encoder` is not the encoder of the index.
+            ConfigError: `model` is malformed.
+        """
+        asked = ModelChoice(str(model), device, download)
+        adopted = None if encoder is None else adopt(encoder)
+        return cls(open_store(folder), asked, adopted, lock_timeout)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path | Store,
+        model: str | EncoderSettings = "",
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        device: str | None = None,
+        download: bool = False,
+        lock_timeout: float = 0.0,
+        **settings: Unpack[IndexKeywords],
+    ) -> Self:
+        """Open the index in `folder`; create it first if there is none.
+
+        Args:
+            folder: does not exist, is empty, or is an index; or the URL of another store.
+            model: the encoder, as settings or in their text form, such as
+                ``all-MiniLM-L6-v2::lc:0,6``; empty for the default, or the index's own.
+            encoder: an `Encoder`, or anything with ``encode(texts)`` that returns (texts,
+                dimensions) numbers, such as a `SentenceTransformer`; in place of `model`. Its
+                name and its vectors of fixed texts guard the index against another encoder.
+            device: as of `open`.
+            download: as of `open`.
+            lock_timeout: as of `open`.
+            settings: `analyzer` (`AnalyzerSettings`), `passages` (`PassageSettings`) and
+                `structures` (`StructureSettings`), each as a whole or field by field:
+                ``language="german"``, ``on_long="truncate"``, ``index_type="ivf"``.
+
+        Raises:
+            What `open` and `Encoder.load` raise.
+            NotAnIndexError: the folder holds other files.
+            StorageError: the folder cannot be written.
+            ConfigError: the index exists and has another analyzer, treatment of long texts or
+                search structure.
+            TypeError: `model` and `encoder` are both given, or a keyword is unknown.
+        """
+        wanted, asked = IndexSettings.of(settings), ModelChoice(str(model), device, download)
+        if encoder is not None and asked.encoder:
+            raise TypeError("model and encoder are both given: give one of them")
+        store, loaded = open_store(folder), None if encoder is None else adopt(encoder)
+        if not store.exists():
+            loaded = loaded or asked.load()
+            settings_of_new = initial_settings(loaded.spec, probe_lists(loaded), wanted)
+            store.create(settings_of_new, lock_timeout)
+        index = cls(store, asked, loaded, lock_timeout)
+        try:
+            with index._opened.view() as view:
+                require_same(
+                    wanted, index._opened.state_of(view), read_structures(view, store), store
+                )
+        except ConfigError:
+            index.close()
+            raise
+        return index
+
+    def add(
+        self,
+        documents: Iterable[AnyDocument | ReadyDocument],
+        vectors: ArrayLike | Iterable[ArrayLike] | None = None,
+        *,
+        made_by: EncoderSpec | None = None,
+        on_long: OnLong | None = None,
+        commit: CommitSettings | None = None,
+        progress: Progress | None = None,
+        stage: Stage = no_progress,
+        report: IndexingReport | None = None,
+        prune: bool = False,
+        compact: bool = True,
+    ) -> IndexingReport:
+        """Add documents, and replace those whose id the index holds.
+
+        A document whose title and text are unchanged is not encoded again. What was added is
+        durable when this returns, and the next search finds it.
+
+        Args:
+            documents: read once, as a stream. Each is a `Document`; a mapping with the fields of
+                a JSON line (``text``, and optionally ``id`` and ``title``; all others are
+                metadata); or a text, whose id is made from its content. Of equal ids the last
+                stands. A document without text and title is counted and skipped, with a warning.
+            vectors: (documents, dimensions) numbers, one vector per document as a whole; None
+                encodes. If the encoder normalizes, they are brought to length 1.
+            made_by: the encoder that made the vectors; None trusts that it is the index's own.
+            on_long: ``error`` refuses texts longer than the window; None follows the index's
+                settings.
+            commit: how often to commit during a long call.
+            progress: receives the progress of encoding.
+            stage: receives the progress of a search structure that is built.
+            report: counts are added to it, so that a caller has them after an interruption.
+            prune: delete every document of the index that is not among `documents`.
+            compact: merge segments at the end where that makes queries faster. What such a merge
+                reads is bounded by what was added; `Index.compact` merges everything.
+
+        Returns:
+            What was done; `report` if given.
+
+        Raises:
+            TypeError: `documents` is a single text or document.
+            SourceError: a document cannot be stored, or is longer than the window and `on_long`
+                is ``error``; the documents before it are committed.
+            ConfigError: `vectors` do not fit, or `prune` is set and no document was read.
+            EncoderMismatchError: `made_by` is not the encoder of the index.
+            What iterating over `documents` raises; the documents before it are committed.
+        """
+        if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
+            raise TypeError(
+                f"documents: expected several documents, found one {type(documents).__name__}; "
+                "put it into a list"
+            )
+        with self._writer() as writer:
+            state = self._opened.state()
+            if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
+                raise EncoderMismatchError(
+                    f"{self.store}: the index has the encoder {state.encoder}, but the vectors "
+                    f"are of {made_by}; add them to another index"
+                )
+            indexer = Indexer(
+                writer,
+                lambda: self._opened.encoder(state),
+                state.analyzer,
+                state.passages,
+                normalized=bool(state.encoder.meaning("normalize")),
+                on_long=check_on_long(on_long, state.passages),
+                commit=commit or CommitSettings(),
+                progress=progress or NoProgress(),
+                stage=stage,
+                report=report,
+            )
+            indexer.add(with_vectors(documents, vectors, state.encoder))
+            if prune:
+                if not writer.count_touched() and (held := len(self)):
+                    raise ConfigError(
+                        f"{self.store}: no document was read, and pruning would delete all "
+                        f"{held:,}; check the source, or delete them with `clear`"
+                    )
+                indexer.report.deleted = writer.delete_untouched()
+                writer.merge(stage)
+            if compact:
+                indexer.settle()
+            if indexer.report.empty:
+                warnings.warn(indexer.report.empty_note, stacklevel=2)
+            return indexer.report
+
+    def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of a document; nothing is encoded.
+
+        Args:
+            id_: the document's id.
+            metadata: the new metadata, as a whole: JSON values, integers within 64 bits, finite
+                numbers.
+
+        Raises:
+            KeyError: the index holds no such document.
+            BadInputError: the metadata cannot be stored.
+        """
+        fault = metadata_fault(metadata)
+        if fault is not None:
+            raise BadInputError(f"document {id_!r}: {fault}")
+        with self._writer() as writer:
+            if not writer.heads([id_]):
+                raise KeyError(id_)
+            writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents by id.
+
+        Args:
+            ids: any number of ids; those that the index does not hold are ignored.
+
+        Returns:
+            The number of documents deleted.
+
+        Raises:
+            TypeError: `ids` is a single string.
+        """
+        require_several("ids", ids)
+        with self._writer() as writer:
+            deleted = writer.delete(ids)
+            writer.merge()
+            return deleted
+
+    def delete_where(self, where: str) -> int:
+        """Delete the documents that match a filter.
+
+        Args:
+            where: the filter; docs/ranking.md has the grammar.
+
+        Returns:
+            The number of documents deleted.
+
+        Raises:
+            FilterError: the filter does not parse, or names a field that no document has.
+        """
+        compiled = compile_where(where)
+        with self._writer() as writer:
+            with self._opened.view() as view:
+                problem = unknown_fields(view, compiled.fields)
+            if problem:
+                raise FilterError(f"filter: {problem}; nothing was deleted")
+            deleted = writer.delete_where(compiled)
+            writer.merge()
+            return deleted
+
+    def clear(self) -> int:
+        """Delete every document.
+
+        Returns:
+            The number of documents deleted.
+        """
+        with self._writer() as writer:
+            deleted = writer.delete_untouched()
+            writer.merge()
+            return deleted
+
+    def compact(self, *, stage: Stage = no_progress) -> int:
+        """Merge all segments into one, drop what was deleted, and free its space.
+
+        Searches run meanwhile, and their answers stay the same.
+
+        Args:
+            stage: receives the progress of a search structure that is built.
+
+        Returns:
+            The number of segments merged; 0 if there was nothing to do.
+        """
+        with self._writer() as writer:
+            return writer.compact(stage)
+
+    def plan(self, structures: StructureSettings) -> Choice:
+        """The structure that `rebuild` would build over all live passages; nothing is built.
+
+        Returns:
+            The structure, the reasons for it, and the memory in bytes that building and
+            searching it take.
+
+        Raises:
+            ConfigError: FAISS does not know the structure.
+        """
+        with self._opened.view() as view:
+            dimensions = self._opened.state_of(view).encoder.dimensions
+            return structures.choice(view.passage_count, dimensions)
+
+    def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:
+        """Merge all segments into one with another search structure; nothing is encoded.
+
+        Args:
+            structures: the structure; later merges build it too.
+            stage: receives the progress.
+
+        Returns:
+            The number of segments merged.
+
+        Raises:
+            ConfigError: FAISS does not know the structure, or cannot build it of these vectors.
+            MissingExtraError: FAISS is not installed.
+        """
+        with self._writer() as writer:
+            return writer.rebuild(structures, stage)
+
+    def reindex(
+        self,
+        model: str | EncoderSettings = "",
+        *,
+        encoder: LoadedEncoder | TextEncoder | None = None,
+        progress: Progress | None = None,
+        **settings: Unpack[IndexKeywords],
+    ) -> IndexingReport | None:
+        """Encode the stored documents again with other settings; the index serves meanwhile.
+
+        Args:
+            model: the encoder, as settings or in their text form. If it names no model, the
+                settings that it does not name stay as they are.
+            encoder: an encoder in place of `model`; see `create`.
+            progress: receives the progress of encoding.
+            settings: as of `create`; what is not given stays as it is.
+
+        Returns:
+            What was done; None if the index has these settings already.
+
+        Raises:
+            What `retriever.reindexed` raises.
+        """
+        from retriever.indexing.reindex import reindexed
+
+        with self._writing:
+            report = reindexed(
+                self.store,
+                model,
+                encoder=encoder,
+                device=self._opened.asked.device,
+                download=self._opened.asked.download,
+                progress=progress,
+                **settings,
+            )
+            if report is not None:
+                self._opened.expect(None if encoder is None else adopt(encoder))
+            return report
+
+    @contextmanager
+    def _writer(self) -> Iterator[Writer]:
+        # Not after `close`.
+        self._opened.state()
+        with self._writing, self.store.writer(self._lock_timeout) as writer:
+            yield writer

@@ -1,0 +1,338 @@
+"""Static encoders end to end: words found in texts, fitting, and refusals."""
+
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.static.fitting import FitSettings
+from retriever.encoders.static.model import StaticModel, fit_static
+from retriever.encoders.static.words import FileTokenizer
+from retriever.errors import ConfigError, ModelError, SourceError
+from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL
+from tests.retriever.encoders.architectures import save
+from tests.retriever.encoders.static.static_samples import TEXTS, VECTORS, WORDS, write_vectors
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_vectors(tmp_path_factory.mktemp("vectors"))
+
+
+def _found(model, text):
+    return [
+        (text[slice(*span)], WORDS[number] if number < len(WORDS) else None)
+        for span, number in zip(model.piece_offsets(text), model.tokenize([text])[0], strict=True)
+    ]
+
+
+def test_a_word_is_looked_up_as_written_then_in_lower_case_and_unknown_ones_keep_a_place(file):
+    model = StaticModel.from_file(file, "average")
+    assert _found(model, "The CAT, the zebra!") == [
+        ("The", "The"),
+        ("CAT", "cat"),
+        ("the", "the"),
+        ("zebra", None),
+    ]
+
+
+def test_a_compound_is_one_word_if_the_file_has_it_and_else_its_parts(file):
+    model = StaticModel.from_file(file, "average")
+    assert _found(model, "Don't e-mail state-of-the-art") == [
+        ("Don't", "don't"),
+        ("e-mail", "e-mail"),
+        ("state", "state"),
+        ("of", None),
+        ("the", "the"),
+        ("art", "art"),
+    ]
+
+
+def test_the_average_of_a_text_is_that_of_its_known_words(file):
+    model = StaticModel.from_file(file, "average")
+    found = model.embed(model.tokenize(["cat zebra dog", "zebra", ""]))
+    np.testing.assert_allclose(found[0], (VECTORS[2] + VECTORS[6]) / 2, atol=1e-6)
+    np.testing.assert_array_equal(found[1:], np.zeros((2, 5)))
+    assert found.dtype == np.float32
+    assert model.dimensions == 5
+    assert StaticModel.from_file(file, "p-mean").dimensions == 15
+    assert model.embed([]).shape == (0, 5)
+
+
+TOKENIZER = FileTokenizer(WORDS)
+
+
+@given(st.text() | st.lists(st.sampled_from([*WORDS, "x", "-", ".", "'", " ", "é"])).map("".join))
+def test_offsets_are_those_of_the_words_found(text):
+    (ids,) = TOKENIZER.ids([text])
+    spans = TOKENIZER.spans(text)
+    assert len(ids) == len(spans)
+    assert all(0 <= number <= len(WORDS) for number in ids)
+    assert all(start < stop for start, stop in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    # Each letter and digit is in one word, and no span begins or ends within one.
+    covered = {place for start, stop in spans for place in range(start, stop)}
+    assert {match.start() for match in re.finditer(r"\w", text)} <= covered
+    for number, (start, stop) in zip(ids, spans, strict=True):
+        if number < len(WORDS):
+            assert WORDS[number] in (text[start:stop], text[start:stop].lower())
+
+
+def test_a_text_is_cut_at_the_window_that_is_asked_for(file):
+    model = StaticModel.from_file(file, "average")
+    assert model.max_length == 512
+    assert model.tokenize(["the cat sat on"], 2) == [[0, 2]]
+
+
+# Models
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_models_own_embeddings_are_read_from_its_weights(tiny_models, name):
+    from transformers import AutoModel, AutoTokenizer
+
+    model = StaticModel.from_model(find_model(str(tiny_models[name])), "average")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models[name])
+    table = AutoModel.from_pretrained(tiny_models[name]).get_input_embeddings().weight.detach()
+    text = "w1 w2 w3 w2"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert model.tokenize([text]) == [ids]
+    np.testing.assert_allclose(
+        model.embed([ids])[0], table.numpy()[ids].mean(axis=0), rtol=1e-5, atol=1e-6
+    )
+    assert [text[slice(*span)] for span in model.piece_offsets(text)] == text.split()
+    # What the tokenizer has no word for counts for nothing.
+    assert not model.embed(model.tokenize(["nothing known"])).any()
+
+
+@pytest.mark.parametrize("name", ["xlnet", "albert", "distilbert", "electra-narrow", "mpnet"])
+def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = save(name, tmp_path / name)
+    model = StaticModel.from_model(find_model(str(folder)), "average")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    table = AutoModel.from_pretrained(folder).get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(model.parts.lexicon.vectors, table)
+    expected = tokenizer(list(TEXTS_OF_ALL), add_special_tokens=False)["input_ids"]
+    unknown = tokenizer.unk_token_id
+    assert model.tokenize(TEXTS_OF_ALL) == [
+        [len(table) if number == unknown else number for number in row] for row in expected
+    ]
+    for text, row in zip(TEXTS_OF_ALL, expected, strict=True):
+        assert len(model.piece_offsets(text)) == len(row)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("word_embedding.weight", "float32"),
+        ("xlnet.word_embedding.weight", "bfloat16"),
+        ("deep.er.embeddings.word_embeddings.weight", "float16"),
+        ("model.embed_tokens.weight", "float32"),
+    ],
+)
+def test_tables_of_other_architectures_and_number_types_are_found(
+    tiny_models, tmp_path, name, dtype
+):
+    import torch
+    from safetensors.torch import save_file
+
+    folder = find_model(str(tiny_models["bert"]))
+    table = torch.randn(204, 8).to(getattr(torch, dtype))
+    save_file({name: table, "layer.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / file).write_bytes((folder.path / file).read_bytes())
+    model = StaticModel.from_model(find_model(str(tmp_path)), "average")
+    np.testing.assert_allclose(model.embed([[9]])[0], table[9].float().numpy(), rtol=1e-6)
+
+
+def test_a_model_without_a_table_or_with_several_is_refused(tiny_models, tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    for tensors in (["layer.weight"], ["a.word_embedding.weight", "b.word_embedding.weight"]):
+        save_file({name: torch.zeros(3, 2) for name in tensors}, tmp_path / "model.safetensors")
+        folder = replace(find_model(str(tiny_models["bert"])), path=tmp_path)
+        with pytest.raises(ModelError, match="expected one table of input embeddings"):
+            StaticModel.from_model(folder, "average")
+
+
+# Fitting
+
+
+@pytest.mark.parametrize("method", ["sif", "usif"])
+def test_what_has_to_be_fitted_is_refused_with_the_command_that_does_it(file, tiny_models, method):
+    for make in (
+        lambda: StaticModel.from_file(file, method),
+        lambda: StaticModel.from_model(find_model(str(tiny_models["bert"])), method),
+    ):
+        with pytest.raises(ConfigError, match=f"retriever fit static .*--method {method}"):
+            make()
+
+
+def _sentences(texts):
+    return [[word for word in text.split() if word in WORDS] for text in texts]
+
+
+def test_sif_is_the_papers_algorithm_1(file):
+    model = fit_static(file, "sif", TEXTS, settings=FitSettings(a=0.01))
+    sentences = _sentences(TEXTS)
+    counts = Counter(word for sentence in sentences for word in sentence)
+    total = sum(counts.values())
+    rows = np.array(
+        [
+            sum(
+                0.01 / (0.01 + counts[word] / total) * VECTORS[WORDS.index(word)].astype(np.float64)
+                for word in sentence
+            )
+            / len(sentence)
+            for sentence in sentences
+            if sentence
+        ]
+    )
+    first = np.linalg.svd(rows)[2][0]
+    expected = rows - np.outer(rows @ first, first)
+    found = model.embed(model.tokenize([text for text in TEXTS if text not in ("", "zzz")]))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert model.fitted.parameters["components"] == 1
+    # A word that the corpus does not have weighs 1.
+    assert model.fitted.weights[WORDS.index("art")] == 1
+
+
+def test_usif_is_the_published_method(file):
+    # Enough of one word that it is above the threshold.
+    texts = [*TEXTS, *["the"] * 40]
+    model = fit_static(file, "usif", texts, settings=FitSettings(components=2))
+    sentences = _sentences(texts)
+    counts = Counter(word for sentence in sentences for word in sentence)
+    total, size = sum(counts.values()), len(counts)
+    # "zzz" is a word of a text, though not a known one.
+    length = (total + 3) / 55
+    threshold = 1 - (1 - 1 / size) ** length
+    alpha = sum(count / total > threshold for count in counts.values()) / size
+    a = (1 - alpha) / (alpha * size / 2)
+    assert model.fitted.parameters["a"] == pytest.approx(a)
+    rows = []
+    for sentence in filter(None, sentences):
+        words = VECTORS[[WORDS.index(word) for word in sentence]].astype(np.float64)
+        words /= np.linalg.norm(words, axis=0)
+        rows.append(
+            np.mean(
+                [
+                    a / (0.5 * a + counts[word] / total) * row
+                    for word, row in zip(sentence, words, strict=True)
+                ],
+                axis=0,
+            )
+        )
+    rows = np.array(rows)
+    _, sigma, components = np.linalg.svd(rows, full_matrices=False)
+    expected = rows
+    for index in range(2):
+        share = sigma[index] ** 2 / (sigma[:2] ** 2).sum()
+        expected = expected - share * np.outer(expected @ components[index], components[index])
+    found = model.embed(model.tokenize([text for text in texts if text not in ("", "zzz")]))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    least = min(counts.values()) / total
+    assert model.fitted.weights[WORDS.index("art")] == pytest.approx(a / (0.5 * a + least))
+
+
+def test_word_counts_take_the_place_of_the_corpuss_own(file, tmp_path):
+    counts = tmp_path / "counts.txt"
+    counts.write_text("the 60\ncat 30\nelsewhere 10\n")
+    model = fit_static(file, "sif", TEXTS, settings=FitSettings(word_counts=counts))
+    weights = dict(zip(WORDS, model.fitted.weights.tolist(), strict=True))
+    assert weights["cat"] == pytest.approx(0.001 / (0.001 + 0.3))
+    # Looked up in lower case where it is not there as written.
+    assert weights["The"] == weights["the"] == pytest.approx(0.001 / (0.001 + 0.6))
+    assert weights["dog"] == 1
+
+
+def test_components_are_of_a_sample_that_only_the_seed_decides(file):
+    chance = random.Random(0)
+    texts = [" ".join(chance.choices(WORDS, k=6)) for _ in range(3000)]
+
+    def fitted(sample, seed=0, source=texts):
+        settings = FitSettings(sample=sample, seed=seed)
+        return fit_static(file, "sif", iter(source), settings=settings)
+
+    small = fitted(40)
+    assert small.provenance["sampled"] == 40
+    assert small.weights == fitted(40).weights
+    assert small.weights != fitted(40, seed=1).weights
+    whole = fitted(3000)
+    assert whole.weights == fitted(10**6).weights
+    # Word probabilities are those of all texts, not of the sample.
+    np.testing.assert_array_equal(small.fitted.weights, whole.fitted.weights)
+    assert abs(small.fitted.components @ whole.fitted.components.T).item() > 0.9
+
+
+def test_every_text_has_the_same_chance_to_be_in_the_sample(file):
+    from retriever.encoders.static import fitting as static_fitting
+    from retriever.encoders.static.files import read_word_vectors
+    from retriever.encoders.static.words import file_lexicon
+
+    lexicon = file_lexicon("words", read_word_vectors(file))
+    texts, drawn = [" ".join([word] * 2) for word in WORDS], Counter()
+    for seed in range(400):
+        settings = FitSettings(sample=3, seed=seed)
+        corpus = static_fitting._read(lexicon, texts, settings, 512, lambda *_: None)
+        drawn.update(int(ids[0]) for ids in corpus.sample)
+    # 100 each, with a standard deviation of about 9.
+    assert set(drawn) == set(range(len(WORDS)))
+    assert all(60 < times < 140 for times in drawn.values())
+
+
+def test_progress_counts_every_text_and_word(file):
+    told = []
+    fit_static(file, "sif", TEXTS * 100, done=lambda *counts: told.append(counts))
+    assert sum(texts for texts, _ in told) == len(TEXTS) * 100
+    assert sum(words for _, words in told) == sum(len(text.split()) for text in TEXTS) * 100
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "said"),
+    [
+        ("average", {"a": 0.1}, "a: average has nothing to fit"),
+        ("p-mean", {"components": 2}, "components: p-mean has nothing to fit"),
+        ("usif", {"a": 0.1}, "a: usif derives it"),
+        ("sif", {"components": 6}, "expected 0 to the 5 dimensions, found 6"),
+    ],
+)
+def test_a_setting_that_a_method_has_no_use_for_is_refused(file, method, settings, said):
+    with pytest.raises(ConfigError, match=said):
+        fit_static(file, method, TEXTS, settings=FitSettings(**settings))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"a": 0}, {"a": float("nan")}, {"components": -1}, {"sample": 0}]
+)
+def test_an_impossible_setting_is_refused(settings):
+    with pytest.raises(ConfigError, match="expected"):
+        FitSettings(**settings)
+
+
+def test_a_corpus_without_a_known_word_is_refused(file):
+    for texts in ([], ["", "zzz yyy"]):
+        with pytest.raises(SourceError, match=f"none of {len(texts)} texts holds a word"):
+            fit_static(file, "sif", texts)
+
+
+def test_word_counts_are_refused_for_word_pieces_and_for_another_language(
+    file, tiny_models, tmp_path
+):
+    counts = tmp_path / "counts.txt"
+    counts.write_text("chat 60\n")
+    settings = FitSettings(word_counts=counts)
+    with pytest.raises(SourceError, match="counts no word that has a vector"):
+        fit_static(file, "sif", TEXTS, settings=settings)
+    with pytest.raises(ConfigError, match="word pieces"):
+        fit_static(tiny_models["bert"], "sif", TEXTS, settings=settings)

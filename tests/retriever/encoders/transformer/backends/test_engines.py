@@ -1,0 +1,214 @@
+"""The same vectors from NumPy, OpenVINO and torch, for every pooling and fusion."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.transformer.backends import choice
+from retriever.encoders.transformer.backends.forward import distance_buckets
+from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine, erf
+from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
+from retriever.encoders.transformer.model import TransformerModel
+from retriever.errors import ConfigError
+from tests.retriever.encoders.architectures import CLOSE, DEPTHS, TEXTS
+
+openvino = pytest.param(
+    "openvino",
+    marks=pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed"),
+)
+engines = pytest.mark.parametrize("backend", ["numpy", openvino])
+FORMS = [
+    "",
+    "pooling=max",
+    "pooling=cls",
+    "pooling=sep",
+    "special-tokens=drop",
+    "head=yes::normalize=no",
+    "lc:0,2",
+    "layers=all::fusion=concat",
+    "layers=1..3::fusion=max::pooling=max",
+    "fusion=sbert-wk",
+    "fusion=sbert-wk::wk-preset=released::max-length=10",
+    "fusion=sbert-wk::wk-layers=last::wk-words=uniform",
+]
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:.* longer than the window"),
+]
+
+
+@engines
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_vectors_are_those_of_torch(name, form, backend, load):
+    reference = load(name, f"backend=torch::{form}".removesuffix("::"))
+    found = load(name, f"backend={backend}::{form}".removesuffix("::"))
+    assert found.spec.fingerprint == reference.spec.fingerprint
+    assert found.spec.max_length == reference.spec.max_length
+    np.testing.assert_allclose(found.encode(TEXTS), reference.encode(TEXTS), **CLOSE)
+
+
+@engines
+def test_the_bundled_model_has_the_vectors_of_torch(minilm, backend):
+    texts = ["cat", "How do I sort a list by a value? " * 12, "", "NASA's telescope, 25 December"]
+    reference = Encoder.load("::backend=torch", device="cpu").encode(texts)
+    found = Encoder.load(f"::backend={backend}", device="cpu").encode(texts)
+    np.testing.assert_allclose(found, reference, **CLOSE)
+
+
+@engines
+def test_a_vector_does_not_depend_on_the_batch(backend, load):
+    encoder = load("bert", f"backend={backend}")
+    alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode(TEXTS), alone, **CLOSE)
+    many = encoder.encode(list(TEXTS) * 60)
+    np.testing.assert_allclose(many, np.tile(alone, (60, 1)), **CLOSE)
+
+
+@engines
+def test_layers_above_the_highest_one_read_are_not_computed(backend, folders, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    whole = folders("bert")
+    for path in whole.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name, tensor in tensors.items():
+        if "layer.2." in name:
+            tensor.fill(np.nan)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    expected = Encoder.load(f"{whole}::layers=0,2::backend=torch", device="cpu").encode(TEXTS)
+    found = Encoder.load(f"{tmp_path}::layers=0,2::backend={backend}", device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_bfloat16_is_close_to_float32(minilm):
+    texts = [
+        "cat",
+        "The mitochondrion is the powerhouse of the cell. " * 8,
+        "Water boils at 100 °C",
+    ]
+    found = Encoder.load("::backend=openvino::dtype=bfloat16", device="cpu").encode(texts)
+    assert np.sum(found * minilm.encode(texts), axis=1).min() > 0.9995
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_a_caller_that_stops_in_the_middle_leaves_an_engine_that_works(load):
+    model = load("bert", "backend=openvino")._model
+    pieces = model.tokenize(list(TEXTS) * 300)
+    batches = model.embed_batches(pieces, "openvino")
+    rows, first = next(batches)
+    batches.close()
+    np.testing.assert_allclose(model.embed([pieces[row] for row in rows]), first, **CLOSE)
+
+
+def test_token_types_are_read(load, folders):
+    import torch
+
+    backbone = load("bert", "backend=torch")._model.backbone
+    ids, types = [2, 7, 8, 3, 9, 3], [0, 0, 0, 0, 1, 1]
+    with torch.inference_mode():
+        expected = backbone.top(backbone.batch([ids], [types])).numpy()
+    weights = read_weights(find_model(str(folders("bert"))))
+    (found,) = NumPyEngine(weights).states(ids, [3], types)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+def test_the_error_function_is_exact_to_single_precision():
+    values = np.linspace(-9, 9, 20_001).astype(np.float32)
+    expected = [math.erf(value) for value in values.tolist()]
+    np.testing.assert_allclose(erf(values), expected, rtol=0, atol=6e-7)
+
+
+def test_the_buckets_of_distances_are_those_of_mpnet():
+    import torch
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+    distances = torch.arange(-513, 514)
+    expected = MPNetEncoder.relative_position_bucket(distances, num_buckets=32)
+    np.testing.assert_array_equal(distance_buckets(514), expected)
+
+
+@pytest.mark.parametrize("name", sorted(DEPTHS.keys() - {"bert", "bert12", "mpnet", "roberta24"}))
+def test_other_models_run_in_torch_alone(name, folders):
+    with pytest.raises(UnsupportedModelError):
+        read_weights(find_model(str(folders(name))))
+    assert isinstance(Encoder.load(str(folders(name)), device="cpu")._model, TransformerModel)
+    with pytest.raises(ConfigError, match="cannot run with the backend numpy"):
+        Encoder.load(f"{folders(name)}::backend=numpy", device="cpu")
+
+
+def test_hidden_states_are_read_in_torch_whatever_encodes(load):
+    numpy, torch = (load("bert", f"backend={one}") for one in ("numpy", "torch"))
+    assert numpy.depth == torch.depth
+    np.testing.assert_allclose(numpy.layer_vectors(TEXTS), torch.layer_vectors(TEXTS), **CLOSE)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_equal_texts_are_encoded_once(backend, load, monkeypatch):
+    encoder = load("bert", f"backend={backend}")
+    pieces = encoder.tokenize([*TEXTS, *TEXTS[::-1], TEXTS[0]])
+    ran, counted = [], []
+    name = "embed_batches" if backend == "numpy" else "embed"
+    original = getattr(encoder._model, name)
+    monkeypatch.setattr(
+        encoder._model, name, lambda rows, *engine: [ran.extend(rows), original(rows, *engine)][1]
+    )
+    found = encoder.encode_pieces(pieces, lambda *counts: counted.append(counts))
+    assert len(ran) == len(TEXTS)
+    assert np.sum(counted, axis=0).tolist() == [len(pieces), sum(map(len, pieces))]
+    np.testing.assert_array_equal(found[len(TEXTS) : -1], found[: len(TEXTS)][::-1])
+    np.testing.assert_array_equal(found[-1], found[0])
+
+
+def test_many_texts_run_in_torch_where_openvino_is_not_installed(folders, monkeypatch):
+    monkeypatch.setattr(choice, "has_openvino", lambda: False)
+    encoder = Encoder.load(str(folders("bert")), device="cpu")
+    found = encoder.encode([f"w{n // 40} w{n % 40}" for n in range(400)])
+    assert {way.split()[2] for way in encoder.computed} == {"torch"}
+    np.testing.assert_allclose(encoder.encode(["w0 w1"]), found[[1]], **CLOSE)
+
+
+def test_threads_may_share_an_encoder(load):
+    encoder = load("bert", "backend=openvino" if find_spec("openvino") else "backend=numpy")
+    expected = encoder.encode(TEXTS)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: encoder.encode(list(TEXTS) * 20), range(12)):
+            np.testing.assert_allclose(found, np.tile(expected, (20, 1)), **CLOSE)
+
+
+def test_threads_leave_the_matrix_library_as_it_was(load):
+    controller = ThreadpoolController().select(user_api="blas")
+    before = [one["num_threads"] for one in controller.info()]
+    encoder = load("bert", "backend=numpy")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: encoder.encode(TEXTS), range(12)))
+    assert [one["num_threads"] for one in controller.info()] == before
+
+
+@pytest.mark.skipif(not find_spec("openvino"), reason="OpenVINO is not installed")
+@pytest.mark.parametrize(
+    ("lengths", "most"), [([8, 9, 10, 11, 12] * 10, 2), ([5] * 3, 1), ([3, 200] * 400, None)]
+)
+def test_few_texts_are_divided_among_the_cores(load, monkeypatch, lengths, most):
+    engine = load("bert", "backend=openvino")._model._compiled()
+    monkeypatch.setattr(engine, "_cores", 2)
+    batches = list(engine.batches(lengths))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    work = [len(rows) * max(lengths[row] for row in rows) for rows in batches]
+    if most is None:
+        assert max(work) <= 1024
+    else:
+        assert len(batches) == most
+        # Cores that work at the same time end at about the same time.
+        assert max(work) < 1.5 * min(work)

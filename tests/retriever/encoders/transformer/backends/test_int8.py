@@ -1,0 +1,98 @@
+"""int8: ranges, rounding and the cache of what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.transformer.backends import int8
+from retriever.encoders.transformer.backends.calibration import calibration_texts
+from retriever.encoders.transformer.backends.int8 import calibrated, measure_ranges, quantize
+from retriever.encoders.transformer.backends.weights import Affine, read_weights
+from retriever.encoders.transformer.backends.word_pieces import WordPieces
+from tests.retriever.encoders.architectures import TEXTS
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_rounded_layer_computes_about_the_same():
+    draw = np.random.default_rng(0)
+    weight = draw.standard_normal((24, 48)).astype(np.float32)
+    # Components of very different size, as in transformers.
+    inputs = draw.standard_normal((500, 48)).astype(np.float32) * np.geomspace(0.05, 20, 48)
+    layer = Affine("a", weight, np.zeros(24, np.float32))
+    found = quantize(layer, np.stack([inputs.min(axis=0), inputs.max(axis=0)]).astype(np.float32))
+    assert found.weight.dtype == np.int8
+    step = (found.high - found.low) / 255
+    assert found.low / step == pytest.approx(round(found.low / step), abs=1e-3)
+    smoothed = np.clip(inputs * found.smoothing, found.low, found.high)
+    product = (np.rint(smoothed / step) * step) @ (found.weight * found.step).T
+    exact = inputs @ weight.T
+    error = np.linalg.norm(product - exact) / np.linalg.norm(exact)
+    assert error < 0.02
+
+
+def test_ranges_are_those_of_the_inputs(folders):
+    folder = find_model(str(folders("bert")))
+    weights, tokenizer = read_weights(folder), WordPieces(folder)
+    ids = tokenizer.tokenize(TEXTS)
+    found = measure_ranges(weights, ids)
+    assert len(found) == 6 * len(weights.layers)
+    each = [measure_ranges(weights, [row]) for row in ids]
+    for name, (low, high) in found.items():
+        np.testing.assert_array_equal(low, np.min([one[name][0] for one in each], axis=0))
+        np.testing.assert_array_equal(high, np.max([one[name][1] for one in each], axis=0))
+
+
+def test_ranges_are_measured_once(folders, cache, monkeypatch):
+    folder = find_model(str(folders("bert")))
+    weights, tokenizer = read_weights(folder), WordPieces(folder)
+    first = calibrated(weights, "model", tokenizer, 64)
+    monkeypatch.setattr(int8, "measure_ranges", None)
+    again = calibrated(weights, "model", tokenizer, 64)
+    assert first.keys() == again.keys()
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, again[name])
+    with pytest.raises(TypeError):
+        calibrated(weights, "another model", tokenizer, 64)
+    assert len(list((cache / "int8").iterdir())) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(folders, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "file"))
+    folder = find_model(str(folders("bert")))
+    assert calibrated(read_weights(folder), "model", WordPieces(folder), 64)
+
+
+def test_int8_vectors_are_close_to_float32(folders, cache):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    folder = str(folders("bert"))
+    found = Encoder.load(f"{folder}::dtype=int8", device="cpu")
+    expected = Encoder.load(f"{folder}::backend=numpy", device="cpu").encode(TEXTS)
+    assert np.sum(found.encode(TEXTS) * expected, axis=1).min() > 0.98
+    assert [one.split()[:3] for one in found.computed] == [["int8", "by", "openvino"]]
+
+
+@pytest.mark.soak
+def test_int8_vectors_of_the_bundled_model_are_close_to_float32(minilm, cache):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    texts = [
+        "total and all-embracing",
+        "How do I sort a list of dictionaries by a value?",
+        "The mitochondrion is the powerhouse of the cell. " * 8,
+        "NASA's James Webb Space Telescope launched on 25 December 2021.",
+    ]
+    found = Encoder.load("::dtype=int8", device="cpu").encode(texts)
+    assert np.sum(found * minilm.encode(texts), axis=1).min() > 0.99
+
+
+def test_calibration_texts_are_many_and_distinct():
+    texts = calibration_texts()
+    assert len(texts) == len(set(texts)) >= 80

@@ -1,0 +1,91 @@
+"""Computing in fewer bits: close to float32, in any batch, with the quick paths of processors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.transformer.on_cpu import _attention, pack_linear
+
+SENTENCES = [
+    "cat",
+    "How do I sort a list of dictionaries by a value?",
+    "The mitochondrion is the powerhouse of the cell. " * 8,
+    "NASA's James Webb Space Telescope launched on 25 December 2021.",
+    "Water boils at 100 °C (212 °F) at sea level. " * 10,
+]
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 32, 33])
+@pytest.mark.parametrize("padded", [False, True])
+def test_quick_attention_is_attention(pieces, padded):
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 4, 2, pieces, 8).unbind()
+    mask = None
+    if padded:
+        lengths = torch.tensor([pieces, 1, max(1, pieces - 1), max(1, pieces // 2)])
+        keys = torch.arange(pieces) < lengths[:, None]
+        mask = keys[:, None, None, :].expand(4, 1, pieces, pieces)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    found, weights = _attention(None, query, key, value, mask)
+    torch.testing.assert_close(found, expected.transpose(1, 2), atol=1e-5, rtol=1e-5)
+    assert weights is None
+    scaled, _ = _attention(None, query, key, value, mask, scaling=0.5)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=0.5
+    )
+    torch.testing.assert_close(scaled, expected.transpose(1, 2), atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def bfloat16(minilm):
+    return Encoder.load("::dtype=bfloat16", device="cpu")
+
+
+def test_bfloat16_is_close_to_float32_and_the_same_encoder(minilm, bfloat16):
+    cosines = np.sum(minilm.encode(SENTENCES) * bfloat16.encode(SENTENCES), axis=1)
+    assert cosines.min() > 0.9995
+    assert bfloat16.spec.fingerprint == minilm.spec.fingerprint
+    assert "dtype=bfloat16" in str(bfloat16.spec)
+
+
+def test_bfloat16_vectors_hardly_depend_on_the_batch(bfloat16):
+    alone = np.concatenate([bfloat16.encode([text]) for text in SENTENCES])
+    assert np.sum(alone * bfloat16.encode(SENTENCES), axis=1).min() > 0.9999
+
+
+def test_bfloat16_vectors_are_float32_of_length_one(bfloat16):
+    vectors = bfloat16.encode(SENTENCES)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_layers_give_what_plain_ones_do(dtype, bias):
+    class Model(torch.nn.Sequential):
+        device = torch.device("cpu")
+
+    torch.manual_seed(0)
+    model = Model(torch.nn.Linear(24, 40, bias=bias), torch.nn.Linear(40, 8, bias=bias))
+    model = model.to(dtype).eval()
+    model.dtype = dtype
+    with torch.inference_mode():
+        inputs = [torch.randn(*shape, 24).to(dtype) for shape in ((1,), (5,), (3, 7))]
+        expected = [model(one) for one in inputs]
+        pack_linear(model)
+        for one, plain in zip(inputs, expected, strict=True):
+            tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+            torch.testing.assert_close(model(one), plain, atol=tolerance, rtol=tolerance)
+
+
+def test_float16_is_close_to_float32(tiny_models):
+    name = str(tiny_models["bert"])
+    texts = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
+    single, half = (
+        Encoder.load(f"{name}{form}", device="cpu").encode(texts)
+        for form in ("", "::dtype=float16")
+    )
+    assert np.sum(single * half, axis=1).min() > 0.999
