@@ -119,7 +119,7 @@ class _CrossTask:
         return adamw(self.weights, lambda name: rates[name], settings.weight_decay)
 
     def _layer_rates(self) -> dict[str, float]:
-        """Discriminative fine-tuning (Howard and Ruder 2018, Sec. 3.2), with a factor as ELECTRA's.
+        """Discriminative fine-tuning (Howard and Ruder 2018, Sec. 3.2): a rate for each layer.
 
         The rate of layer l of L is the learning rate times decay^(L - l). What is in no layer, such
         as the embeddings, is layer 0; a layer that is computed several times counts once.
@@ -160,11 +160,9 @@ class _CrossTask:
         if not len(batch.positive):
             return None
         scores = self._scores(batch)
-        return (
-            softmax(scores, batch)
-            if settings.loss == "softmax"
-            else hinge(scores, batch, settings.margin)
-        )
+        if settings.loss == "softmax":
+            return softmax(scores, batch)
+        return hinge(scores, batch, settings.margin)
 
     def _scores(self, batch: TripleBatch) -> torch.Tensor:
         """The score of each pair, computed in parts of like length."""
