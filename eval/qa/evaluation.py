@@ -23,18 +23,18 @@ from eval.qa.corpus import open_corpus, ranked
 from eval.qa.fits import fit_cross_encoder, fit_head, head_scores, training_vectors
 from eval.qa.resources import Questions, Resources, check_index, split_reader
 from eval.qa.result import QAResult, SystemResult
-from eval.qa.scores import best_weight, fixed_weight
+from eval.qa.scores import Components, Floats, best_weight, fixed_weight
 from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
 from eval.qa.systems import System, parse_systems
-from eval.qa.training import DEV_MEASURE
+from eval.qa.training import DEV_MEASURE, DevScore
 from retriever import Mode
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
-from retriever.rerankers.cross.folder import load_cross_encoder
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
+from retriever.search.fusion import FusionSettings
 from retriever.training.settings import kept_epoch
 
 # Systems that rank a whole corpus, and the component of the index that does it.
@@ -78,6 +78,12 @@ def rank_systems(
     asked = parse_systems([systems] if isinstance(systems, str) else systems)
     asked_measures = canonical_measures(settings.measures or ())
     names = [system.text for system in asked]
+    for system in asked:
+        if system.ensemble and settings.cross_seeds == 1:
+            raise ConfigError(
+                f"system {system.text!r}: an ensemble averages the scores of several seeds; "
+                "expected --cross-seeds 2 or more, found 1"
+            )
     if settings.baseline is not None and settings.baseline not in names:
         raise ConfigError(
             f"baseline: expected one of the systems ({', '.join(names)}), found "
@@ -125,6 +131,7 @@ def open_resources(
                     notify,
                 )
             )
+        models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
         yield Resources(
             read,
             split,
@@ -135,6 +142,8 @@ def open_resources(
             progress,
             notify,
             corpus,
+            models=models,
+            dtype=settings.dtype,
         )
 
 
@@ -192,17 +201,17 @@ def _hybrid(system: System, resources: Resources, settings: QASettings) -> Syste
     fusion, note = settings.fusion, ""
     if system.tuned:
         dev = resources.dev
-        tried = resources.components(dev.questions, system.encoder)
-
-        def quality(weight: float) -> float:
-            return dev(tried.fused(fusion.convex(weight)))
-
-        fusion = fusion.convex(best_weight(quality))
+        fusion = _tuned(resources.components(dev.questions, system.encoder), dev, fusion)
         note = f"alpha {fusion.alpha:g}, chosen on {dev.questions.split}"
     elif system.variant:
         fusion = fixed_weight(fusion, system.variant)
     pools = resources.pools(resources.questions)
     return _pooled(system, pools, [resources.components(pools, system.encoder).fused(fusion)], note)
+
+
+def _tuned(components: Components, dev: DevScore, fusion: FusionSettings) -> FusionSettings:
+    """The convex fusion of the components of dev whose weight is the best one there."""
+    return fusion.convex(best_weight(lambda weight: dev(components.fused(fusion.convex(weight)))))
 
 
 def _corpus_component(system: System, resources: Resources, settings: QASettings) -> SystemResult:
@@ -263,60 +272,92 @@ def _heads(system: System, resources: Resources, settings: QASettings) -> System
 
 def _cross_encoders(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
-    train = resources.training_set(plan.training.sampling.negatives)
-    pools = resources.pools(resources.questions)
-    scores, curves, chosen = [], [], []
-    with ExitStack() as stack:
-        models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
-        models.mkdir(parents=True, exist_ok=True)
-        for seed in range(settings.cross_seeds):
-            folder = models / f"{_UNSAFE.sub('-', system.text)}-seed-{seed}"
-            seeded = plan.seeded(seed)
-            curve = fit_cross_encoder(
-                train,
-                resources.dev,
-                seeded,
-                folder,
-                settings.loading,
-                name=f"fine-tuning {system.text}, seed {seed}",
-                progress=resources.progress,
-                notify=resources.notify,
-            )
-            scores.append(_cross_scores(folder, pools, resources, settings))
-            curves.append(tuple(epoch.dev for epoch in curve))
-            kept = kept_epoch(curve, seeded.training.tolerance)
-            assert kept is not None
-            chosen.append((kept.epoch, kept.dev))
-    found = _pooled(system, pools, scores, _chosen(chosen), tuple(curves))
+    if system.variant:
+        plan = plan.of(system.variant)
+    train = resources.training_set(
+        plan.training.sampling.negatives, unanswered=plan.training.pointwise
+    )
+    pools, dev = resources.pools(resources.questions), resources.dev
+    resources.models.mkdir(parents=True, exist_ok=True)
+    scores, dev_scores, curves, chosen = [], [], [], []
+    for seed in range(settings.cross_seeds):
+        name = f"{system.trained}-seed-{seed}"
+        folder = resources.models / _UNSAFE.sub("-", name)
+        seeded = plan.seeded(seed)
+        # Systems that share a cross-encoder find the folder that the first of them wrote.
+        curve = fit_cross_encoder(
+            train,
+            dev,
+            seeded,
+            folder,
+            settings.loading,
+            name=f"fine-tuning {system.trained}, seed {seed}",
+            progress=resources.progress,
+            notify=resources.notify,
+        )
+        scores.append(resources.cross_scores(name, folder, pools).astype(np.float64))
+        if system.fused:
+            on_dev = resources.cross_scores(name, folder, dev.questions)
+            dev_scores.append(on_dev.astype(np.float64))
+        curves.append(tuple(epoch.dev for epoch in curve))
+        kept = kept_epoch(curve, seeded.training.tolerance)
+        assert kept is not None
+        chosen.append((kept.epoch, kept.dev))
+    notes = [_chosen(chosen)]
+    if system.ensemble:
+        notes.append(f"mean of the scores of {len(scores)} seeds")
+        scores, dev_scores = _mean(scores), _mean(dev_scores)
+    if system.fused:
+        scores, weights = _with_hybrid(scores, dev_scores, resources, settings)
+        notes.append(weights)
+    found = _pooled(system, pools, scores, "; ".join(notes), tuple(curves))
     return replace(found, first_epoch=1)
+
+
+def _mean(scores: Sequence[Floats]) -> list[Floats]:
+    """The mean over the seeds, as one; nothing of nothing.
+
+    Scores are not standardized: the loss gives those of all seeds the same unit, and what a seed
+    adds to all passages of a question does not change the ranking.
+    """
+    return [np.mean(scores, axis=0)] if scores else []
+
+
+def _with_hybrid(
+    scores: Sequence[Floats],
+    dev_scores: Sequence[Floats],
+    resources: Resources,
+    settings: QASettings,
+) -> tuple[list[Floats], str]:
+    """Scores fused with the hybrid of cosine and BM25, both weights chosen on dev; the weights."""
+    dev = resources.dev
+    tried = resources.components(dev.questions, "")
+    below = _tuned(tried, dev, settings.fusion)
+    components = resources.components(resources.pools(resources.questions), "")
+    on_dev, on_split = tried.fused(below), components.fused(below)
+    fused, weights = [], []
+    for ours, ours_dev in zip(scores, dev_scores, strict=True):
+        # The cross-encoder in place of the cosine, the hybrid in place of BM25.
+        fusion = _tuned(replace(tried, dense=ours_dev, bm25=on_dev), dev, settings.fusion)
+        fused.append(replace(components, dense=ours, bm25=on_split).fused(fusion))
+        weights.append(f"{fusion.alpha:g}")
+    return fused, (
+        f"weight of the cross-encoder {', '.join(weights)}, alpha of the hybrid {below.alpha:g}, "
+        f"chosen on {dev.questions.split}"
+    )
 
 
 def _saved(system: System, resources: Resources, settings: QASettings) -> SystemResult:
     assert system.path is not None
     pools = resources.pools(resources.questions)
     if kind_of(system.path) == CROSS_ENCODER:
-        return _pooled(system, pools, [_cross_scores(system.path, pools, resources, settings)])
+        return _pooled(system, pools, [resources.cross_scores(system.text, system.path, pools)])
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)
     if is_url(reranker.spec.model):
         require_asked(reranker.spec.model, resources.model)
     reranker.check_encoder(resources.encoder(encoder).spec)
     return _pooled(system, pools, [head_scores(reranker.score, resources.pairs(pools, encoder))])
-
-
-def _cross_scores(
-    folder: Path, pools: QuestionSet, resources: Resources, settings: QASettings
-) -> NDArray[np.float32]:
-    model = load_cross_encoder(folder, device=settings.loading.device, dtype=settings.dtype)
-    left, right = pools.pairs()
-    done = resources.progress(f"scoring with {folder.name}", len(left))
-    scores: NDArray[np.float32] = model.score(left, right, done)
-    if model.cut:
-        resources.notify(
-            f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs was not read: they "
-            f"are longer than the window of {model.max_length} word pieces"
-        )
-    return scores
 
 
 def _chosen(epochs: Sequence[tuple[int, float]]) -> str:

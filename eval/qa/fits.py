@@ -141,7 +141,7 @@ def fit_cross_encoder(
     identity = _identity(train, dev, plan, base)
     if not restart and is_reranker(folder):
         training = read_training(folder)
-        if training.get("identity") == identity:
+        if _completed(training.get("identity")) == identity:
             return tuple(Epoch(**one) for one in training["curve"])
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
@@ -196,6 +196,13 @@ def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
         advance[0](1)
 
     return step
+
+
+def _completed(identity: Any) -> Any:
+    """The identity of a saved cross-encoder, with the settings that its release did not have."""
+    if not isinstance(identity, dict) or not isinstance(identity.get("settings"), dict):
+        return identity
+    return identity | {"settings": {"loss": "hinge", "layer_decay": 1.0} | identity["settings"]}
 
 
 def _identity(

@@ -249,7 +249,10 @@ def fit_cross_encoder(
     )
     with open_resources(questions, opened, progress, notify) as resources:
         curve = fit_and_write(
-            resources.training_set(settings.plan.training.sampling.negatives),
+            resources.training_set(
+                settings.plan.training.sampling.negatives,
+                unanswered=settings.plan.training.pointwise,
+            ),
             resources.dev,
             settings.plan,
             folder,

@@ -19,8 +19,9 @@ from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.settings import parse_encoder
+from retriever.encoders.settings import Dtype, parse_encoder
 from retriever.errors import ConfigError
+from retriever.rerankers.cross.folder import load_cross_encoder
 from retriever.search import BM25Settings
 from retriever.training.sampling import NegativeSource, TrainingSet
 
@@ -95,6 +96,8 @@ class Resources:
         progress: of long stages.
         notify: what a person should know.
         corpus: searches the corpus of a set that has no pools.
+        models: a folder for cross-encoders.
+        dtype: number format that cross-encoders score in.
     """
 
     def __init__(
@@ -108,11 +111,16 @@ class Resources:
         progress: Progress = silent,
         notify: Notify = ignore,
         corpus: CorpusSearch | None = None,
+        *,
+        models: Path = Path(),
+        dtype: Dtype = "float32",
     ) -> None:
         self.loading = loading or Loading()
         self.progress = progress
         self.notify = notify
         self.corpus = corpus
+        self.models = models
+        self._dtype = dtype
         self._read = read
         self._split = split
         self._data = data
@@ -123,7 +131,8 @@ class Resources:
         self._indexes: list[tuple[Mapping[str, str], PoolBM25]] = []
         self._embedded: dict[tuple[_Key, str], EmbeddedPairs] = {}
         self._lexical: dict[_Key, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
-        self._training: dict[NegativeSource, TrainingSet] = {}
+        self._training: dict[tuple[NegativeSource, bool], TrainingSet] = {}
+        self._cross: dict[tuple[str, _Key], NDArray[np.float32]] = {}
 
     @cached_property
     def questions(self) -> QuestionSet:
@@ -151,14 +160,17 @@ class Resources:
         """Scores trained systems on dev."""
         return DevScore(self.pools(self.dev_questions))
 
-    def training_set(self, negatives: NegativeSource) -> TrainingSet:
-        """The data that systems are trained on."""
-        if negatives not in self._training:
+    def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
+        """The data that systems are trained on; see `eval.qa.training.training_set`."""
+        key = (negatives, unanswered)
+        if key not in self._training:
             share = self._data.dev_share
             read = self._read(self._data.train_split) if share is None else self._divided[0]
             train = self._without_overlap(self.pools(read))
-            self._training[negatives] = training_set(train, negatives, lambda: self._index(train))
-        return self._training[negatives]
+            self._training[key] = training_set(
+                train, negatives, lambda: self._index(train), unanswered=unanswered
+            )
+        return self._training[key]
 
     def _without_overlap(self, questions: QuestionSet) -> QuestionSet:
         """The questions that no set has that is not to be trained on."""
@@ -213,6 +225,22 @@ class Resources:
         dense = self.pairs(questions, encoder).cosines()
         sizes = tuple(len(one.candidates) for one in questions.questions)
         return Components(sizes, dense, *self.lexical(questions))
+
+    def cross_scores(self, name: str, folder: Path, questions: QuestionSet) -> NDArray[np.float32]:
+        """(pairs,) scores of questions with pools by a saved cross-encoder of a unique name."""
+        key = (name, _key(questions))
+        if key not in self._cross:
+            model = load_cross_encoder(folder, device=self.loading.device, dtype=self._dtype)
+            left, right = questions.pairs()
+            done = self.progress(f"scoring {questions.split} with {folder.name}", len(left))
+            self._cross[key] = model.score(left, right, done)
+            if model.cut:
+                self.notify(
+                    f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs of "
+                    f"{questions.split} was not read: they are longer than the window of "
+                    f"{model.max_length} word pieces"
+                )
+        return self._cross[key]
 
     @cached_property
     def rank_bm25(self) -> RankBM25:

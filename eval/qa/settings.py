@@ -99,6 +99,12 @@ class CrossPlan:
                 f"max-length: expected {SHORTEST_PAIR} or more, found {self.max_length}"
             )
 
+    def of(self, loss: str) -> CrossPlan:
+        """The same training with a loss by its name; only the hinge loss keeps the margin."""
+        margin = self.training.margin if loss == "hinge" else 1.0
+        changed = replace(self.training, loss=loss, margin=margin)  # type: ignore[arg-type]
+        return replace(self, training=changed)
+
     def seeded(self, seed: int) -> CrossPlan:
         """The same with another seed."""
         return replace(self, training=replace(self.training, seed=seed))

@@ -11,7 +11,10 @@ text                               system
 ``bilinear``, ``concat``, ``uv``   a head on frozen vectors, trained on the set: ``uv:linear`` (the
                                    default) or ``uv:mlp``; ``uv:mlp:random`` starts at random
                                    weights instead of at the cosine
-``cross-encoder``                  a transformer that reads both texts, fine-tuned on the set
+``cross-encoder``                  a transformer that reads both texts, fine-tuned on the set;
+                                   ``cross-encoder:softmax`` names its loss; ``:ensemble`` after
+                                   that averages the scores of the seeds, and ``:hybrid`` last fuses
+                                   them with ``hybrid:tuned``, with the best weight on dev
 a folder                           a saved reranker
 a file                             a TREC run
 =================================  ===============================================================
@@ -22,13 +25,15 @@ a file                             a TREC run
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from retriever.encoders.settings import parse_encoder
 from retriever.errors import ConfigError
+from retriever.rerankers.cross.settings import Loss
 
 Kind = Literal[
     "bm25",
@@ -70,6 +75,7 @@ HEADS = (
     ),
 )
 _LISTS = {"all": ALL, "heads": HEADS}
+_CROSS_VARIANTS = re.compile(rf"(?::({'|'.join(get_args(Loss))}))?(:ensemble)?(:hybrid)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +85,10 @@ class System:
     Attributes:
         text: its name.
         kind: of system.
-        variant: the text after the colon, or empty.
+        variant: the text after the colon, or empty; of a cross-encoder the loss.
         random_start: whether a head starts at random weights whatever the evaluation says.
+        ensemble: whether the scores of a cross-encoder's seeds are averaged.
+        fused: whether a cross-encoder's scores are fused with those of cosine and BM25.
         encoder: its own encoder; empty for that of the evaluation.
         path: of a saved reranker or a run.
     """
@@ -89,8 +97,16 @@ class System:
     kind: Kind
     variant: str = ""
     random_start: bool = False
+    ensemble: bool = False
+    fused: bool = False
     encoder: str = ""
     path: Path | None = None
+
+    @property
+    def trained(self) -> str:
+        """The name of the cross-encoder, which systems may share that use its scores."""
+        loss = f":{self.variant}" if self.variant else ""
+        return f"{self.kind}{loss}{'@' if self.encoder else ''}{self.encoder}"
 
     @property
     def tuned(self) -> bool:
@@ -133,6 +149,8 @@ def parse_system(text: str) -> System:
         if name in _LEXICAL:
             raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)
+    if name == "cross-encoder":
+        return _cross_encoder(text, colon + variant, encoder)
     random_start = name in INTERACTIONS and variant.endswith(":random")
     if random_start:
         variant = variant.removesuffix(":random")
@@ -140,7 +158,27 @@ def parse_system(text: str) -> System:
             raise ConfigError(f"system {text!r}: concat always starts at random; leave it out")
     if colon:
         _check_variant(text, name, variant)
-    return System(text, name, variant, random_start, encoder)  # type: ignore[arg-type]
+    return System(text, name, variant, random_start, encoder=encoder)  # type: ignore[arg-type]
+
+
+def _cross_encoder(text: str, variants: str, encoder: str) -> System:
+    """A cross-encoder, by its text from the first colon on."""
+    found = _CROSS_VARIANTS.fullmatch(variants)
+    if found is None:
+        raise ConfigError(
+            f"system {text!r}: expected nothing after cross-encoder, or a loss "
+            f"({', '.join(get_args(Loss))}), ensemble and hybrid in this order, each after a colon "
+            f"and each optional, found {variants!r}"
+        )
+    loss, ensemble, fused = found.groups()
+    return System(
+        text,
+        "cross-encoder",
+        loss or "",
+        ensemble=ensemble is not None,
+        fused=fused is not None,
+        encoder=encoder,
+    )
 
 
 def _check_variant(text: str, name: str, variant: str) -> None:

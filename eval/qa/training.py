@@ -23,31 +23,38 @@ HARD = 50
 
 
 def training_set(
-    questions: QuestionSet, negatives: NegativeSource, bm25: Callable[[], PoolBM25]
+    questions: QuestionSet,
+    negatives: NegativeSource,
+    bm25: Callable[[], PoolBM25],
+    *,
+    unanswered: bool = False,
 ) -> TrainingSet:
     """The training data of a split.
 
     Args:
-        questions: with pools; those without a relevant passage give no triple.
+        questions: with pools.
         negatives: their source. With ``pool`` and ``hard`` only the passages that these name are
             rows, with ``random`` all passages of the set.
         bm25: of the set's passages; called with ``hard`` only.
+        unanswered: whether questions without a relevant passage, which give no triple, are kept.
 
     Raises:
         BadInputError: no question has a relevant passage.
     """
-    answered = questions.answered().questions
-    if not answered:
+    chosen = questions.answered().questions
+    if not chosen:
         raise BadInputError(
             f"{questions.name} {questions.split}: expected a question with a relevant passage "
             "to train on, found none; name another split with --train-split"
         )
+    if unanswered:
+        chosen = questions.questions
     positives = [
         [one for one in question.grades if question.grades[one] >= 1 and one in questions.passages]
-        for question in answered
+        for question in chosen
     ]
     others: list[list[str]] = []
-    for question, right in zip(answered, positives, strict=True):
+    for question, right in zip(chosen, positives, strict=True):
         if negatives == "pool":
             others.append([one for one in question.candidates if question.grades.get(one, 0) < 1])
         elif negatives == "hard":
@@ -63,7 +70,7 @@ def training_set(
         len(ids),
     )
     return TrainingSet(
-        [question.text for question in answered], [questions.passages[one] for one in ids], pools
+        [question.text for question in chosen], [questions.passages[one] for one in ids], pools
     )
 
 
@@ -104,7 +111,7 @@ def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, Questio
         share: of the questions with a relevant passage that becomes dev, in (0, 1).
 
     Returns:
-        The training questions, and dev.
+        The training questions, including those without a relevant passage, and dev.
 
     Raises:
         ConfigError: the share is out of range, or leaves no question on one side.
@@ -120,7 +127,9 @@ def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, Questio
         )
     dev = {answered[place].id for place in chosen}
     return (
-        replace(questions, questions=tuple(one for one in answered if one.id not in dev)),
+        replace(
+            questions, questions=tuple(one for one in questions.questions if one.id not in dev)
+        ),
         replace(
             questions,
             split=f"{questions.split}, {len(dev)} questions held out",

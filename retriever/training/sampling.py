@@ -102,17 +102,26 @@ class JudgedPools:
     def __len__(self) -> int:
         return len(self.positive_starts) - 1
 
-    def trainable(self, source: NegativeSource, in_batch: bool = False) -> Rows:
+    def trainable(
+        self, source: NegativeSource, in_batch: bool = False, pointwise: bool = False
+    ) -> Rows:
         """The questions that can be trained on, ascending.
 
         Args:
             source: of negatives.
             in_batch: whether the loss takes passages of other questions too, so that a question
                 needs no negative of its own.
+            pointwise: whether the loss takes each passage by itself, so that a question needs only
+                one, relevant or not.
         """
         some = np.diff(self.positive_starts) > 0
-        if source in ("pool", "hard") and not in_batch:
-            some &= np.diff(self.negative_starts) > 0
+        others = np.diff(self.negative_starts) > 0
+        if source == "random":
+            others[:] = True
+        if pointwise:
+            some |= others
+        elif source != "batch" and not in_batch:
+            some &= others
         return np.flatnonzero(some)
 
     def relevant(self, questions: Rows, passages: Rows) -> NDArray[np.bool_]:
@@ -157,12 +166,14 @@ class TripleBatch:
     Attributes:
         question: (pairs,) int64, the question of each pair.
         passage: (pairs,) int64, its passage.
+        relevant: (pairs,) bool, whether the passage is relevant to the question.
         positive: (triples,) int64, the pair of each triple that is to score higher.
         negative: (triples,) int64, the pair that is to score lower.
     """
 
     question: Rows
     passage: Rows
+    relevant: NDArray[np.bool_]
     positive: Rows
     negative: Rows
 
@@ -173,22 +184,24 @@ def epoch_batches(
     chance: np.random.Generator,
     *,
     in_batch: bool = False,
+    pointwise: bool = False,
 ) -> Iterator[TripleBatch]:
     """Every question that can be trained on once, in random order, a batch at a time.
 
     In a batch the positives come first, then the negatives, both by question; each positive of a
-    question makes a triple with each of its negatives.
+    question makes a triple with each of its negatives. Triples are sorted by their positive.
 
     Args:
         pools: positives and negatives.
         settings: how many of them, of how many questions.
         chance: decides the order and what is drawn.
-        in_batch: see `JudgedPools.trainable`.
+        in_batch: see `JudgedPools.trainable`, as for the next.
+        pointwise: see `in_batch`.
 
     Raises:
         BadInputError: no question can be trained on.
     """
-    order = chance.permutation(pools.trainable(settings.negatives, in_batch))
+    order = chance.permutation(pools.trainable(settings.negatives, in_batch, pointwise))
     if len(order) == 0:
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
@@ -200,10 +213,15 @@ def epoch_batches(
 
 
 def batches_in_epoch(
-    pools: JudgedPools, settings: SamplingSettings, *, in_batch: bool = False
+    pools: JudgedPools,
+    settings: SamplingSettings,
+    *,
+    in_batch: bool = False,
+    pointwise: bool = False,
 ) -> int:
     """How many batches `epoch_batches` gives."""
-    return -(-len(pools.trainable(settings.negatives, in_batch)) // settings.questions)
+    questions = len(pools.trainable(settings.negatives, in_batch, pointwise))
+    return -(-questions // settings.questions)
 
 
 def _batch(
@@ -230,6 +248,7 @@ def _batch(
     return TripleBatch(
         questions[np.concatenate([owner_p, owner_n])],
         np.concatenate([rows_p, rows_n]),
+        np.arange(len(rows_p) + len(rows_n)) < len(rows_p),
         np.repeat(np.arange(len(owner_p)), repeats),
         np.repeat(starts[owner_p], repeats) + _places(repeats),
     )

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from eval.metrics.ranking import evaluate
 from eval.metrics.trec import read_qrels, read_run
+from retriever.errors import ConfigError
 from tests.eval.datasets.qa.samples import QUASAR, write
 from tests.eval.qa.samples import made_set, write_set
 
@@ -268,6 +269,32 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     assert "leave out --without" in refused.err
 
 
+def test_a_loss_and_a_decay_of_the_rates_are_options_of_both_commands(
+    retriever, dataset, model, tmp_path, monkeypatch
+):
+    folder = tmp_path / "cross"
+    asked = ("--loss", "softmax", "--layer-decay", "0.5")
+    done = retriever(
+        "train", "cross-encoder", dataset, "--output", folder, "--model", model[1], *WINDOW,
+        "--epochs", "1", *asked,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    identity = json.loads((folder / "reranker.json").read_text())["training"]["identity"]
+    assert identity["settings"]["loss"] == "softmax"
+    assert identity["settings"]["layer_decay"] == 0.5
+    given = []
+
+    def rank(*arguments, **_):
+        given.append(arguments[2].cross.training)
+        raise ConfigError("seen")
+
+    # Cross-encoders of eval qa have a window that is longer than this model's.
+    monkeypatch.setattr("eval.rank_systems", rank)
+    for options in (asked, ()):
+        assert "seen" in retriever("eval", "qa", dataset, "-s", "cross-encoder", *options).err
+    assert [(one.loss, one.layer_decay) for one in given] == [("softmax", 0.5), ("hinge", 1.0)]
+
+
 def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, model, tmp_path):
     for path in dataset.glob("candidates.*"):
         path.unlink()
@@ -344,6 +371,11 @@ def test_the_published_baseline_stands_beside_ours(retriever, dataset, model, mo
         (("eval", "qa", "{set}", "--index", "i"), "leave out --index"),
         (("eval", "qa", "{set}/nothing"), "nothing"),
         (("eval", "qa", "{set}", "-s", "uv", "--train-split", "none"), "none"),
+        (("eval", "qa", "{set}", "-s", "cross-encoder:ensemble"), "--cross-seeds 2 or more"),
+        (("eval", "qa", "{set}", "-s", "cross-encoder:mse"), "hinge, softmax, pointwise"),
+        (("eval", "qa", "{set}", "--loss", "softmax", "--margin", "0"), "margin: it belongs to"),
+        (("train", "cross-encoder", "{set}", "--output", "c", "--loss", "mse"), "'mse'"),
+        (("train", "cross-encoder", "{set}", "--output", "c", "--layer-decay", "0"), "0<x<=1"),
         (("train", "reranker", "{set}", "--output", "{set}"), "--output"),
         (("train", "reranker", "{set}", "--output", "r", "--system", "bm25"), "--system"),
         (("train", "cross-encoder", "{set}", "--output", "{set}"), "--output"),

@@ -44,9 +44,9 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     shown_default=",".join(_SYSTEMS),
     metavar="NAME[,NAME...]",
     help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], bilinear, concat or "
-    "uv[:linear|mlp[:random]], cross-encoder, each with an encoder optionally @ENCODER; the folder "
-    "of a saved reranker; a TREC run; all; or heads, which starts heads at random too. May be "
-    "repeated.",
+    "uv[:linear|mlp[:random]], cross-encoder[:LOSS][:ensemble][:hybrid], each with an encoder "
+    "optionally @ENCODER; the folder of a saved reranker; a TREC run; all; or heads, which starts "
+    "heads at random too. May be repeated.",
     section="Ranking",
 )
 @option(

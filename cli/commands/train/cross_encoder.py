@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from cli.options.cross_encoder import layer_decay_option, loss_option
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, device_option, download_option
 from cli.options.evaluation import plot_option
@@ -13,6 +15,9 @@ from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
 from cli.options.training.optimization import FineTuningOptions, fine_tuning_options, restart_option
 from cli.options.training.sampling import SamplingOptions, sampling_options
+
+if TYPE_CHECKING:
+    from retriever.rerankers.cross.settings import Loss
 
 
 @click.command("cross-encoder", cls=Command)
@@ -46,6 +51,8 @@ from cli.options.training.sampling import SamplingOptions, sampling_options
     words=", unlike the paper",
     seed="the MLP's first weights, dropout and the order of questions",
 )
+@loss_option("hinge")
+@layer_decay_option(1.0)
 @sampling_options(count=12, positives=3, questions=8)
 @restart_option
 @plot_option
@@ -60,13 +67,15 @@ def command(
     device: str | None,
     download: bool,
     tuning: FineTuningOptions,
+    loss: Loss,
+    layer_decay: float,
     sampling: SamplingOptions,
     restart: bool,
     plot: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Fine-tune a cross-encoder on the questions of DATASET by pairwise hinge loss.
+    """Fine-tune a cross-encoder on the questions of DATASET.
 
     If it is interrupted, the same command resumes from the last checkpoint. The last epoch is kept
     that is not worse on the dev split than an earlier one, see --tolerance.
@@ -84,7 +93,11 @@ def command(
     from retriever.rerankers.cross.settings import CrossTrainingSettings
 
     training = CrossTrainingSettings(
-        margin=sampling.margin, sampling=sampling.settings(), **asdict(tuning)
+        loss=loss,
+        margin=sampling.margin,
+        layer_decay=layer_decay,
+        sampling=sampling.settings(),
+        **asdict(tuning),
     )
     with Stages(quiet=quiet) as progress:
         result = fit_cross_encoder(

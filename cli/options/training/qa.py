@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cli.options.cross_encoder import layer_decay_option, loss_option
 from cli.options.declaring import option, settings
 
 if TYPE_CHECKING:
     from eval import CrossPlan, HeadPlan
+    from retriever.rerankers.cross.settings import Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class TrainingOptions:
     negatives: Literal["pool", "random", "hard"] | None
     count: int | None
     margin: float | None
+    loss: Loss | None
+    layer_decay: float | None
     initial: Literal["cosine", "random"] | None
     epochs: int | None
     cross_epochs: int | None
@@ -41,15 +45,22 @@ class TrainingOptions:
         )
 
     def cross(self) -> CrossPlan:
-        """How cross-encoders are fine-tuned."""
+        """How cross-encoders are fine-tuned.
+
+        Raises:
+            ConfigError: random negatives without a number of them, or a margin with another loss
+                than the hinge.
+        """
         from eval import CrossPlan
 
         plan = CrossPlan()
-        return replace(plan, training=self._changed(plan.training, self.cross_epochs))
+        own = _given(loss=self.loss, layer_decay=self.layer_decay)
+        return replace(plan, training=self._changed(plan.training, self.cross_epochs, **own))
 
-    def _changed(self, training: Any, epochs: int | None) -> Any:
+    def _changed(self, training: Any, epochs: int | None, **own: Any) -> Any:
         sampling = replace(training.sampling, **_given(negatives=self.negatives, count=self.count))
-        return replace(training, sampling=sampling, **_given(margin=self.margin, epochs=epochs))
+        shared = _given(margin=self.margin, epochs=epochs)
+        return replace(training, sampling=sampling, **shared, **own)
 
 
 def _given(**asked: Any) -> dict[str, Any]:
@@ -85,6 +96,8 @@ training_options: Callable[[Any], Callable[..., Any]] = settings(
             shown_default="1",
             section="Training",
         ),
+        loss_option(None, "Loss of cross-encoders that name none"),
+        layer_decay_option(None),
         option(
             "--initial",
             type=click.Choice(["cosine", "random"]),

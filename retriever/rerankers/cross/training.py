@@ -1,4 +1,4 @@
-"""Fine-tuning a cross-encoder in domain by pairwise hinge loss (Ma et al. 2019)."""
+"""Fine-tuning a cross-encoder in domain (Ma et al. 2019)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retriever.encoders.transformer.batching import TRAINING_PIECES, token_batches
+from retriever.rerankers.cross.losses import hinge, pointwise, softmax
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.cross.settings import CrossTrainingSettings
 from retriever.training.checkpoint import Checkpoint
@@ -65,8 +66,10 @@ def train_cross_encoder(
         The learning curve.
 
     Raises:
-        BadInputError: no question has a relevant passage and another one.
-        ConfigError: the checkpoint is of other settings or data.
+        BadInputError: no question has a relevant passage and another one, which is what all losses
+            but ``pointwise`` need.
+        ConfigError: the checkpoint is of other settings or data, or the rates decay by layer and
+            the layers of the transformer are not known.
     """
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
@@ -83,7 +86,7 @@ def train_cross_encoder(
 
 
 class _CrossTask:
-    """Pairs scored by a cross-encoder, and the hinge loss of their triples."""
+    """Pairs scored by a cross-encoder, and their losses."""
 
     def __init__(
         self,
@@ -101,18 +104,38 @@ class _CrossTask:
         self._settings = settings
         self._dev_score = dev_score
         self.device = model.backbone.device
-        self.steps = batches_in_epoch(pools, settings.sampling)
+        self.steps = batches_in_epoch(pools, settings.sampling, pointwise=settings.pointwise)
         backbone = model.backbone.trained_weights(words=settings.train_word_embeddings)
         self.weights = {f"backbone.{name}": one for name, one in backbone.items()}
         self.weights |= {f"head.{name}": one for name, one in model.head.named_parameters()}
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """The MLP has a rate of its own."""
+        """The MLP has a rate of its own, and each layer where rates decay."""
         settings = self._settings
-        rates = {"head": settings.head_learning_rate, "backbone": settings.learning_rate}
-        return adamw(
-            self.weights, lambda name: rates[name.partition(".")[0]], settings.weight_decay
-        )
+        rates = dict.fromkeys(self.weights, settings.learning_rate)
+        if settings.layer_decay != 1:
+            rates |= self._layer_rates()
+        rates |= {name: settings.head_learning_rate for name in rates if name.startswith("head.")}
+        return adamw(self.weights, lambda name: rates[name], settings.weight_decay)
+
+    def _layer_rates(self) -> dict[str, float]:
+        """Discriminative fine-tuning (Howard and Ruder 2018, Sec. 3.2): a rate for each layer.
+
+        The rate of layer l of L is the learning rate times decay^(L - l). What is in no layer, such
+        as the embeddings, is layer 0; a layer that is computed several times counts once.
+        """
+        layers = self._model.backbone.layers()
+        number = {
+            id(weight): layer
+            for layer, module in enumerate(layers, start=1)
+            for weight in module.parameters()
+        }
+        settings = self._settings
+        return {
+            name: settings.learning_rate
+            * settings.layer_decay ** (len(layers) - number.get(id(weight), 0))
+            for name, weight in self.weights.items()
+        }
 
     def train(self) -> None:
         """Switch dropout on."""
@@ -121,22 +144,25 @@ class _CrossTask:
 
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
         """As `epoch_batches`."""
-        return epoch_batches(self._pools, self._settings.sampling, chance)
+        settings = self._settings
+        return epoch_batches(self._pools, settings.sampling, chance, pointwise=settings.pointwise)
 
     def size(self, batch: TripleBatch) -> int:
         """Pairs that are scored."""
         return len(batch.question)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
-        """The hinge of each triple."""
-        import torch
-
+        """Of each triple (hinge), relevant passage (softmax) or pair (pointwise)."""
+        settings = self._settings
+        if settings.pointwise:
+            return pointwise(self._scores(batch), batch)
         # All negatives drawn at random may happen to be relevant.
         if not len(batch.positive):
             return None
         scores = self._scores(batch)
-        gaps = scores[torch.from_numpy(batch.positive)] - scores[torch.from_numpy(batch.negative)]
-        return torch.relu(self._settings.margin - gaps)
+        if settings.loss == "softmax":
+            return softmax(scores, batch)
+        return hinge(scores, batch, settings.margin)
 
     def _scores(self, batch: TripleBatch) -> torch.Tensor:
         """The score of each pair, computed in parts of like length."""

@@ -13,6 +13,24 @@ def test_texts_name_systems_with_variants_and_encoders():
     assert (found.kind, found.encoder) == ("cosine", "all-MiniLM-L6-v2::lc:0,6")
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("cross-encoder", ("", False, False)),
+        ("cross-encoder:softmax", ("softmax", False, False)),
+        ("cross-encoder:ensemble", ("", True, False)),
+        ("cross-encoder:pointwise:hybrid", ("pointwise", False, True)),
+        ("cross-encoder:hinge:ensemble:hybrid", ("hinge", True, True)),
+    ],
+)
+def test_a_cross_encoder_names_its_loss_and_what_is_done_with_its_scores(text, found):
+    system = parse_system(f"{text}@some-model")
+    assert (system.variant, system.ensemble, system.fused) == found
+    loss = f":{found[0]}" if found[0] else ""
+    assert system.trained == f"cross-encoder{loss}@some-model"
+    assert parse_system(text).trained == f"cross-encoder{loss}"
+
+
 def test_a_head_can_start_at_random_weights():
     found = parse_system("uv:mlp:random@m::lc:0,6")
     assert (found.kind, found.variant, found.random_start) == ("uv", "mlp", True)
@@ -61,6 +79,10 @@ def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
         ("uv:mlp:cosine", "expected linear or mlp"),
         ("concat:mlp:random", "always starts at random"),
         ("cosine:random", "nothing can follow cosine"),
+        ("cross-encoder:", "found ':'"),
+        ("cross-encoder:mse", "expected nothing after cross-encoder, or a loss (hinge, softmax"),
+        ("cross-encoder:hybrid:ensemble", "in this order"),
+        ("cross-encoder:softmaxensemble", "in this order"),
         ("hybrid:2", "a weight from 0 to 1"),
         ("hybrid:nan", "a weight from 0 to 1"),
         ("cosine@m::pooling=none", "pooling"),

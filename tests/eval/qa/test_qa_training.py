@@ -54,9 +54,20 @@ def test_hard_negatives_come_from_bm25_and_random_ones_from_all_passages():
     assert len(random.pools.negatives) == 0
 
 
-def test_nothing_to_train_on_is_refused():
+def test_questions_without_a_relevant_passage_are_kept_if_asked_for():
+    questions = made_set(answered=0.5)
+    train = training_set(questions, "pool", lambda: None, unanswered=True)
+    assert train.questions == [one.text for one in questions.questions]
+    for number, question in enumerate(questions.questions[6:], start=6):
+        assert rows(train, number, "positive") == set()
+        expected = {questions.passages[id_] for id_ in question.candidates}
+        assert rows(train, number, "negative") == expected
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_nothing_to_train_on_is_refused(unanswered):
     with pytest.raises(BadInputError, match="--train-split"):
-        training_set(made_set(answered=0), "pool", lambda: None)
+        training_set(made_set(answered=0), "pool", lambda: None, unanswered=unanswered)
 
 
 def test_the_digest_tells_training_sets_apart():
@@ -68,11 +79,11 @@ def test_the_digest_tells_training_sets_apart():
 def test_held_out_questions_are_the_same_each_time_and_on_one_side_only():
     questions = made_set(count=20, answered=0.5)
     train, dev = hold_out(questions, 0.3)
-    assert len(dev) == 3
+    assert len(dev) == len(dev.answered()) == 3
     assert {one.id for one in train.questions} | {one.id for one in dev.questions} == {
-        one.id for one in questions.answered().questions
+        one.id for one in questions.questions
     }
-    assert len(train) == 7
+    assert len(train) == 17
     assert hold_out(questions, 0.3) == (train, dev)
     assert dev.split != train.split
 

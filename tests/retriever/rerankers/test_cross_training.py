@@ -15,7 +15,7 @@ import torch
 
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross.head import CrossHead
-from retriever.rerankers.cross.settings import CrossTrainingSettings
+from retriever.rerankers.cross.settings import CrossTrainingSettings, Loss
 from retriever.rerankers.cross.training import train_cross_encoder
 from retriever.training.sampling import (
     JudgedPools,
@@ -68,14 +68,37 @@ class Plain:
         scores: torch.Tensor = self.head(states[:, 0])
         return scores[0]
 
-    def loss(self, batch: TripleBatch, margin: float) -> torch.Tensor:
+    def loss(self, batch: TripleBatch, settings: CrossTrainingSettings) -> torch.Tensor:
+        if settings.loss == "pointwise":
+            losses = []
+            for question, passage, relevant in zip(
+                batch.question, batch.passage, batch.relevant, strict=True
+            ):
+                chance = torch.sigmoid(self.score(QUESTIONS[question], PASSAGES[passage]))
+                losses.append(-torch.log(chance if relevant else 1 - chance))
+            return torch.stack(losses).mean()
+        if settings.loss == "softmax":
+            return self.softmax(batch)
         losses = []
         for good, bad in zip(batch.positive, batch.negative, strict=True):
             question = QUESTIONS[batch.question[good]]
             assert batch.question[good] == batch.question[bad]
             better = self.score(question, PASSAGES[batch.passage[good]])
             worse = self.score(question, PASSAGES[batch.passage[bad]])
-            losses.append(torch.clamp(margin - better + worse, min=0))
+            losses.append(torch.clamp(settings.margin - better + worse, min=0))
+        return torch.stack(losses).mean()
+
+    def softmax(self, batch: TripleBatch) -> torch.Tensor:
+        scores = torch.stack(
+            [
+                self.score(QUESTIONS[question], PASSAGES[passage])
+                for question, passage in zip(batch.question, batch.passage, strict=True)
+            ]
+        )
+        losses = []
+        for good in np.unique(batch.positive):
+            pool = [good, *batch.negative[batch.positive == good]]
+            losses.append(-torch.log_softmax(scores[pool], 0)[0])
         return torch.stack(losses).mean()
 
     def train(self, settings: CrossTrainingSettings) -> list[float]:
@@ -106,7 +129,7 @@ class Plain:
         passed = []
         for batches in epochs_of(settings):
             for batch in batches:
-                loss = self.loss(batch, settings.margin)
+                loss = self.loss(batch, settings)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(every, settings.clip)
@@ -136,11 +159,13 @@ def quiet_bert(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Path
         {"margin": 0.3, "weight_decay": 0.5, "warmup": 0.0},
         {"averaging": 0.0},
         {"averaging": 0.5},
+        {"loss": "softmax"},
+        {"loss": "pointwise"},
     ],
     ids=str,
 )
 def test_training_is_that_of_a_plain_loop_over_triples(
-    quiet_bert: Path, changed: dict[str, float]
+    quiet_bert: Path, changed: dict[str, Any]
 ) -> None:
     settings = replace(
         SETTINGS, epochs=2, learning_rate=5e-4, head_learning_rate=2e-3, patience=2, **changed
@@ -190,12 +215,13 @@ def test_active_is_the_share_of_triples_that_had_a_loss(quiet_bert: Path) -> Non
     assert epoch.active == pytest.approx(np.mean(active))
 
 
-def test_what_can_be_told_apart_is_learnt(models: Models) -> None:
-    settings = replace(SETTINGS, epochs=12, patience=12)
+@pytest.mark.parametrize("loss", ["hinge", "softmax", "pointwise"])
+def test_what_can_be_told_apart_is_learnt(models: Models, loss: Loss) -> None:
+    settings = replace(SETTINGS, epochs=12, patience=12, loss=loss)
     found, curve = Training(models("bert"), settings=settings)()
     assert curve[0].dev < 1
     assert max(one.dev for one in curve) == 1
-    assert curve[-1].loss < 0.7 * curve[0].loss
+    assert curve[-1].loss < 0.8 * curve[0].loss
     assert all(one.isfinite().all() for one in found.values())
 
 
@@ -313,6 +339,21 @@ def test_negatives_that_all_happen_to_answer_are_no_loss(models: Models) -> None
     assert {(one.loss, one.active) for one in curve} == {(0.0, 0.0)}
 
 
+def test_the_pointwise_loss_learns_from_questions_without_a_relevant_passage(
+    quiet_bert: Path,
+) -> None:
+    pools = JudgedPools.of([[0], []], [[1], [2]], 3)
+    texts = (["w1", "w2"], ["w3", "w4", "w5"])
+    settings = replace(
+        SETTINGS, learning_rate=0.0, head_learning_rate=0.0, epochs=1, loss="pointwise"
+    )
+    model = cross_encoder(quiet_bert, training=True, dropout=0.0)
+    (epoch,) = train_cross_encoder(model, *texts, pools, settings, lambda _: 0.0)
+    scores = model.score(["w1", "w1", "w2"], ["w3", "w4", "w5"])
+    signs = np.array([-1, 1, 1])
+    assert epoch.loss == pytest.approx(np.log1p(np.exp(signs * scores)).mean(), abs=1e-6)
+
+
 def test_without_a_triple_there_is_nothing_to_train_on(models: Models) -> None:
     pools = JudgedPools.of([[0], []], [[], [1]], 2)
     model = cross_encoder(models("bert"), training=True)
@@ -324,6 +365,10 @@ def test_without_a_triple_there_is_nothing_to_train_on(models: Models) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("loss", "mse", "loss: expected hinge, softmax or pointwise, found 'mse'"),
+        ("layer_decay", 0.0, "layer_decay: expected more than 0 and at most 1, found 0"),
+        ("layer_decay", 1.5, "layer_decay: expected more than 0 and at most 1, found 1.5"),
+        ("layer_decay", float("nan"), "layer_decay: expected more than 0 and at most 1, found nan"),
         ("margin", -0.1, "margin: expected 0 or more, found -0.1"),
         ("learning_rate", -1.0, "learning_rate: expected 0 or more, found -1"),
         ("head_learning_rate", float("nan"), "head_learning_rate: expected 0 or more, found nan"),
@@ -337,7 +382,68 @@ def test_without_a_triple_there_is_nothing_to_train_on(models: Models) -> None:
         ("clip", 0.0, "clip: expected more than 0, found 0"),
     ],
 )
-def test_a_setting_that_is_out_of_range_is_refused(name: str, value: float, message: str) -> None:
+def test_a_setting_that_is_out_of_range_is_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         replace(SETTINGS, **{name: value})
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("loss", ["softmax", "pointwise"])
+def test_a_margin_is_refused_with_a_loss_that_has_none(loss: Loss) -> None:
+    with pytest.raises(ConfigError, match=f"the hinge loss, found loss {loss}; leave one"):
+        CrossTrainingSettings(loss=loss, margin=0.5)
+
+
+def rates_of(
+    folder: Path, settings: CrossTrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, float]:
+    """The learning rate of each parameter by its name, before warm-up and decay."""
+    made: list[torch.optim.AdamW] = []
+    original = torch.optim.AdamW
+
+    def adamw(*arguments: Any, **options: Any) -> torch.optim.AdamW:
+        made.append(original(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(torch.optim, "AdamW", adamw)
+    model = cross_encoder(folder, training=True)
+    train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
+    named = [*model.backbone.model.named_parameters(), *model.head.named_parameters()]
+    names = {id(one): name for name, one in named}
+    return {
+        names[id(one)]: group["peak"] for group in made[0].param_groups for one in group["params"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("bert", ["encoder.layer.0.", "encoder.layer.1.", "encoder.layer.2."]),
+        ("distilbert", ["transformer.layer.0.", "transformer.layer.1.", "transformer.layer.2."]),
+        # One layer, computed three times.
+        ("albert", ["encoder.albert_layer_groups.0."]),
+    ],
+)
+def test_rates_fall_by_a_factor_from_each_layer_to_the_one_below(
+    models: Models, monkeypatch: pytest.MonkeyPatch, name: str, layers: list[str]
+) -> None:
+    settings = replace(SETTINGS, epochs=1, layer_decay=0.5)
+    found = rates_of(models(name), settings, monkeypatch)
+    seen = set()
+    for parameter, rate in found.items():
+        place = [parameter.startswith(one) for one in [*layers, "dense.", "out."]]
+        if any(place[-2:]):
+            assert rate == settings.head_learning_rate
+            continue
+        layer = place.index(True) + 1 if any(place) else 0
+        assert layer or "embed" in parameter
+        assert rate == pytest.approx(settings.learning_rate * 0.5 ** (len(layers) - layer))
+        seen.add(layer)
+    assert seen == set(range(len(layers) + 1))
+
+
+def test_rates_that_decay_need_layers_that_are_known(models: Models) -> None:
+    model = cross_encoder(models("modernbert"), training=True)
+    settings = replace(SETTINGS, epochs=1, layer_decay=0.9)
+    with pytest.raises(ConfigError, match="the layers of a modernbert model cannot be read"):
+        train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)

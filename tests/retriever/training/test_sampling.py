@@ -180,6 +180,47 @@ def test_a_loss_over_the_batch_needs_positives_alone(
     assert sorted(seen) == answered
 
 
+@given(judged(), st.integers(1, 3), st.integers(0, 9))
+def test_a_pointwise_loss_takes_every_pair_also_of_questions_with_one_kind(
+    lists: tuple[list[list[int]], list[list[int]]], questions: int, seed: int
+) -> None:
+    positives, negatives = lists
+    pools = JudgedPools.of(positives, negatives, PASSAGES)
+    settings = SamplingSettings(questions=questions)
+    expected = [
+        (question, passage, relevant)
+        for relevant, side in ((True, positives), (False, negatives))
+        for question, listed in enumerate(side)
+        for passage in listed
+    ]
+    if not expected:
+        return
+    chance = np.random.default_rng(seed)
+    batches = list(epoch_batches(pools, settings, chance, pointwise=True))
+    assert len(batches) == batches_in_epoch(pools, settings, pointwise=True)
+    found = [
+        one
+        for batch in batches
+        for one in zip(
+            batch.question.tolist(), batch.passage.tolist(), batch.relevant.tolist(), strict=True
+        )
+    ]
+    assert sorted(found) == sorted(expected)
+    for batch in batches:
+        assert batch.relevant[batch.positive].all()
+        assert not batch.relevant[batch.negative].any()
+        assert (np.diff(batch.positive) >= 0).all()
+
+
+def test_random_negatives_serve_questions_without_a_relevant_passage() -> None:
+    pools = JudgedPools.of([[0], []], [[], []], PASSAGES)
+    settings = SamplingSettings("random", count=3, questions=2)
+    (batch,) = epoch_batches(pools, settings, np.random.default_rng(0), pointwise=True)
+    assert np.count_nonzero(batch.question == 1) == 3
+    (batch,) = epoch_batches(pools, settings, np.random.default_rng(0))
+    assert set(batch.question.tolist()) == {0}
+
+
 @given(judged())
 def test_relevant_is_what_the_lists_say(lists: tuple[list[list[int]], list[list[int]]]) -> None:
     positives, negatives = lists

@@ -1,0 +1,210 @@
+"""Cross-encoders as systems: losses, averaged scores, and scores fused with cosine and BM25."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eval import CrossPlan, QASettings, rank_systems
+from eval.qa.fits import fit_cross_encoder
+from eval.qa.training import DevScore, training_set
+from eval.vectors.encoders import Loading
+from retriever.errors import ConfigError
+from retriever.rerankers.cross.settings import CrossTrainingSettings
+from retriever.training.sampling import SamplingSettings
+from tests.eval.qa.samples import made_set
+
+SPLITS = {split: made_set(split, answered=0.75) for split in ("train", "dev", "test")}
+TRAINING = CrossTrainingSettings(
+    epochs=1, precision="float32", sampling=SamplingSettings(count=3, questions=4)
+)
+WEIGHTS = [number / 20 for number in range(21)]
+
+
+@pytest.fixture
+def plan(tiny_models):
+    return CrossPlan(str(tiny_models["bert"]), 32, TRAINING)
+
+
+@pytest.fixture
+def settings(fake_encoder, plan):
+    return QASettings(cross=plan, cross_seeds=2, measures=("AP",))
+
+
+def pool_by_pool(questions, scores):
+    """(pairs,) scores, min-max normalized in each pool."""
+    found, start = [], 0
+    for question in questions.questions:
+        one = scores[start : (start := start + len(question.candidates))]
+        found.append((one - one.min()) / (one.max() - one.min()))
+    return np.concatenate(found)
+
+
+def best_sum(dev, first, second):
+    """The weight of the first scores whose sum with the second has the best AP on dev."""
+    tried = [(dev(weight * first + (1 - weight) * second), weight) for weight in WEIGHTS]
+    return max(tried)[1]
+
+
+def test_an_ensemble_has_the_mean_of_the_scores_of_the_seeds(settings):
+    stages = []
+
+    def progress(name, _):
+        stages.append(name)
+        return lambda done: None
+
+    found = rank_systems(
+        SPLITS, "cross-encoder,cross-encoder:ensemble", settings, progress=progress
+    )
+    seeds, ensemble = found.systems
+    assert len(seeds.scores) == 2
+    assert not np.array_equal(*seeds.scores)
+    (mean,) = ensemble.scores
+    np.testing.assert_array_equal(mean, (seeds.scores[0] + seeds.scores[1]) / 2)
+    assert ensemble.curves == seeds.curves
+    assert "mean of the scores of 2 seeds" in ensemble.note
+    # The second system finds what the first one trained and scored.
+    assert sum(name.startswith("fine-tuning") for name in stages) == 2
+    assert sum(name.startswith("scoring") for name in stages) == 2
+
+
+def test_a_hybrid_is_the_sum_with_cosine_and_bm25_whose_weights_are_best_on_dev(settings, tmp_path):
+    systems = "cosine,bm25,hybrid:tuned,cross-encoder,cross-encoder:hybrid"
+    systems += ",cross-encoder:ensemble:hybrid"
+    on = {
+        split: rank_systems(SPLITS, systems, replace(settings, split=split, models=tmp_path))
+        for split in ("dev", "test")
+    }
+    answered = DevScore(SPLITS["dev"])
+
+    def dev(scores):
+        # Questions with a relevant passage come first.
+        return answered(scores[: len(answered.left)])
+
+    parts = {}
+    for split, result in on.items():
+        named = {one.name: one for one in result.systems}
+        crosses = list(named["cross-encoder"].scores)
+        crosses.append(np.mean(crosses, axis=0))
+        parts[split] = [
+            pool_by_pool(SPLITS[split], scores)
+            for scores in (named["cosine"].scores[0], named["bm25"].scores[0], *crosses)
+        ]
+    cosine, bm25, *crosses = parts["dev"]
+    alpha = best_sum(dev, cosine, bm25)
+    below = {
+        split: pool_by_pool(SPLITS[split], alpha * one[0] + (1 - alpha) * one[1])
+        for split, one in parts.items()
+    }
+    betas = [best_sum(dev, one, below["dev"]) for one in crosses]
+    expected = [
+        beta * one + (1 - beta) * below["test"]
+        for beta, one in zip(betas, parts["test"][2:], strict=True)
+    ]
+    named = {one.name: one for one in on["test"].systems}
+    found = named["cross-encoder:hybrid"]
+    assert found.note.endswith(
+        f"; weight of the cross-encoder {betas[0]:g}, {betas[1]:g}, alpha of the hybrid {alpha:g}, "
+        "chosen on dev"
+    )
+    assert f"alpha {alpha:g}, chosen" in named["hybrid:tuned"].note
+    np.testing.assert_allclose(found.scores, expected[:2], atol=1e-12)
+    (averaged,) = named["cross-encoder:ensemble:hybrid"].scores
+    np.testing.assert_allclose(averaged, expected[2], atol=1e-12)
+    assert any(beta < 1 for beta in betas)
+
+
+def test_a_system_names_the_loss_that_its_cross_encoder_is_trained_with(settings, tmp_path):
+    systems = ["cross-encoder", "cross-encoder:pointwise", "cross-encoder:hinge"]
+    training = replace(TRAINING, loss="softmax")
+    kept = replace(
+        settings, cross=replace(settings.cross, training=training), cross_seeds=1, models=tmp_path
+    )
+    found = rank_systems(SPLITS, systems, kept)
+    for system, name, loss, questions in zip(
+        found.systems,
+        ["cross-encoder", "cross-encoder-pointwise", "cross-encoder-hinge"],
+        ["softmax", "pointwise", "hinge"],
+        [9, 12, 9],
+        strict=True,
+    ):
+        identity = manifest(tmp_path / f"{name}-seed-0")["training"]["identity"]
+        assert identity["settings"]["loss"] == loss
+        train = training_set(SPLITS["train"], "pool", lambda: None, unanswered=questions == 12)
+        assert len(train.questions) == questions
+        assert identity["train"] == train.digest()
+        assert "dev AP" in system.note
+    assert len({one.scores[0].tobytes() for one in found.systems}) == 3
+
+
+def test_a_margin_belongs_to_the_systems_with_a_hinge_loss(plan):
+    plan = replace(plan, training=replace(TRAINING, margin=0.5))
+    assert plan.of("hinge").training.margin == 0.5
+    assert plan.of("softmax").training == replace(TRAINING, loss="softmax")
+
+
+def test_an_ensemble_of_one_is_refused_before_anything_is_trained(settings):
+    with pytest.raises(ConfigError, match="--cross-seeds 2 or more, found 1"):
+        rank_systems(SPLITS, ["cross-encoder:ensemble"], replace(settings, cross_seeds=1))
+
+
+def manifest(folder):
+    return json.loads((folder / "reranker.json").read_text())
+
+
+@pytest.fixture
+def fit(plan, tmp_path):
+    """Trains with changed settings into the same folder; whether it did."""
+    train = training_set(SPLITS["train"], "pool", lambda: None)
+    dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
+
+    def run(**changed):
+        said = []
+        changed = replace(plan, training=replace(TRAINING, **changed))
+        fit_cross_encoder(train, dev, changed, folder, Loading("cpu"), notify=said.append)
+        return bool(said)
+
+    run.folder = folder
+    return run
+
+
+def test_a_folder_of_another_loss_or_decay_is_trained_again(fit):
+    assert fit()
+    assert not fit()
+    assert fit(loss="softmax")
+    assert fit(loss="softmax", layer_decay=0.9)
+    assert not fit(loss="softmax", layer_decay=0.9)
+    found = manifest(fit.folder)["training"]["identity"]["settings"]
+    assert (found["loss"], found["layer_decay"]) == ("softmax", 0.9)
+
+
+def test_a_folder_of_a_release_without_losses_is_one_of_the_hinge_loss(fit):
+    assert fit()
+    value = manifest(fit.folder)
+    for name in ("loss", "layer_decay"):
+        del value["training"]["identity"]["settings"][name]
+    (fit.folder / "reranker.json").write_text(json.dumps(value))
+    assert not fit()
+    assert fit(layer_decay=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"loss": "softmax"}, "settings.loss 'softmax', found 'hinge'"),
+        ({"layer_decay": 0.5}, "settings.layer_decay 0.5, found 1.0"),
+    ],
+)
+def test_a_checkpoint_of_another_loss_or_decay_is_refused(fit, monkeypatch, changed, said):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eval.qa.fits.write_cross_encoder", fail)
+        with pytest.raises(KeyboardInterrupt):
+            fit()
+    with pytest.raises(ConfigError) as caught:
+        fit(**changed)
+    assert said in str(caught.value)
+    assert "--restart" in str(caught.value)
