@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.bm25.formulas import Weighting
+from indexes.bm25.postings import Postings, Read
 from indexes.filters.allowed import Allowed
 
 
@@ -23,6 +25,26 @@ class Contributions(NamedTuple):
     positions: NDArray[np.uint32]
     values: NDArray[np.float64]
     counts: NDArray[np.int64]
+
+
+def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Contributions:
+    """What postings add to the scores of their passages.
+
+    Args:
+        postings: of the segment.
+        read: some of them.
+        weighting: with a factor for each term of `read`.
+
+    Raises:
+        DamagedIndexError: the postings or the lengths are impossible.
+    """
+    joined = read.joined()
+    positions, frequencies, counts = joined.positions, joined.frequencies, joined.counts
+    if not len(positions):
+        return Contributions(positions, np.empty(0), counts)
+    postings.check(joined)
+    lengths = postings.lengths_of(positions, frequencies)
+    return Contributions(positions, weighting.values(frequencies, lengths, counts), counts)
 
 
 def permitted(contributions: Contributions, allowed: Allowed | None) -> Contributions:
