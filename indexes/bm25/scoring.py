@@ -49,6 +49,9 @@ class BM25Query:
         segments: that are searched.
         found: for each segment the postings of the query's terms in live passages.
         weighting: what they add to scores.
+
+    Attributes:
+        weighting: as given.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class BM25Query:
     ) -> None:
         self._segments = segments
         self._found = found
-        self._weighting = weighting
+        self.weighting = weighting
         self._sizes = [len(segment.postings) for segment in segments]
 
     def scores(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
@@ -67,7 +70,7 @@ class BM25Query:
             passage is live and holds a query term. Those that do not match score 0.
         """
         pairs = [
-            accumulate(contributions_of(segment.postings, read, self._weighting), size)
+            accumulate(contributions_of(segment.postings, read, self.weighting), size)
             for segment, read, size in zip(self._segments, self._found, self._sizes, strict=True)
         ]
         return [scores for scores, _ in pairs], [matches for _, matches in pairs]
@@ -111,7 +114,7 @@ class BM25Query:
             return np.zeros(len(positions)), matches
         frequencies = read.frequencies[place]
         lengths = self._segments[segment].postings.lengths_of(wanted[row], frequencies)
-        values = self._weighting.values(frequencies, lengths, counts)
+        values = self.weighting.values(frequencies, lengths, counts)
         return sums(row, values, len(positions)), matches
 
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
@@ -136,7 +139,7 @@ class BM25Query:
             best_passages(
                 segment.postings,
                 read,
-                self._weighting,
+                self.weighting,
                 k,
                 some,
                 segment.order,
@@ -276,7 +279,7 @@ class BM25:
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
-        # Term by term, so that those of one at a time are copied where passages were deleted.
+        # Term by term: where passages were deleted, postings are copied.
         return {
             term: sum(int(_postings(segment, [term]).counts[0]) for segment in self.segments)
             for term in dict.fromkeys(terms)
