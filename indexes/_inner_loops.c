@@ -43,6 +43,7 @@ typedef struct {
     Py_ssize_t width; /* bytes of a frequency */
     const uint32_t *lengths;
     uint64_t passages;
+    const uint8_t *live;    /* a byte for each passage, or NULL where all are */
     const uint8_t *allowed; /* a bit for each passage, or NULL where all are */
 } Segment;
 
@@ -129,7 +130,7 @@ is_set(const uint8_t *bits, uint64_t place)
     return bits[place >> 3] >> (place & 7) & 1;
 }
 
-/* Add what the terms give to the passages of a window; -INFINITY stands for what is not allowed.
+/* Add what the terms give to the passages of a window; -INFINITY stands for one not to be found.
  * Returns whether positions ascend and exist, and passages are as long as their terms are frequent.
  */
 static int
@@ -156,7 +157,8 @@ sum_window(double *scores, Term *terms, Py_ssize_t count, const Segment *segment
             uint32_t frequency = frequency_at(segment, next), length = lengths[position];
             if (frequency == 0 || length < frequency)
                 return 0;
-            if (segment->allowed == NULL || is_set(segment->allowed, position))
+            if ((segment->live == NULL || segment->live[position])
+                && (segment->allowed == NULL || is_set(segment->allowed, position)))
                 scores[place] += terms[t].factor * weight_of(formula, frequency, length);
             else
                 scores[place] = -INFINITY;
@@ -277,14 +279,14 @@ static PyObject *
 best(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[9];
+    Py_buffer given[10];
     Py_buffer *positions = &given[0], *frequencies = &given[1], *ranges = &given[2];
-    Py_buffer *factors = &given[3], *lengths = &given[4], *allowed = &given[5];
-    Py_buffer *ranks = &given[6], *best_positions = &given[7], *best_scores = &given[8];
+    Py_buffer *factors = &given[3], *lengths = &given[4], *live = &given[5], *allowed = &given[6];
+    Py_buffer *ranks = &given[7], *best_positions = &given[8], *best_scores = &given[9];
     Formula formula;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*pdddddy*y*w*w*:best", positions, frequencies, ranges,
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*pdddddy*y*y*w*w*:best", positions, frequencies, ranges,
                           factors, lengths, &formula.lifted, &formula.slope, &formula.constant,
-                          &formula.k1, &formula.scale, &formula.delta, allowed, ranks,
+                          &formula.k1, &formula.scale, &formula.delta, live, allowed, ranks,
                           best_positions, best_scores))
         return NULL;
     Order order = {ranks->len ? ranks->buf : NULL, 0};
@@ -297,11 +299,13 @@ best(PyObject *module, PyObject *arguments)
         .width = postings ? frequencies->len / postings : 1,
         .lengths = lengths->buf,
         .passages = (uint64_t)lengths->len / sizeof(uint32_t),
+        .live = live->len ? live->buf : NULL,
         .allowed = allowed->len ? allowed->buf : NULL,
     };
     Py_ssize_t size = -1;
     int fits = ranges->len / (Py_ssize_t)(2 * sizeof(int64_t)) == count
                && (segment.width == 1 || segment.width == 2 || segment.width == 4)
+               && (!live->len || (uint64_t)live->len == segment.passages)
                && (!allowed->len || (uint64_t)allowed->len >= (segment.passages + 7) / 8)
                && (!ranks->len || ranks->len == lengths->len)
                && best_positions->len / (Py_ssize_t)sizeof(int64_t) == k && k >= 1;
@@ -332,7 +336,7 @@ best(PyObject *module, PyObject *arguments)
         PyMem_Free(scores);
     PyMem_Free(terms);
     PyMem_Free(heap);
-    if (!release(given, 9, fits) || PyErr_Occurred())
+    if (!release(given, 10, fits) || PyErr_Occurred())
         return NULL;
     return Py_BuildValue("nN", size, PyBool_FromLong(order.decided));
 }
@@ -522,7 +526,7 @@ products(PyObject *module, PyObject *arguments)
 
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
-     "best(positions, frequencies, ranges, factors, lengths, *formula, allowed, order, "
+     "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, order, "
      "best_positions, best_scores): how many were found, -1 where postings are impossible, and "
      "whether the order decided between equal scores."},
     {"bits_at", bits_at, METH_VARARGS,

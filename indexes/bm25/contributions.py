@@ -47,11 +47,17 @@ def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Co
     return Contributions(positions, weighting.values(frequencies, lengths, counts), counts)
 
 
-def permitted(contributions: Contributions, allowed: Allowed | None) -> Contributions:
-    """The contributions to the allowed passages; None allows all."""
-    if allowed is None:
+def permitted(
+    contributions: Contributions, live: NDArray[np.bool_] | None, allowed: Allowed | None = None
+) -> Contributions:
+    """The contributions to the live passages that are allowed; None is for all."""
+    if live is None and allowed is None:
         return contributions
-    chosen = allowed.at(contributions.positions)
+    chosen = np.ones(len(contributions.positions), np.bool_)
+    if live is not None:
+        chosen &= live[contributions.positions]
+    if allowed is not None:
+        chosen &= allowed.at(contributions.positions)
     counts = counts_of(chosen, contributions.counts)
     return Contributions(contributions.positions[chosen], contributions.values[chosen], counts)
 

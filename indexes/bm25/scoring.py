@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.contributions import accumulate, contributions_of, counts_of, sums
+from indexes.bm25.contributions import accumulate, contributions_of, permitted, sums
 from indexes.bm25.formulas import BM25Settings, Weighting, idf
 from indexes.bm25.postings import Postings, Read
 from indexes.bm25.top_k import best_passages
@@ -47,7 +47,7 @@ class BM25Query:
 
     Args:
         segments: that are searched.
-        found: for each segment the postings of the query's terms in live passages.
+        found: for each segment the postings of the query's terms.
         weighting: what they add to scores.
 
     Attributes:
@@ -69,18 +69,21 @@ class BM25Query:
             Two lists with an (n,) array for each segment: float64 scores, and True where the
             passage is live and holds a query term. Those that do not match score 0.
         """
-        pairs = [
-            accumulate(contributions_of(segment.postings, read, self.weighting), size)
-            for segment, read, size in zip(self._segments, self._found, self._sizes, strict=True)
-        ]
+        pairs = []
+        for segment, read in zip(self._segments, self._found, strict=True):
+            contributions = contributions_of(segment.postings, read, self.weighting)
+            pairs.append(accumulate(permitted(contributions, segment.live), len(segment.postings)))
         return [scores for scores, _ in pairs], [matches for _, matches in pairs]
 
     def matching(self) -> list[NDArray[np.uint32]]:
         """For each segment, (m,) the positions of live passages with a query term, ascending."""
-        joined = [read.joined() for read in self._found]
-        for segment, read in zip(self._segments, joined, strict=True):
-            segment.postings.check(read)
-        return [np.unique(read.positions) for read in joined]
+        matching = []
+        for segment, read in zip(self._segments, self._found, strict=True):
+            joined = read.joined()
+            segment.postings.check(joined)
+            held = np.unique(joined.positions)
+            matching.append(held if segment.live is None else held[segment.live[held]])
+        return matching
 
     def at(
         self, segment: int, positions: NDArray[np.integer]
@@ -96,6 +99,8 @@ class BM25Query:
         """
         matches = np.zeros(len(positions), np.bool_)
         read, wanted = self._found[segment], positions.astype(np.uint32)
+        live = self._segments[segment].live
+        alive = True if live is None else live[positions]
         # Which of the wanted hold each term, and by which posting.
         rows, places = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
         counts = np.zeros(len(read.ranges), np.int64)
@@ -104,7 +109,7 @@ class BM25Query:
                 continue
             held = read.positions[start:stop]
             near = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-            holding = np.flatnonzero(held[near] == wanted)
+            holding = np.flatnonzero((held[near] == wanted) & alive)
             rows.append(holding)
             places.append(start + near[holding])
             counts[term] = len(holding)
@@ -141,6 +146,7 @@ class BM25Query:
                 read,
                 self.weighting,
                 k,
+                segment.live,
                 some,
                 segment.order,
                 segment.order_guard,
@@ -265,8 +271,12 @@ class BM25:
             query_terms: from the analyzer that made the postings; repetitions count.
         """
         repetitions = Counter(query_terms)
-        found = [_postings(segment, repetitions) for segment in self.segments]
-        df = sum((read.counts for read in found), np.zeros(len(repetitions), np.int64))
+        found = [segment.postings.read(repetitions) for segment in self.segments]
+        df = np.zeros(len(repetitions), np.int64)
+        for segment, read in zip(self.segments, found, strict=True):
+            df += _live_counts(segment, read)
+        # Postings of a term that no live passage holds are not read.
+        found = [read._replace(ranges=read.ranges * (df > 0)[:, np.newaxis]) for read in found]
         factors = np.array(
             [
                 times * self._idf(held) if held else 0.0
@@ -279,11 +289,11 @@ class BM25:
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
-        # Term by term: where passages were deleted, postings are copied.
-        return {
-            term: sum(int(_postings(segment, [term]).counts[0]) for segment in self.segments)
-            for term in dict.fromkeys(terms)
-        }
+        distinct = list(dict.fromkeys(terms))
+        df = np.zeros(len(distinct), np.int64)
+        for segment in self.segments:
+            df += _live_counts(segment, segment.postings.read(distinct))
+        return dict(zip(distinct, df.tolist(), strict=True))
 
     def scores(
         self, query_terms: Iterable[str]
@@ -313,15 +323,17 @@ class BM25:
         return self._okapi_floor
 
 
-def _postings(segment: SearchableSegment, terms: Iterable[str]) -> Read:
-    """Those of live passages."""
-    read = segment.postings.read(terms)
-    if segment.live is None:
-        return read
-    read = read.joined()
-    segment.postings.check(read)
-    kept = segment.live[read.positions]
-    return Read.of(read.positions[kept], read.frequencies[kept], counts_of(kept, read.counts))
+def _live_counts(segment: SearchableSegment, read: Read) -> NDArray[np.int64]:
+    """(terms,) how many live passages hold each of the terms."""
+    live = segment.live
+    if live is None:
+        return read.counts
+    try:
+        counts = [np.count_nonzero(live[read.positions[a:b]]) for a, b in read.ranges.tolist()]
+    except IndexError:
+        segment.postings.check(read.joined())
+        raise
+    return np.array(counts, np.int64)
 
 
 def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np.int64]:

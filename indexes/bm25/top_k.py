@@ -46,6 +46,7 @@ def best_passages(
     read: Read,
     weighting: Weighting,
     k: int,
+    live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
     order: NDArray[np.uint32] | None = None,
     guard: BlockGuard = UNGUARDED,
@@ -57,6 +58,7 @@ def best_passages(
         read: those of the query's terms.
         weighting: with a factor for each term of `read`.
         k: 1 or more.
+        live: (n,) the passages that were not deleted; None for all.
         allowed: the passages that may be returned; None for all.
         order: (n,) the rank of each passage among equal scores; None for that of its position.
         guard: checks `order` where it decides.
@@ -70,10 +72,18 @@ def best_passages(
     if compiled is not None:
         postings.check_lengths(read)
         best = Best(np.empty(most, np.int64), np.empty(most))
+        mask = _NO_BITS if live is None else live
         bits = _NO_BITS if allowed is None else allowed.bits
         ranks = _NO_ORDER if order is None else order
         found, decided = compiled.best(
-            *read, weighting.factors, postings.lengths, *weighting.constants(), bits, ranks, *best
+            *read,
+            weighting.factors,
+            postings.lengths,
+            *weighting.constants(),
+            mask,
+            bits,
+            ranks,
+            *best,
         )
         if decided:
             guard.check_all()
@@ -82,7 +92,7 @@ def best_passages(
         # Impossible postings are named below.
     if order is not None:
         guard.check_all()
-    return best_by_numpy(postings, read, weighting, k, allowed, order)
+    return best_by_numpy(postings, read, weighting, k, live, allowed, order)
 
 
 def best_by_numpy(
@@ -90,11 +100,12 @@ def best_by_numpy(
     read: Read,
     weighting: Weighting,
     k: int,
+    live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
     order: NDArray[np.uint32] | None = None,
 ) -> Best:
     """See `best_passages`."""
-    contributions = permitted(contributions_of(postings, read, weighting), allowed)
+    contributions = permitted(contributions_of(postings, read, weighting), live, allowed)
     if not len(contributions.positions):
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))
     positions, scores = _contenders(contributions, len(postings), k)

@@ -54,12 +54,19 @@ def postings_of(
 
 
 def check_equal(
-    postings: Postings, read: Read, weighting: Weighting, k: int, allowed: Allowed | None = None
+    postings: Postings,
+    read: Read,
+    weighting: Weighting,
+    k: int,
+    allowed: Allowed | None,
+    *,
+    deleted: bool,
 ) -> None:
     n = len(postings)
+    live = np.arange(n) % 5 > 0 if deleted else None
     for order in (None, np.random.default_rng(n).permutation(n).astype(np.uint32)):
-        found = best_passages(postings, read, weighting, k, allowed, order)
-        expected = best_by_numpy(postings, read, weighting, k, allowed, order)
+        found = best_passages(postings, read, weighting, k, live, allowed, order)
+        expected = best_by_numpy(postings, read, weighting, k, live, allowed, order)
         assert found.positions.tolist() == expected.positions.tolist()
         assert found.scores.tobytes() == expected.scores.tobytes()
         if order is not None:
@@ -76,14 +83,15 @@ def check_equal(
     st.sampled_from(VARIANTS),
     st.integers(1, 50),
     st.sampled_from([None, 2, 3]),
+    st.booleans(),
 )
-def test_the_best_are_those_of_numpy_with_ties_filters_and_scores_of_zero_or_less(
-    rows, factors, frequencies, lengths, variant, k, every
+def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_zero_or_less(
+    rows, factors, frequencies, lengths, variant, k, every, deleted
 ):
     postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
     weighting = Weighting(BM25Settings(variant), 4.0, np.array(factors[: len(rows)]))
     allowed = None if every is None else Allowed.of(np.arange(MANY) % every == 0)
-    check_equal(postings, read, weighting, k, allowed)
+    check_equal(postings, read, weighting, k, allowed, deleted=deleted)
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000, 70_000])
@@ -94,7 +102,7 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
     weighting = Weighting(BM25Settings(), 7.5, chance.random(4).round(2))
     allowed = None if share is None else Allowed.of(chance.random(100_000) < share)
-    check_equal(postings, read, weighting, k, allowed)
+    check_equal(postings, read, weighting, k, allowed, deleted=share == 0.5)
 
 
 @given(
@@ -176,6 +184,7 @@ def arrays(**changed: Any) -> list[Any]:
         "k1": 1.2,
         "scale": 1.0,
         "delta": 0.0,
+        "live": np.empty(0, np.bool_),
         "allowed": np.empty(0, np.uint8),
         "ranks": np.empty(0, np.uint32),
         "best_positions": np.empty(2, np.int64),
@@ -196,6 +205,7 @@ def arrays(**changed: Any) -> list[Any]:
         {"ranges": np.array([[0, 1 << 62], [2, 3]], np.int64)},
         {"factors": np.ones(3)},
         {"lengths": np.full(9, 4, np.uint32), "allowed": np.ones(1, np.uint8)},
+        {"live": np.ones(2, np.bool_)},
         {"ranks": np.array([1, 0], np.uint32)},
         {"best_positions": np.empty(3, np.int64)},
         {"best_positions": np.empty(0, np.int64), "best_scores": np.empty(0)},
