@@ -275,6 +275,10 @@ class BM25:
         df = np.zeros(len(repetitions), np.int64)
         for segment, read in zip(self.segments, found, strict=True):
             df += _live_counts(segment, read)
+        if df.max(initial=0) > self.statistics.passages:
+            # More than there can be: no formula takes that.
+            for segment, read in zip(self.segments, found, strict=True):
+                segment.postings.check(read.joined())
         # Postings of a term that no live passage holds are not read.
         found = [read._replace(ranges=read.ranges * (df > 0)[:, np.newaxis]) for read in found]
         factors = np.array(
