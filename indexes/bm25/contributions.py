@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.bm25.formulas import Weighting
+from indexes.bm25.postings import Postings, Read
 from indexes.filters.allowed import Allowed
 
 
@@ -25,11 +27,37 @@ class Contributions(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def permitted(contributions: Contributions, allowed: Allowed | None) -> Contributions:
-    """The contributions to the allowed passages; None allows all."""
-    if allowed is None:
+def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Contributions:
+    """What postings add to the scores of their passages.
+
+    Args:
+        postings: of the segment.
+        read: some of them.
+        weighting: with a factor for each term of `read`.
+
+    Raises:
+        DamagedIndexError: the postings or the lengths are impossible.
+    """
+    joined = read.joined()
+    positions, frequencies, counts = joined.positions, joined.frequencies, joined.counts
+    if not len(positions):
+        return Contributions(positions, np.empty(0), counts)
+    postings.check(joined)
+    lengths = postings.lengths_of(positions, frequencies)
+    return Contributions(positions, weighting.values(frequencies, lengths, counts), counts)
+
+
+def permitted(
+    contributions: Contributions, live: NDArray[np.bool_] | None, allowed: Allowed | None = None
+) -> Contributions:
+    """The contributions to the live passages that are allowed; None is for all."""
+    if live is None and allowed is None:
         return contributions
-    chosen = allowed.at(contributions.positions)
+    chosen = np.ones(len(contributions.positions), np.bool_)
+    if live is not None:
+        chosen &= live[contributions.positions]
+    if allowed is not None:
+        chosen &= allowed.at(contributions.positions)
     counts = counts_of(chosen, contributions.counts)
     return Contributions(contributions.positions[chosen], contributions.values[chosen], counts)
 

@@ -22,8 +22,6 @@ at zero as in bm25s. bm25+ is from Lv and Zhai, "Lower-Bounding Term Frequency N
 terms that a passage does not hold add nothing (bm25s and rank-bm25 add the weight at f = 0, which
 makes bm25+ rank as if delta were zero). okapi is rank-bm25's BM25Okapi: an idf below zero is
 replaced by epsilon times the mean idf of the whole vocabulary, which can itself be negative.
-
-What each posting of a query adds to the score of its passage.
 """
 
 from __future__ import annotations
@@ -35,8 +33,6 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.postings import Postings, Read
-from indexes.compiled import compiled
 from indexes.errors import ConfigError
 
 BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
@@ -123,7 +119,7 @@ def weights(
         (m,) float64.
     """
     variant, k1, b = settings.variant, settings.k1, settings.b
-    delta = _DELTA.get(variant, 0.0) if settings.delta is None else settings.delta
+    delta = _delta(settings)
     norm = lengths * (b / mean_length)
     norm += 1 - b
     if variant == "bm25l":
@@ -139,41 +135,54 @@ def weights(
     return saturated
 
 
-# Variants whose weight is f / (f + k1 * norm) and nothing else.
-_PLAIN = ("lucene", "robertson")
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighting:
+    """What the terms of one query add to the scores of the passages that hold them.
 
-
-def posting_values(
-    settings: BM25Settings,
-    postings: Postings,
-    read: Read,
-    factors: NDArray[np.float64],
-    mean_length: float,
-) -> NDArray[np.float64]:
-    """(p,) float64: the factor of the term times its weight in the passage.
-
-    Args:
+    Attributes:
         settings: the variant and its parameters.
-        postings: of the segment.
-        read: p of its postings.
+        mean_length: of the passages of the corpus; above 0 where a passage holds a term.
         factors: (terms,) float64, the idf of each term times its repetitions in the query.
-        mean_length: of the passages of the corpus.
-
-    Raises:
-        DamagedIndexError: the postings or the lengths are impossible.
     """
-    values = np.empty(len(read.positions))
-    if not len(values):
+
+    settings: BM25Settings
+    mean_length: float
+    factors: NDArray[np.float64]
+
+    def values(
+        self,
+        frequencies: NDArray[np.unsignedinteger],
+        lengths: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """What each posting adds.
+
+        Args:
+            frequencies: (p,) one term's after the other's.
+            lengths: (p,) of their passages.
+            counts: (terms,) how many postings each term has.
+
+        Returns:
+            (p,) float64.
+        """
+        values = np.repeat(self.factors, counts)
+        values *= weights(self.settings, frequencies, lengths, self.mean_length)
         return values
-    if compiled is not None and settings.variant in _PLAIN:
-        postings.check_lengths(read.positions)
-        slope, constant = settings.b / mean_length, 1 - settings.b
-        lengths = postings.lengths
-        if compiled.weigh(*read, factors, lengths, slope, constant, settings.k1, values):
-            return values
-        # Impossible values are named below.
-    postings.check(read)
-    lengths = postings.lengths_of(read.positions, read.frequencies)
-    values = np.repeat(factors, read.counts)
-    values *= weights(settings, read.frequencies, lengths, mean_length)
-    return values
+
+    def constants(self) -> tuple[bool, float, float, float, float, float]:
+        """What the compiled form computes the same from: see `Formula` in `_inner_loops.c`."""
+        chosen = self.settings
+        plain = chosen.variant in ("lucene", "robertson")
+        added = _delta(chosen) if chosen.variant in _DELTA else 0.0
+        return (
+            chosen.variant == "bm25l",
+            chosen.b / self.mean_length,
+            1 - chosen.b,
+            chosen.k1,
+            1.0 if plain else chosen.k1 + 1,
+            added,
+        )
+
+
+def _delta(settings: BM25Settings) -> float:
+    return _DELTA.get(settings.variant, 0.0) if settings.delta is None else settings.delta

@@ -44,17 +44,48 @@ LENGTHS = "postings.lengths.npy"
 
 
 class Read(NamedTuple):
-    """The postings of some terms, one term's after the other's.
+    """The postings of some terms, in place.
 
     Attributes:
-        positions: (p,) uint32, ascending within a term.
+        positions: (p,) uint32, ascending within a term; those of other terms may be among them.
         frequencies: (p,) how often each holds the term, 1 or more.
-        counts: (terms,) int64, how many postings each term has; 0 where it is unknown.
+        ranges: (terms, 2) int64, C-contiguous: where the postings of each term begin and end in
+            both arrays; nowhere overlapping, and empty where the term is unknown.
     """
 
     positions: NDArray[np.uint32]
     frequencies: NDArray[np.unsignedinteger]
-    counts: NDArray[np.int64]
+    ranges: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        positions: NDArray[np.uint32],
+        frequencies: NDArray[np.unsignedinteger],
+        counts: NDArray[np.int64],
+    ) -> Read:
+        """Postings of nothing but these terms, one term's after the other's."""
+        ends = np.cumsum(counts)
+        return cls(positions, frequencies, np.stack([ends - counts, ends], axis=1))
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(terms,) how many postings each term has."""
+        counts: NDArray[np.int64] = self.ranges[:, 1] - self.ranges[:, 0]
+        return counts
+
+    def joined(self) -> Read:
+        """The same without other terms, one term's after the other's; a copy unless it is one."""
+        held = [slice(start, stop) for start, stop in self.ranges.tolist() if start < stop]
+        if len(held) == 1:
+            return Read.of(self.positions[held[0]], self.frequencies[held[0]], self.counts)
+        # The empty slice gives the types where no term is known.
+        held.insert(0, slice(0))
+        return Read.of(
+            np.concatenate([self.positions[part] for part in held]),
+            np.concatenate([self.frequencies[part] for part in held]),
+            self.counts,
+        )
 
 
 class PostingsBuilder:
@@ -241,12 +272,12 @@ class Postings:
 
     def lookup(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger]]:
         """The positions that hold one term, and how often each does: see `read`."""
-        read = self.read((term,))
+        read = self.read((term,)).joined()
         self.check(read)
-        return read[:2]
+        return read.positions, read.frequencies
 
     def read(self, terms: Iterable[str]) -> Read:
-        """The postings of some terms, in their order; those of a single term are read-only views.
+        """The postings of some terms, each given once, in their order; nothing is copied.
 
         They are unaltered, if the segment has sums; `check` says whether they can be.
 
@@ -255,23 +286,17 @@ class Postings:
         """
         places = [self._vocabulary.find(term) for term in terms]
         ranges = [(0, 0) if place is None else self._range(place) for place in places]
-        counts = np.array([stop - start for start, stop in ranges], np.int64)
-        held = [slice(start, stop) for start, stop in ranges if start < stop]
-        if not held:
-            return Read(self._positions[:0], self._frequencies[:0], counts)
-        positions, frequencies = self._positions[held[0]], self._frequencies[held[0]]
-        if len(held) > 1:
-            positions = np.concatenate([self._positions[part] for part in held])
-            frequencies = np.concatenate([self._frequencies[part] for part in held])
-        return Read(positions, frequencies, counts)
+        return Read(
+            self._positions, self._frequencies, np.array(ranges, np.int64).reshape(len(ranges), 2)
+        )
 
     def check(self, read: Read) -> None:
-        """Check what `read` has returned.
+        """Check what `read` has returned, joined.
 
         Raises:
             DamagedIndexError: the postings are impossible.
         """
-        positions, frequencies, counts = read
+        positions, frequencies, counts = read.positions, read.frequencies, read.counts
         if not len(positions):
             return
         ends = np.cumsum(counts[counts > 0])
@@ -299,12 +324,14 @@ class Postings:
             )
         return lengths
 
-    def check_lengths(self, positions: NDArray[np.integer] | None = None) -> None:
-        """Check the lengths of these passages, or of all.
+    def check_lengths(self, positions: NDArray[np.integer] | Read | None = None) -> None:
+        """Check the lengths of these passages, of those of some postings, or of all.
 
         Raises:
             DamagedIndexError: they were altered, or there is no such passage.
         """
+        if isinstance(positions, Read):
+            positions = None if self._lengths_guard.complete else positions.joined().positions
         if positions is None:
             self._lengths_guard.check_all()
         elif not self._lengths_guard.complete:

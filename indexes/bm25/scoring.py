@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.contributions import Contributions, accumulate, counts_of, permitted
-from indexes.bm25.formulas import BM25Settings, idf, posting_values
+from indexes.bm25.contributions import accumulate, contributions_of, permitted, sums
+from indexes.bm25.formulas import BM25Settings, Weighting, idf
 from indexes.bm25.postings import Postings, Read
 from indexes.bm25.top_k import best_passages
 from indexes.errors import ConfigError, DamagedIndexError
@@ -40,20 +40,26 @@ class Matches(NamedTuple):
 
 
 class BM25Query:
-    """One query whose postings were read, by `BM25.query`.
+    """One query whose postings were found, by `BM25.query`.
 
-    All methods give a passage the same score, bit by bit.
+    All methods give a passage the same score, bit by bit, and raise DamagedIndexError where the
+    postings that they score are impossible.
 
     Args:
-        segments: that were searched.
-        contributions: one entry for each segment.
+        segments: that are searched.
+        found: for each segment the postings of the query's terms.
+        weighting: what they add to scores.
+
+    Attributes:
+        weighting: as given.
     """
 
     def __init__(
-        self, segments: Sequence[SearchableSegment], contributions: Sequence[Contributions]
+        self, segments: Sequence[SearchableSegment], found: Sequence[Read], weighting: Weighting
     ) -> None:
         self._segments = segments
-        self._contributions = contributions
+        self._found = found
+        self.weighting = weighting
         self._sizes = [len(segment.postings) for segment in segments]
 
     def scores(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
@@ -63,12 +69,21 @@ class BM25Query:
             Two lists with an (n,) array for each segment: float64 scores, and True where the
             passage is live and holds a query term. Those that do not match score 0.
         """
-        pairs = [accumulate(*pair) for pair in zip(self._contributions, self._sizes, strict=True)]
+        pairs = []
+        for segment, read in zip(self._segments, self._found, strict=True):
+            contributions = contributions_of(segment.postings, read, self.weighting)
+            pairs.append(accumulate(permitted(contributions, segment.live), len(segment.postings)))
         return [scores for scores, _ in pairs], [matches for _, matches in pairs]
 
     def matching(self) -> list[NDArray[np.uint32]]:
         """For each segment, (m,) the positions of live passages with a query term, ascending."""
-        return [np.unique(contributions.positions) for contributions in self._contributions]
+        matching = []
+        for segment, read in zip(self._segments, self._found, strict=True):
+            joined = read.joined()
+            segment.postings.check(joined)
+            held = np.unique(joined.positions)
+            matching.append(held if segment.live is None else held[segment.live[held]])
+        return matching
 
     def at(
         self, segment: int, positions: NDArray[np.integer]
@@ -82,20 +97,30 @@ class BM25Query:
         Returns:
             (m,) float64 scores, 0 for those that do not match, and (m,) bool matches.
         """
-        scores, matches = np.zeros(len(positions)), np.zeros(len(positions), np.bool_)
-        wanted = positions.astype(np.uint32)
-        contributions = self._contributions[segment]
-        ends = np.cumsum(contributions.counts).tolist()
-        for start, stop in zip([0, *ends], ends, strict=False):
+        matches = np.zeros(len(positions), np.bool_)
+        read, wanted = self._found[segment], positions.astype(np.uint32)
+        live = self._segments[segment].live
+        alive = True if live is None else live[positions]
+        # Which of the wanted hold each term, and by which posting.
+        rows, places = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
+        counts = np.zeros(len(read.ranges), np.int64)
+        for term, (start, stop) in enumerate(read.ranges.tolist()):
             if start == stop:
                 continue
-            held = contributions.positions[start:stop]
-            values = contributions.values[start:stop]
-            places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-            holds = held[places] == wanted
-            scores[holds] += values[places[holds]]
-            matches |= holds
-        return scores, matches
+            held = read.positions[start:stop]
+            near = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+            holding = np.flatnonzero((held[near] == wanted) & alive)
+            rows.append(holding)
+            places.append(start + near[holding])
+            counts[term] = len(holding)
+        row, place = np.concatenate(rows), np.concatenate(places)
+        matches[row] = True
+        if not len(row):
+            return np.zeros(len(positions)), matches
+        frequencies = read.frequencies[place]
+        lengths = self._segments[segment].postings.lengths_of(wanted[row], frequencies)
+        values = self.weighting.values(frequencies, lengths, counts)
+        return sums(row, values, len(positions)), matches
 
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
         """The `k` best live passages that hold a query term, exactly; fewer if fewer match.
@@ -117,11 +142,16 @@ class BM25Query:
         chosen = self._fitting(allowed)
         found = [
             best_passages(
-                permitted(contributions, some), size, k, segment.order, segment.order_guard
+                segment.postings,
+                read,
+                self.weighting,
+                k,
+                segment.live,
+                some,
+                segment.order,
+                segment.order_guard,
             )
-            for segment, contributions, some, size in zip(
-                self._segments, self._contributions, chosen, self._sizes, strict=True
-            )
+            for segment, read, some in zip(self._segments, self._found, chosen, strict=True)
         ]
         if not found:
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -233,20 +263,41 @@ class BM25:
         self._okapi_floor: float | None = None
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
-        """Read the postings of a query's terms, once for all later calls.
+        """Find the postings of a query's terms, once for all later calls.
+
+        Terms keep their order in the query, so that sums round alike in every segment layout.
 
         Args:
             query_terms: from the analyzer that made the postings; repetitions count.
         """
-        return BM25Query(self.segments, self._contributions(query_terms))
+        repetitions = Counter(query_terms)
+        found = [segment.postings.read(repetitions) for segment in self.segments]
+        df = np.zeros(len(repetitions), np.int64)
+        for segment, read in zip(self.segments, found, strict=True):
+            df += _live_counts(segment, read)
+        if df.max(initial=0) > self.statistics.passages:
+            # More than there can be: no formula takes that.
+            for segment, read in zip(self.segments, found, strict=True):
+                segment.postings.check(read.joined())
+        # Postings of a term that no live passage holds are not read.
+        found = [read._replace(ranges=read.ranges * (df > 0)[:, np.newaxis]) for read in found]
+        factors = np.array(
+            [
+                times * self._idf(held) if held else 0.0
+                for times, held in zip(repetitions.values(), df.tolist(), strict=True)
+            ],
+            np.float64,
+        )
+        weighting = Weighting(self.settings, self.statistics.mean_length, factors)
+        return BM25Query(self.segments, found, weighting)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """How many live passages hold each of the terms, in the order of the terms."""
-        # Term by term, since the postings of a single one are views.
-        return {
-            term: sum(int(_postings(segment, [term]).counts[0]) for segment in self.segments)
-            for term in dict.fromkeys(terms)
-        }
+        distinct = list(dict.fromkeys(terms))
+        df = np.zeros(len(distinct), np.int64)
+        for segment in self.segments:
+            df += _live_counts(segment, segment.postings.read(distinct))
+        return dict(zip(distinct, df.tolist(), strict=True))
 
     def scores(
         self, query_terms: Iterable[str]
@@ -263,29 +314,6 @@ class BM25:
         """The `k` best passages: see `BM25Query.search`."""
         return self.query(query_terms).search(k, allowed)
 
-    def _contributions(self, query_terms: Iterable[str]) -> list[Contributions]:
-        """For each segment, what each distinct query term adds to the scores of the live
-        passages that hold it.
-
-        Terms keep their order in the query, so that sums round alike in every segment layout.
-        """
-        repetitions = Counter(query_terms)
-        found = [_postings(segment, repetitions) for segment in self.segments]
-        df = sum((read.counts for read in found), np.zeros(len(repetitions), np.int64))
-        factors = np.array(
-            [
-                times * self._idf(held) if held else 0.0
-                for times, held in zip(repetitions.values(), df.tolist(), strict=True)
-            ]
-        )
-        contributions = []
-        for segment, read in zip(self.segments, found, strict=True):
-            values = posting_values(
-                self.settings, segment.postings, read, factors, self.statistics.mean_length
-            )
-            contributions.append(Contributions(read.positions, values, read.counts))
-        return contributions
-
     def _idf(self, df: int) -> float:
         value = idf(self.settings.variant, df, self.statistics.passages)
         return self._floor() if value < 0 else value
@@ -299,14 +327,17 @@ class BM25:
         return self._okapi_floor
 
 
-def _postings(segment: SearchableSegment, terms: Iterable[str]) -> Read:
-    """Those of live passages."""
-    read = segment.postings.read(terms)
-    if segment.live is None:
-        return read
-    segment.postings.check(read)
-    kept = segment.live[read.positions]
-    return Read(read.positions[kept], read.frequencies[kept], counts_of(kept, read.counts))
+def _live_counts(segment: SearchableSegment, read: Read) -> NDArray[np.int64]:
+    """(terms,) how many live passages hold each of the terms."""
+    live = segment.live
+    if live is None:
+        return read.counts
+    try:
+        counts = [np.count_nonzero(live[read.positions[a:b]]) for a, b in read.ranges.tolist()]
+    except IndexError:
+        segment.postings.check(read.joined())
+        raise
+    return np.array(counts, np.int64)
 
 
 def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np.int64]:

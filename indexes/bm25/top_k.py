@@ -11,13 +11,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.contributions import Contributions, accumulate, sums
+from indexes.bm25.contributions import (
+    Contributions,
+    accumulate,
+    contributions_of,
+    permitted,
+    sums,
+)
+from indexes.bm25.formulas import Weighting
+from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 from indexes.files.checksums import UNGUARDED, BlockGuard
+from indexes.filters.allowed import Allowed
 
 # Sorting one posting costs about as much as clearing and scanning this many passages.
 _SCAN_PER_POSTING = 24
-_NO_ORDER = np.empty(0, np.uint32)
+_NO_ORDER, _NO_BITS = np.empty(0, np.uint32), np.empty(0, np.uint8)
 
 
 class Best(NamedTuple):
@@ -33,44 +42,73 @@ class Best(NamedTuple):
 
 
 def best_passages(
-    contributions: Contributions,
-    n: int,
+    postings: Postings,
+    read: Read,
+    weighting: Weighting,
     k: int,
+    live: NDArray[np.bool_] | None = None,
+    allowed: Allowed | None = None,
     order: NDArray[np.uint32] | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> Best:
     """The `k` best passages that hold a term, exactly; fewer if fewer do.
 
     Args:
-        contributions: to the passages that may be returned.
-        n: how many passages the segment has.
+        postings: of the segment, n passages.
+        read: those of the query's terms.
+        weighting: with a factor for each term of `read`.
         k: 1 or more.
+        live: (n,) the passages that were not deleted; None for all.
+        allowed: the passages that may be returned; None for all.
         order: (n,) the rank of each passage among equal scores; None for that of its position.
         guard: checks `order` where it decides.
 
     Raises:
-        DamagedIndexError: `order` decides and was altered.
+        DamagedIndexError: `order` decides and was altered, or the postings are impossible.
     """
-    if not len(contributions.positions):
+    most = min(k, int(read.counts.sum()))
+    if not most:
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))
-    if compiled is None:
-        if order is not None:
+    if compiled is not None:
+        postings.check_lengths(read)
+        best = Best(np.empty(most, np.int64), np.empty(most))
+        mask = _NO_BITS if live is None else live
+        bits = _NO_BITS if allowed is None else allowed.bits
+        ranks = _NO_ORDER if order is None else order
+        found, decided = compiled.best(
+            *read,
+            weighting.factors,
+            postings.lengths,
+            *weighting.constants(),
+            mask,
+            bits,
+            ranks,
+            *best,
+        )
+        if decided:
             guard.check_all()
-        return best_by_numpy(contributions, n, k, order)
-    most = min(k, len(contributions.positions))
-    best = Best(np.empty(most, np.int64), np.empty(most))
-    ranks = _NO_ORDER if order is None else order
-    found, decided = compiled.best(*contributions, ranks, *best)
-    if decided:
+        if found >= 0:
+            return Best(best.positions[:found], best.scores[:found])
+        # Impossible postings are named below.
+    if order is not None:
         guard.check_all()
-    return Best(best.positions[:found], best.scores[:found])
+    return best_by_numpy(postings, read, weighting, k, live, allowed, order)
 
 
 def best_by_numpy(
-    contributions: Contributions, n: int, k: int, order: NDArray[np.uint32] | None = None
+    postings: Postings,
+    read: Read,
+    weighting: Weighting,
+    k: int,
+    live: NDArray[np.bool_] | None = None,
+    allowed: Allowed | None = None,
+    order: NDArray[np.uint32] | None = None,
 ) -> Best:
-    """See `best_passages`; there must be a posting."""
-    positions, scores = _contenders(contributions, n, k)
+    """See `best_passages`."""
+    contributions = permitted(contributions_of(postings, read, weighting), live, allowed)
+    if not len(contributions.positions):
+        return Best(np.empty(0, np.int64), np.empty(0, np.float64))
+    positions, scores = _contenders(contributions, len(postings), k)
     top = top_places(scores, k, None if order is None else order[positions])
     return Best(positions[top].astype(np.int64), scores[top])
 

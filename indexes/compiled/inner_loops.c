@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define WINDOW 16384
+/* How many postings ahead the length of a passage is fetched. */
+#define AHEAD 32
 
 typedef struct {
     double score;
@@ -21,11 +23,29 @@ typedef struct {
 } Found;
 
 typedef struct {
-    Py_ssize_t next; /* the first posting that is not in a window yet, of those of all terms */
+    double factor;   /* of the weights of the term */
+    Py_ssize_t next; /* the first posting that is not in a window yet */
     Py_ssize_t stop;
     Py_ssize_t begin; /* the first posting in the window */
     Py_ssize_t rarer; /* the number of the term that is offered in this one's place */
 } Term;
+
+/* The weight of a term in a passage; see indexes.bm25.formulas. */
+typedef struct {
+    int lifted; /* whether delta is added to the normalized frequency, as in BM25L */
+    double slope, constant, k1, scale, delta;
+} Formula;
+
+/* What is read of a segment. */
+typedef struct {
+    const uint32_t *positions;
+    const void *frequencies;
+    Py_ssize_t width; /* bytes of a frequency */
+    const uint32_t *lengths;
+    uint64_t passages;
+    const uint8_t *live;    /* a byte for each passage, or NULL where all are */
+    const uint8_t *allowed; /* a bit for each passage, or NULL where all are */
+} Segment;
 
 /* (WINDOW,) zeros that the last search has left behind, or NULL. Changed with the GIL held. */
 static double *spare_window = NULL;
@@ -74,22 +94,74 @@ make_heap(Found *heap, Py_ssize_t size, Order *order)
         sift_down(heap, size, place, order);
 }
 
-/* Add what the terms give to the passages of a window. Returns whether positions ascend and exist. */
-static int
-sum_window(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positions,
-           const double *values, uint32_t first, uint64_t passages)
+/* How often posting `i` holds its term. */
+static inline uint32_t
+frequency_at(const Segment *segment, Py_ssize_t i)
 {
+    switch (segment->width) {
+    case 1:
+        return ((const uint8_t *)segment->frequencies)[i];
+    case 2:
+        return ((const uint16_t *)segment->frequencies)[i];
+    default:
+        return ((const uint32_t *)segment->frequencies)[i];
+    }
+}
+
+static inline double
+weight_of(const Formula *formula, uint32_t frequency, uint32_t length)
+{
+    double norm = length * formula->slope;
+    norm += formula->constant;
+    if (formula->lifted) {
+        double lifted = frequency / norm + formula->delta;
+        return formula->scale * lifted / (formula->k1 + lifted);
+    }
+    norm *= formula->k1;
+    norm += frequency;
+    double weight = frequency / norm;
+    weight *= formula->scale;
+    return weight + formula->delta;
+}
+
+static inline int
+is_set(const uint8_t *bits, uint64_t place)
+{
+    return bits[place >> 3] >> (place & 7) & 1;
+}
+
+/* Add what the terms give to the passages of a window; -INFINITY stands for one not to be found.
+ * Returns whether positions ascend and exist, and passages are as long as their terms are frequent.
+ */
+static int
+sum_window(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
+           const Formula *formula, uint32_t first)
+{
+    const uint32_t *positions = segment->positions, *lengths = segment->lengths;
     for (Py_ssize_t t = 0; t < count; t++) {
         Py_ssize_t next = terms[t].next, stop = terms[t].stop;
         int64_t last = -1;
         terms[t].begin = next;
         for (; next < stop; next++) {
-            int64_t place = (int64_t)positions[next] - first;
+            uint32_t position = positions[next];
+            int64_t place = (int64_t)position - first;
             if (place >= WINDOW)
                 break;
-            if (place <= last || positions[next] >= passages)
+            if (place <= last || position >= segment->passages)
                 return 0;
-            scores[place] += values[next];
+#if defined(__GNUC__)
+            /* Lengths lie too far apart for the processor to guess which is next. */
+            if (next + AHEAD < stop && positions[next + AHEAD] < segment->passages)
+                __builtin_prefetch(lengths + positions[next + AHEAD]);
+#endif
+            uint32_t frequency = frequency_at(segment, next), length = lengths[position];
+            if (frequency == 0 || length < frequency)
+                return 0;
+            if ((segment->live == NULL || segment->live[position])
+                && (segment->allowed == NULL || is_set(segment->allowed, position)))
+                scores[place] += terms[t].factor * weight_of(formula, frequency, length);
+            else
+                scores[place] = -INFINITY;
             last = place;
         }
         terms[t].next = next;
@@ -133,11 +205,12 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
 
 /* One window of passages after the other is summed, term after term, in an array that stays in the
  * cache; then each posting offers its passage. Returns how many were found, best first, or -1 where
- * positions do not ascend or exist. */
+ * postings are impossible. */
 static Py_ssize_t
-find_best(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positions,
-          const double *values, uint64_t passages, Found *heap, Py_ssize_t k, Order *order)
+find_best(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
+          const Formula *formula, Found *heap, Py_ssize_t k, Order *order)
 {
+    const uint32_t *positions = segment->positions;
     Py_ssize_t size = 0;
     for (;;) {
         uint32_t lowest = UINT32_MAX;
@@ -152,7 +225,7 @@ find_best(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positio
         if (!left)
             break;
         uint32_t first = lowest - lowest % WINDOW;
-        if (!sum_window(scores, terms, count, positions, values, first, passages))
+        if (!sum_window(scores, terms, count, segment, formula, first))
             return -1;
         size = offer_window(scores, terms, count, positions, first, heap, size, k, order);
     }
@@ -167,23 +240,28 @@ find_best(double *scores, Term *terms, Py_ssize_t count, const uint32_t *positio
     return size;
 }
 
-/* Divide the postings into terms, and rank these by their number of postings. Returns whether the
- * counts add up. */
+/* Set the terms, and rank them by their number of postings. Returns whether these exist. */
 static int
-divide(Term *terms, Py_ssize_t count, const int64_t *counts, Py_ssize_t postings)
+divide(Term *terms, Py_ssize_t count, const int64_t *ranges, const double *factors,
+       Py_ssize_t postings)
 {
-    Py_ssize_t next = 0;
     for (Py_ssize_t t = 0; t < count; t++) {
-        if (counts[t] < 0 || counts[t] > postings - next)
+        int64_t start = ranges[2 * t], stop = ranges[2 * t + 1];
+        if (start < 0 || stop < start || stop > postings)
             return 0;
-        terms[t].next = next;
-        terms[t].stop = next += (Py_ssize_t)counts[t];
+        terms[t].factor = factors[t];
+        terms[t].next = (Py_ssize_t)start;
+        terms[t].stop = (Py_ssize_t)stop;
         Py_ssize_t rank = t;
-        for (; rank > 0 && counts[terms[rank - 1].rarer] > counts[t]; rank--)
+        for (; rank > 0; rank--) {
+            const Term *before = &terms[terms[rank - 1].rarer];
+            if (before->stop - before->next <= stop - start)
+                break;
             terms[rank].rarer = terms[rank - 1].rarer;
+        }
         terms[rank].rarer = t;
     }
-    return next == postings;
+    return 1;
 }
 
 /* Release what was given. Returns whether its sizes fit; sets an error where they do not. */
@@ -201,19 +279,35 @@ static PyObject *
 best(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[6];
-    Py_buffer *positions = &given[0], *values = &given[1], *counts = &given[2];
-    Py_buffer *ranks = &given[3], *best_positions = &given[4], *best_scores = &given[5];
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*w*:best", positions, values, counts, ranks,
+    Py_buffer given[10];
+    Py_buffer *positions = &given[0], *frequencies = &given[1], *ranges = &given[2];
+    Py_buffer *factors = &given[3], *lengths = &given[4], *live = &given[5], *allowed = &given[6];
+    Py_buffer *ranks = &given[7], *best_positions = &given[8], *best_scores = &given[9];
+    Formula formula;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*pdddddy*y*y*w*w*:best", positions, frequencies, ranges,
+                          factors, lengths, &formula.lifted, &formula.slope, &formula.constant,
+                          &formula.k1, &formula.scale, &formula.delta, live, allowed, ranks,
                           best_positions, best_scores))
         return NULL;
     Order order = {ranks->len ? ranks->buf : NULL, 0};
-    uint64_t passages = ranks->len ? (uint64_t)ranks->len / sizeof(uint32_t) : UINT32_MAX;
     Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
-    Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t count = factors->len / (Py_ssize_t)sizeof(double);
     Py_ssize_t k = best_scores->len / (Py_ssize_t)sizeof(double);
+    Segment segment = {
+        .positions = positions->buf,
+        .frequencies = frequencies->buf,
+        .width = postings ? frequencies->len / postings : 1,
+        .lengths = lengths->buf,
+        .passages = (uint64_t)lengths->len / sizeof(uint32_t),
+        .live = live->len ? live->buf : NULL,
+        .allowed = allowed->len ? allowed->buf : NULL,
+    };
     Py_ssize_t size = -1;
-    int fits = values->len / (Py_ssize_t)sizeof(double) == postings
+    int fits = ranges->len / (Py_ssize_t)(2 * sizeof(int64_t)) == count
+               && (segment.width == 1 || segment.width == 2 || segment.width == 4)
+               && (!live->len || (uint64_t)live->len == segment.passages)
+               && (!allowed->len || (uint64_t)allowed->len >= (segment.passages + 7) / 8)
+               && (!ranks->len || ranks->len == lengths->len)
                && best_positions->len / (Py_ssize_t)sizeof(int64_t) == k && k >= 1;
     double *scores = spare_window;
     spare_window = NULL;
@@ -224,10 +318,9 @@ best(PyObject *module, PyObject *arguments)
     if (scores == NULL || terms == NULL || heap == NULL) {
         PyErr_NoMemory();
     }
-    else if (fits && (fits = divide(terms, count, counts->buf, postings))) {
+    else if (fits && (fits = divide(terms, count, ranges->buf, factors->buf, postings))) {
         Py_BEGIN_ALLOW_THREADS
-        size = find_best(scores, terms, count, positions->buf, values->buf, passages, heap, k,
-                         &order);
+        size = find_best(scores, terms, count, &segment, &formula, heap, k, &order);
         int64_t *found_positions = best_positions->buf;
         double *found_scores = best_scores->buf;
         for (Py_ssize_t rank = 0; rank < size; rank++) {
@@ -235,8 +328,6 @@ best(PyObject *module, PyObject *arguments)
             found_scores[rank] = heap[rank].score;
         }
         Py_END_ALLOW_THREADS
-        if (size < 0)
-            PyErr_SetString(PyExc_ValueError, "positions of a term that do not ascend or exist");
     }
     /* What was not finished may have left something behind. */
     if (size >= 0 && spare_window == NULL)
@@ -245,79 +336,9 @@ best(PyObject *module, PyObject *arguments)
         PyMem_Free(scores);
     PyMem_Free(terms);
     PyMem_Free(heap);
-    release(given, 6, fits);
-    return size < 0 ? NULL : Py_BuildValue("nN", size, PyBool_FromLong(order.decided));
-}
-
-/* How often posting `i` holds its term; frequencies have `width` bytes each. */
-static uint32_t
-frequency_at(const void *frequencies, Py_ssize_t width, Py_ssize_t i)
-{
-    switch (width) {
-    case 1:
-        return ((const uint8_t *)frequencies)[i];
-    case 2:
-        return ((const uint16_t *)frequencies)[i];
-    default:
-        return ((const uint32_t *)frequencies)[i];
-    }
-}
-
-/* Returns whether passages exist, ascend, and are as long as the term is frequent there. */
-static int
-weigh_term(const uint32_t *positions, const void *frequencies, Py_ssize_t width, Py_ssize_t start,
-           Py_ssize_t stop, const uint32_t *lengths, Py_ssize_t passages, double factor,
-           double slope, double constant, double k1, double *values)
-{
-    int64_t last = -1;
-    for (Py_ssize_t i = start; i < stop; i++) {
-        uint32_t frequency = frequency_at(frequencies, width, i);
-        if (positions[i] <= last || positions[i] >= passages || frequency == 0
-            || lengths[positions[i]] < frequency)
-            return 0;
-        last = positions[i];
-        double norm = lengths[positions[i]] * slope;
-        norm += constant;
-        norm *= k1;
-        norm += frequency;
-        values[i] = factor * (frequency / norm);
-    }
-    return 1;
-}
-
-static PyObject *
-weigh(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    Py_buffer given[6];
-    Py_buffer *positions = &given[0], *frequencies = &given[1], *counts = &given[2];
-    Py_buffer *factors = &given[3], *lengths = &given[4], *values = &given[5];
-    double slope, constant, k1;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*dddw*:weigh", positions, frequencies, counts,
-                          factors, lengths, &slope, &constant, &k1, values))
+    if (!release(given, 10, fits) || PyErr_Occurred())
         return NULL;
-    Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
-    Py_ssize_t count = counts->len / (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t passages = lengths->len / (Py_ssize_t)sizeof(uint32_t);
-    Py_ssize_t width = postings ? frequencies->len / postings : 1;
-    int fits = values->len / (Py_ssize_t)sizeof(double) == postings
-               && factors->len / (Py_ssize_t)sizeof(double) == count
-               && (width == 1 || width == 2 || width == 4);
-    int sound = 1;
-    Py_ssize_t start = 0;
-    for (Py_ssize_t t = 0; fits && sound && t < count; t++) {
-        int64_t own = ((const int64_t *)counts->buf)[t];
-        fits = own >= 0 && own <= postings - start;
-        if (fits)
-            sound = weigh_term(positions->buf, frequencies->buf, width, start, start + own,
-                               lengths->buf, passages, ((const double *)factors->buf)[t], slope,
-                               constant, k1, values->buf);
-        start += (Py_ssize_t)own;
-    }
-    fits = fits && (!sound || start == postings);
-    if (!release(given, 6, fits))
-        return NULL;
-    return PyBool_FromLong(sound);
+    return Py_BuildValue("nN", size, PyBool_FromLong(order.decided));
 }
 
 /* The place of a term between two others, -1 if it is not there, or -2 - place where the bytes of
@@ -393,7 +414,7 @@ bits_at(PyObject *module, PyObject *arguments)
         uint64_t position = position_at(positions->buf, width, i);
         fits = position < size;
         if (fits)
-            found[i] = bit[position >> 3] >> (position & 7) & 1;
+            found[i] = (uint8_t)is_set(bit, position);
     }
     if (!release(given, 3, fits))
         return NULL;
@@ -505,8 +526,9 @@ products(PyObject *module, PyObject *arguments)
 
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
-     "best(positions, values, counts, order, best_positions, best_scores): how many were found, "
-     "and whether the order decided between equal scores."},
+     "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, order, "
+     "best_positions, best_scores): how many were found, -1 where postings are impossible, and "
+     "whether the order decided between equal scores."},
     {"bits_at", bits_at, METH_VARARGS,
      "bits_at(bits, positions, width, mask): set the mask to the bits at the positions."},
     {"dots", dots, METH_VARARGS,
@@ -516,9 +538,6 @@ static PyMethodDef methods[] = {
     {"products", products, METH_VARARGS,
      "products(vectors, query, scores): set the scores to the inner products of all vectors with "
      "the query, in single precision."},
-    {"weigh", weigh, METH_VARARGS,
-     "weigh(positions, frequencies, counts, factors, lengths, slope, constant, k1, values): "
-     "whether the postings are possible."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import indexes.bm25.formulas
 import indexes.bm25.top_k
 import indexes.vectors.flat
-from indexes.bm25.contributions import Contributions
-from indexes.bm25.postings import Postings
+from indexes.bm25.formulas import Weighting
+from indexes.bm25.postings import Postings, Read
 from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment
 from indexes.bm25.top_k import best_by_numpy, best_passages
 from indexes.bm25.vocabulary import find_by_python
@@ -27,27 +26,47 @@ pytestmark = pytest.mark.skipif(compiled is None, reason="built without a compil
 WORDS = ["a", "b", "c", "d", "e"]
 PASSAGES = st.lists(st.lists(st.sampled_from(WORDS), max_size=9), min_size=1, max_size=60)
 # Sums of these are often equal, so that ties decide.
-VALUES = st.sampled_from([0.0, 0.25, 0.5, 1.0, -0.5])
+FACTORS = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, -0.5]), min_size=6, max_size=6)
+VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+# More than two windows of the compiled form.
+MANY = 40_000
 
 
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexes.bm25.top_k, "compiled", None)
-    monkeypatch.setattr(indexes.bm25.formulas, "compiled", None)
 
 
-def contributions_of(rows: list[list[int]], values: list[float]) -> Contributions:
-    positions = np.array([p for row in rows for p in row], np.uint32)
-    return Contributions(
-        positions,
-        np.resize(np.array(values), len(positions)),
-        np.array([len(row) for row in rows], np.int64),
+def postings_of(
+    rows: list[list[int]], frequencies: list[int], lengths: list[int], n: int
+) -> tuple[Postings, Read]:
+    """A segment of `n` passages whose terms are in the passages that each row lists."""
+    positions = np.array([p for row in rows for p in row], "<u4")
+    postings = Postings(
+        terms=b"",
+        offsets=np.zeros((1, 2), np.int64),
+        positions=positions,
+        frequencies=np.resize(np.array(frequencies, np.uint8), len(positions)),
+        lengths=np.resize(np.array(lengths, "<u4"), n),
+        total_length=0,
     )
+    counts = np.array([len(row) for row in rows], np.int64)
+    return postings, Read.of(positions, postings._frequencies, counts)
 
 
-def check_equal(contributions: Contributions, n: int, k: int) -> None:
+def check_equal(
+    postings: Postings,
+    read: Read,
+    weighting: Weighting,
+    k: int,
+    allowed: Allowed | None,
+    *,
+    deleted: bool,
+) -> None:
+    n = len(postings)
+    live = np.arange(n) % 5 > 0 if deleted else None
     for order in (None, np.random.default_rng(n).permutation(n).astype(np.uint32)):
-        found = best_passages(contributions, n, k, order)
-        expected = best_by_numpy(contributions, n, k, order)
+        found = best_passages(postings, read, weighting, k, live, allowed, order)
+        expected = best_by_numpy(postings, read, weighting, k, live, allowed, order)
         assert found.positions.tolist() == expected.positions.tolist()
         assert found.scores.tobytes() == expected.scores.tobytes()
         if order is not None:
@@ -57,30 +76,39 @@ def check_equal(contributions: Contributions, n: int, k: int) -> None:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.sets(st.integers(0, 60_000), max_size=40), min_size=1, max_size=6),
-    st.lists(VALUES, min_size=7, max_size=7),
+    st.lists(st.sets(st.integers(0, MANY - 1), max_size=40), min_size=1, max_size=6),
+    FACTORS,
+    st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    st.lists(st.integers(3, 5), min_size=1, max_size=5),
+    st.sampled_from(VARIANTS),
     st.integers(1, 50),
+    st.sampled_from([None, 2, 3]),
+    st.booleans(),
 )
-def test_the_best_are_those_of_numpy_with_ties_and_scores_of_zero_or_less(rows, values, k):
-    rows = [sorted(row) for row in rows]
-    if any(rows):
-        check_equal(contributions_of(rows, values), 60_001, k)
+def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_zero_or_less(
+    rows, factors, frequencies, lengths, variant, k, every, deleted
+):
+    postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
+    weighting = Weighting(BM25Settings(variant), 4.0, np.array(factors[: len(rows)]))
+    allowed = None if every is None else Allowed.of(np.arange(MANY) % every == 0)
+    check_equal(postings, read, weighting, k, allowed, deleted=deleted)
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000, 70_000])
-def test_the_best_of_many_passages_are_those_of_numpy(k):
+@pytest.mark.parametrize("share", [None, 0.5, 0.001])
+def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     chance = np.random.default_rng(k)
-    rows = [np.flatnonzero(chance.random(100_000) < share) for share in (0.3, 0.001, 0.02, 0.3)]
-    positions = np.concatenate(rows).astype(np.uint32)
-    values = chance.random(len(positions)).round(2)
-    counts = np.array([len(row) for row in rows], np.int64)
-    check_equal(Contributions(positions, values, counts), 100_000, k)
+    rows = [np.flatnonzero(chance.random(100_000) < part) for part in (0.3, 0.001, 0.02, 0.3)]
+    postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
+    weighting = Weighting(BM25Settings(), 7.5, chance.random(4).round(2))
+    allowed = None if share is None else Allowed.of(chance.random(100_000) < share)
+    check_equal(postings, read, weighting, k, allowed, deleted=share == 0.5)
 
 
 @given(
     PASSAGES,
     st.lists(st.sampled_from([*WORDS, "z"]), max_size=6),
-    st.sampled_from(["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]),
+    st.sampled_from(VARIANTS),
     st.integers(1, 70),
     st.randoms(use_true_random=False),
 )
@@ -146,8 +174,18 @@ def test_a_range_of_terms_that_does_not_exist_is_refused(low, high):
 def arrays(**changed: Any) -> list[Any]:
     given = {
         "positions": np.array([0, 2, 1], np.uint32),
-        "values": np.ones(3),
-        "counts": np.array([2, 1], np.int64),
+        "frequencies": np.ones(3, np.uint8),
+        "ranges": np.array([[0, 2], [2, 3]], np.int64),
+        "factors": np.ones(2),
+        "lengths": np.full(3, 4, np.uint32),
+        "lifted": False,
+        "slope": 0.25,
+        "constant": 0.25,
+        "k1": 1.2,
+        "scale": 1.0,
+        "delta": 0.0,
+        "live": np.empty(0, np.bool_),
+        "allowed": np.empty(0, np.uint8),
         "ranks": np.empty(0, np.uint32),
         "best_positions": np.empty(2, np.int64),
         "best_scores": np.empty(2),
@@ -158,61 +196,44 @@ def arrays(**changed: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"values": np.ones(2)},
-        {"counts": np.array([2, 2], np.int64)},
-        {"counts": np.array([2], np.int64)},
-        {"counts": np.array([-1, 4], np.int64)},
-        {"counts": np.array([1 << 62, 1 << 62], np.int64)},
+        {"frequencies": np.ones(2, np.uint8)},
+        {"frequencies": np.ones(3, np.uint64)},
+        {"ranges": np.array([[0, 2], [2, 4]], np.int64)},
+        {"ranges": np.array([[0, 2]], np.int64)},
+        {"ranges": np.array([[-1, 2], [2, 3]], np.int64)},
+        {"ranges": np.array([[2, 0], [2, 3]], np.int64)},
+        {"ranges": np.array([[0, 1 << 62], [2, 3]], np.int64)},
+        {"factors": np.ones(3)},
+        {"lengths": np.full(9, 4, np.uint32), "allowed": np.ones(1, np.uint8)},
+        {"live": np.ones(2, np.bool_)},
+        {"ranks": np.array([1, 0], np.uint32)},
         {"best_positions": np.empty(3, np.int64)},
         {"best_positions": np.empty(0, np.int64), "best_scores": np.empty(0)},
-        {"positions": np.array([2, 2, 1], np.uint32)},
-        {"positions": np.array([40_000, 2, 1], np.uint32)},
-        {"ranks": np.array([1, 0], np.uint32)},
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_and_harm_nothing(changed):
-    with pytest.raises(ValueError, match=r"do not fit|do not ascend"):
+    with pytest.raises(ValueError, match="do not fit"):
         compiled.best(*arrays(**changed))
-    check_equal(contributions_of([[0, 2], [1]], [1.0]), 3, 2)
-
-
-@pytest.mark.parametrize(
-    ("positions", "frequencies"),
-    [([0, 3], [1, 1]), ([0, 0], [1, 1]), ([1, 0], [1, 1]), ([0, 1], [1, 0]), ([0, 1], [1, 9])],
-)
-def test_impossible_postings_are_not_weighed(positions, frequencies):
-    values = np.empty(2)
-    weighed = compiled.weigh(
-        np.array(positions, np.uint32),
-        np.array(frequencies, np.uint8),
-        np.array([2], np.int64),
-        np.ones(1),
-        np.array([3, 3, 3], np.uint32),
-        0.25,
-        0.25,
-        1.2,
-        values,
-    )
-    assert not weighed
+    assert compiled.best(*arrays()) == (2, False)
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {0: np.zeros(3, np.uint32)},
-        {2: np.array([1], np.int64)},
-        {2: np.array([3], np.int64)},
-        {3: np.ones(2)},
-        {8: np.ones(1)},
+        {"positions": np.array([0, 3, 1], np.uint32)},
+        {"positions": np.array([40_000, 2, 1], np.uint32)},
+        {"positions": np.array([2, 2, 1], np.uint32)},
+        {"positions": np.array([2, 0, 1], np.uint32)},
+        {"frequencies": np.array([1, 0, 1], np.uint8)},
+        {"frequencies": np.array([1, 5, 1], np.uint8)},
     ],
 )
-def test_arrays_that_cannot_be_weighed_are_refused(changed):
-    given = [np.array([0, 1], np.uint32), np.ones(2, np.uint8), np.array([2], np.int64)]
-    given += [np.ones(1), np.full(3, 3, np.uint32), 0.25, 0.25, 1.2, np.empty(2)]
-    for place, value in changed.items():
-        given[place] = value
-    with pytest.raises(ValueError, match="do not fit"):
-        compiled.weigh(*given)
+def test_impossible_postings_are_not_scored_and_leave_nothing_behind(changed):
+    assert compiled.best(*arrays(**changed))[0] == -1
+    positions, scores = np.empty(2, np.int64), np.empty(2)
+    compiled.best(*arrays(best_positions=positions, best_scores=scores))
+    assert positions.tolist() == [0, 1]
+    assert scores.tolist() == [1 / ((4 * 0.25 + 0.25) * 1.2 + 1)] * 2
 
 
 @given(st.lists(st.integers(0, 255), max_size=40), st.sampled_from([np.int32, np.int64]), st.data())
@@ -262,16 +283,15 @@ def test_vectors_that_do_not_exist_are_refused(positions, size):
 
 def test_many_threads_can_search_at_once():
     chance = np.random.default_rng(0)
-    rows = [np.flatnonzero(chance.random(60_000) < share) for share in (0.2, 0.01)]
-    counts = np.array([len(row) for row in rows], np.int64)
-    positions = np.concatenate(rows).astype(np.uint32)
-    contributions = Contributions(positions, chance.random(len(positions)), counts)
-    expected = best_by_numpy(contributions, 60_000, 100)
+    rows = [np.flatnonzero(chance.random(60_000) < share).tolist() for share in (0.2, 0.01)]
+    postings, read = postings_of(rows, [1, 2, 1], [5, 9, 3, 4], 60_000)
+    weighting = Weighting(BM25Settings(), 5.25, chance.random(2))
+    expected = best_by_numpy(postings, read, weighting, 100)
     wrong = []
 
     def search() -> None:
         for _ in range(100):
-            found = best_passages(contributions, 60_000, 100)
+            found = best_passages(postings, read, weighting, 100)
             if found.scores.tobytes() != expected.scores.tobytes():
                 wrong.append(found)
 

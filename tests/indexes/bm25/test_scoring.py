@@ -350,3 +350,14 @@ def test_what_is_allowed_of_other_segments_is_refused(allowed):
 def test_tombstones_of_another_segment_are_refused(alive):
     with pytest.raises(DamagedIndexError, match="expected 2 booleans"):
         SearchableSegment(Postings.build([["a"], ["b"]]), alive)
+
+
+@pytest.mark.parametrize("alive", [None, np.array([True, False])])
+@pytest.mark.parametrize("position", [0, 7])
+def test_impossible_positions_are_named_with_and_without_deletions(alive, position):
+    postings = Postings.build([["a"], ["a"]])
+    postings._positions[1] = position
+    engine = BM25([SearchableSegment(postings, alive)])
+    for ask in (lambda: engine.search(["a"], 1), lambda: engine.scores(["a"])):
+        with pytest.raises(DamagedIndexError, match="do not ascend below n"):
+            ask()
