@@ -15,7 +15,7 @@ postings.lengths.npy      uint32             (n,)      terms of each passage, re
 
 A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
 Opening reads headers and four numbers, whatever the size; a lookup reads what it returns. What it
-reads is compared with the sums of the segment before, see `indexes.files.segment_sums`.
+reads is compared with the sums of the segment before, see `indexes.files.checksums`.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options.cross_encoder import layer_decay_option, loss_option
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, device_option, download_option
 from cli.options.evaluation import plot_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
+from cli.options.training.cross_encoder import layer_decay_option, loss_option
 from cli.options.training.optimization import FineTuningOptions, fine_tuning_options, restart_option
 from cli.options.training.sampling import SamplingOptions, sampling_options
 

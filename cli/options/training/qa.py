@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.cross_encoder import layer_decay_option, loss_option
 from cli.options.declaring import option, settings
+from cli.options.training.cross_encoder import layer_decay_option, loss_option
 
 if TYPE_CHECKING:
     from eval import CrossPlan, HeadPlan
