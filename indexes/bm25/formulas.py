@@ -101,6 +101,21 @@ def idf(variant: BM25Variant, df: int, passages: int) -> float:
             return math.log(odds)
 
 
+def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
+    """The mean of okapi's idf over a vocabulary, on which its replacement of negative idf rests.
+
+    Terms of one frequency are added as one, the least frequent first: the sum does not depend on
+    the order of the terms, and so not on how the index is divided or stored.
+
+    Args:
+        frequencies: (terms,) int64: in how many passages each term is, 1 or more.
+        passages: of the index.
+    """
+    df, terms = np.unique(frequencies, return_counts=True)
+    values = np.log((passages - df + 0.5) / (df + 0.5))
+    return float((terms * values).sum() / len(frequencies))
+
+
 def weights(
     settings: BM25Settings,
     frequencies: NDArray[np.unsignedinteger],

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.contributions import accumulate, contributions_of, permitted, sums
-from indexes.bm25.formulas import BM25Settings, Weighting, idf
+from indexes.bm25.formulas import BM25Settings, Weighting, idf, mean_okapi_idf
 from indexes.bm25.postings import Postings, Read
 from indexes.bm25.top_k import best_passages
 from indexes.errors import ConfigError, DamagedIndexError
@@ -322,8 +322,8 @@ class BM25:
         """Okapi's replacement for negative idf; reads the whole vocabulary, once."""
         if self._okapi_floor is None:
             df = _vocabulary_frequencies(self.segments)
-            mean = np.log((self.statistics.passages - df + 0.5) / (df + 0.5)).mean()
-            self._okapi_floor = self.settings.epsilon * float(mean)
+            mean = mean_okapi_idf(df, self.statistics.passages)
+            self._okapi_floor = self.settings.epsilon * mean
         return self._okapi_floor
 
 

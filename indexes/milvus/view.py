@@ -15,7 +15,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings
+from indexes.bm25.formulas import BM25Settings, mean_okapi_idf
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
 from indexes.filters.facets import Facets, counted_facet
 from indexes.filters.grammar import Where, parse_field
@@ -225,11 +225,8 @@ class MilvusView:
     def mean_idf(self) -> float:
         """Of all terms, as okapi has it; reads the whole vocabulary, once for a commit."""
         if self._commit.mean_idf is None:
-            # In the order of terms in a folder, so that sums round alike.
-            ordered = sorted(self.vocabulary().items(), key=lambda item: item[0].encode())
-            counts = np.array([count for _, count in ordered if count > 0])
-            odds = (self._state.passages - counts + 0.5) / (counts + 0.5)
-            self._commit.mean_idf = float(np.log(odds).mean())
+            counts = np.array([count for count in self.vocabulary().values() if count > 0])
+            self._commit.mean_idf = mean_okapi_idf(counts, self._state.passages)
         return self._commit.mean_idf
 
     def vocabulary(self) -> Counter[str]:

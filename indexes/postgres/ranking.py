@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from indexes.bm25.formulas import BM25Settings, idf, weights
+from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
 from indexes.filters.grammar import Where
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
@@ -125,8 +125,7 @@ class PostgresRanking:
         if self._floor is None:
             session = self._session
             held = vocabulary_frequencies(session.connection, session.tables, self._view.dead)
-            mean = float(np.log((passages - held + 0.5) / (held + 0.5)).mean())
-            self._floor = self._bm25.epsilon * mean
+            self._floor = self._bm25.epsilon * mean_okapi_idf(held, passages)
         return self._floor
 
     def _best(
