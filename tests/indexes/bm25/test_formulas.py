@@ -13,7 +13,7 @@ from indexes.bm25.formulas import mean_okapi_idf
 
 def test_the_mean_idf_of_a_vocabulary_does_not_depend_on_the_order_of_its_terms() -> None:
     chance = np.random.default_rng(0)
-    df = chance.integers(1, 900, 4000)
+    df = chance.integers(1, 900, 50)
     orders = [chance.permutation(df) for _ in range(20)]
     # Added in their order, they differ in the last bits.
     assert len({float(np.log((1000 - one + 0.5) / (one + 0.5)).mean()) for one in orders}) > 1
