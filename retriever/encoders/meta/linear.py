@@ -60,8 +60,8 @@ def project(vectors: Sequence[Floats], projection: Projection) -> Floats:
     Returns:
         (words, d_meta) float32.
     """
-    total = np.zeros((len(vectors[0]), projection.dimensions), np.float32)
-    for number, x in enumerate(vectors):
+    total = _contribution(vectors[0], has_words(vectors[0]), 0, projection)
+    for number, x in enumerate(vectors[1:], start=1):
         total += _contribution(x, has_words(x), number, projection)
     return total
 
@@ -107,7 +107,9 @@ def pooled(
             )
         total /= np.maximum(words, 1).astype(np.float32)[:, None]
         return total
-    metas = project([x[known] for x in vectors], projection)
+    if not known.all():
+        vectors = [x[known] for x in vectors]
+    metas = project(vectors, projection)
     return _by_sentence(np.maximum, metas, sentences[known], count)
 
 
@@ -121,8 +123,11 @@ def _contribution(
     x: Floats, times: NDArray[np.integer] | NDArray[np.bool_], number: int, projection: Projection
 ) -> Floats:
     """One source's part, of sums of as many vectors as `times` says."""
-    centered = x - times[:, None].astype(np.float32) * projection.means[number]
-    found: Floats = projection.weights[number] * (centered @ projection.matrices[number].T)
+    matrix = projection.matrices[number]
+    found: Floats = x @ matrix.T
+    # In place: for every word of a batch, memory costs as much as the product.
+    found -= np.multiply.outer(times.astype(np.float32), matrix @ projection.means[number])
+    found *= projection.weights[number]
     return found
 
 
