@@ -1,7 +1,7 @@
 """Index and query a corpus by one command, beside other libraries on the same machine.
 
-    python benchmarks/index_and_query.py [--limit N] [--rounds N] [--python SYSTEM=PYTHON ...]
-        [--corpus FILE] [--queries N] [--output REPORT.md]
+    python benchmarks/index_and_query.py [--limit N] [--rounds N] [--systems NAME ...]
+        [--python SYSTEM=PYTHON ...] [--corpus FILE] [--queries N] [--output REPORT.md]
 
 Each system indexes the corpus for hybrid search in a process of its own, start included, and in
 turns; then each answers the same queries in a process of its own, also in turns. `--python` names
@@ -35,8 +35,8 @@ RETRIEVER = str(Path(sys.executable).with_name("retriever"))
 # By name in the table, the options of `retriever index`.
 OURS = {
     "retriever": [],
-    "retriever, `--dtype bfloat16`": ["--dtype", "bfloat16"],
-    "retriever, `--dtype int8`": ["--dtype", "int8"],
+    "retriever in bfloat16": ["--dtype", "bfloat16"],
+    "retriever in int8": ["--dtype", "int8"],
 }
 BASELINE = "sentence-transformers + flat FAISS + bm25s"
 PEERS = [name for name in HYBRID if name != "retriever"]
@@ -53,7 +53,8 @@ def main() -> None:
         (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
         queries = _queries(texts, arguments.queries)
         (work / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
-        systems = [*OURS, *_prepared(work, pythons)]
+        ours = [name for name in OURS if name in arguments.systems]
+        systems = [*ours, *_prepared(work, pythons, arguments.systems)]
         built = _built(systems, corpus, work, pythons, arguments.rounds)
         asked = _asked(systems, work, pythons, arguments.rounds)
         lines = [
@@ -80,6 +81,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="use the first N documents only")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3, help="turns of indexing and of queries")
+    names = [*OURS, *PEERS]
+    parser.add_argument("--systems", nargs="+", choices=names, default=names)
     parser.add_argument("--python", nargs="+", default=[], metavar="SYSTEM=PYTHON")
     parser.add_argument("--output", type=Path, help="write the report here too")
     return parser.parse_args()
@@ -118,9 +121,9 @@ def _peer(step: str, name: str, work: Path, pythons: dict[str, str]) -> list[str
     return [pythons.get(name, sys.executable), str(HERE / "peer.py"), step, name, str(work)]
 
 
-def _prepared(work: Path, pythons: dict[str, str]) -> Iterator[str]:
-    """The peers that are installed, with what each makes once for a model."""
-    for name in PEERS:
+def _prepared(work: Path, pythons: dict[str, str], chosen: Sequence[str]) -> Iterator[str]:
+    """The chosen peers that are installed, with what each makes once for a model."""
+    for name in (name for name in PEERS if name in chosen):
         command = _peer("prepare", name, work, pythons)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
