@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,27 +18,31 @@ CONTAINER, _CONTAINER_BYTES = 65_536, 8_192
 _WITH_RUNS, _WITHOUT_RUNS = 12_347, 12_346
 # An array container has no more values than this.
 _ARRAY = 4_096
+# Fewer positions than this share are set one by one.
+_FEW_SHARE = 1 / 512
+
+Bits = NDArray[np.uint8]
 
 
 class Allowed:
     """Some of the n passages of a segment.
 
     Args:
-        positions: from 0 to n - 1; not changed afterwards.
+        bits: as `no_bits` makes them, a bit for each passage; not changed afterwards.
         size: n.
     """
 
-    def __init__(self, positions: BitMap, size: int) -> None:
-        self._bitmap = positions
+    def __init__(self, bits: Bits, size: int) -> None:
+        self.bits = bits
         self._size = size
-        self.count = len(positions)
+        self.count = int(np.bitwise_count(bits.view(np.uint64)).sum())
 
     @classmethod
     def of(cls, mask: NDArray[np.bool_]) -> Allowed:
         """Those where an (n,) mask is true."""
-        from pyroaring import BitMap
-
-        return cls(BitMap(np.flatnonzero(mask).astype(np.uint32)), len(mask))
+        bits = no_bits(len(mask))
+        put_mask(bits, 0, mask)
+        return cls(bits, len(mask))
 
     def __len__(self) -> int:
         """How many passages the segment has."""
@@ -48,12 +51,9 @@ class Allowed:
     @cached_property
     def positions(self) -> NDArray[np.int64]:
         """(count,) int64, ascending."""
-        return np.asarray(self._bitmap.to_array(), np.int64)
-
-    @cached_property
-    def bits(self) -> NDArray[np.uint8]:
-        """(⌈n / 8⌉ or more,) uint8: a bit for each passage, the lowest first, as FAISS takes it."""
-        return packed_bits(self._bitmap, self._size)
+        filled = np.flatnonzero(self.bits)
+        places = np.flatnonzero(np.unpackbits(self.bits[filled], bitorder="little"))
+        return np.asarray(8 * filled[places >> 3] + (places & 7), np.int64)
 
     def at(self, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
         """(m,) bool: which of (m,) positions below n are allowed."""
@@ -65,26 +65,61 @@ class Allowed:
         return mask
 
 
-def bits_at(bits: NDArray[np.uint8], positions: NDArray[np.integer]) -> NDArray[np.bool_]:
+def bits_at(bits: Bits, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
     """(m,) bool: which of (m,) positions have their bit set, the lowest bit of a byte first."""
     shifts = (positions & 7).astype(np.uint8)
     return np.asarray((bits[positions >> 3] >> shifts) & 1, np.bool_)
 
 
-def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
-    """A Roaring bitmap as plain bits, the lowest of a byte first.
+def no_bits(size: int) -> Bits:
+    """(⌈n / 8⌉ or more,) uint8 zeros: a bit for each of n positions, the lowest of a byte first.
 
-    Read from the portable serialization (github.com/RoaringBitmap/RoaringFormatSpec), whose
-    large containers are such bits already.
+    As FAISS takes it. There are whole containers of Roaring bitmaps, and so whole words of 64 bits.
+    """
+    return np.zeros(-(-size // CONTAINER) * _CONTAINER_BYTES, np.uint8)
+
+
+def put_mask(bits: Bits, start: int, mask: NDArray[np.bool_]) -> None:
+    """Replace the bits from a position on, a multiple of 8, by a mask."""
+    packed = np.packbits(mask, bitorder="little")
+    bits[start >> 3 : (start >> 3) + len(packed)] = packed
+
+
+def bits_of(positions: NDArray[np.integer], size: int) -> Bits:
+    """The bits of (m,) positions below n, each once."""
+    bits = no_bits(size)
+    if len(positions) < size * _FEW_SHARE:
+        places = np.asarray(positions, np.int64)
+        np.bitwise_or.at(bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
+    else:
+        mask = np.zeros(size, np.bool_)
+        mask[positions] = True
+        put_mask(bits, 0, mask)
+    return bits
+
+
+def complement(bits: Bits, size: int) -> Bits:
+    """The bits of all other positions below n."""
+    others = ~bits
+    others[-(-size // 8) :] = 0
+    if size % 8:
+        others[size // 8] &= (1 << size % 8) - 1
+    return others
+
+
+def packed_bits(bitmap: BitMap, size: int) -> Bits:
+    """The bits of a Roaring bitmap.
+
+    Many are read from the portable serialization (github.com/RoaringBitmap/RoaringFormatSpec),
+    whose large containers are such bits already.
 
     Args:
         bitmap: of values below `size`.
         size: n.
-
-    Returns:
-        (⌈n / 8⌉ or more,) uint8.
     """
-    bits = np.zeros(-(-size // CONTAINER) * _CONTAINER_BYTES, np.uint8)
+    if len(bitmap) < size * _FEW_SHARE:
+        return bits_of(np.asarray(bitmap.to_array(), np.int64), size)
+    bits = no_bits(size)
     data = np.frombuffer(bitmap.serialize(), np.uint8)
     cookie = int(data[:4].view("<u4")[0])
     if cookie & 0xFFFF == _WITH_RUNS:
@@ -119,34 +154,3 @@ def packed_bits(bitmap: BitMap, size: int) -> NDArray[np.uint8]:
             part[:] = np.packbits(mask, bitorder="little")
             at += 2 * (less_one + 1)
     return bits
-
-
-def bitmap_of(masks: Iterable[NDArray[np.bool_]]) -> BitMap:
-    """Masks as a Roaring bitmap: the other way round than `packed_bits`.
-
-    Args:
-        masks: of the first `CONTAINER` values, the next ones, and so on.
-    """
-    from pyroaring import BitMap
-
-    keys: list[tuple[int, int]] = []
-    contents: list[bytes] = []
-    for key, mask in enumerate(masks):
-        count = int(np.count_nonzero(mask))
-        if count > _ARRAY:
-            bits = np.zeros(_CONTAINER_BYTES, np.uint8)
-            packed = np.packbits(mask, bitorder="little")
-            bits[: len(packed)] = packed
-            contents.append(bits.tobytes())
-        elif count:
-            contents.append(np.flatnonzero(mask).astype("<u2").tobytes())
-        if count:
-            keys.append((key, count - 1))
-    sizes = np.array([len(content) for content in contents], np.int64)
-    offsets = 8 + 8 * len(keys) + np.cumsum(sizes) - sizes
-    return BitMap.deserialize(
-        np.array([_WITHOUT_RUNS, len(keys)], "<u4").tobytes()
-        + np.array(keys, "<u2").tobytes()
-        + offsets.astype("<u4").tobytes()
-        + b"".join(contents)
-    )

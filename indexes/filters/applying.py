@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files.faults import readable
-from indexes.filters.allowed import Allowed
+from indexes.filters.allowed import Allowed, Bits, bits_of, complement, no_bits, packed_bits
 from indexes.filters.columns import UNKEPT, field_numbers, unpacked
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import FEW, RanksCache
@@ -66,8 +66,7 @@ def allowed_passages(
                     _of_ids(live, _matching(connection, waiting, where.sql, where.parameters))
                 )
             else:
-                bitmap = live.without_deleted(evaluation.of(live, where.tree))
-                found.append(Allowed(bitmap, len(live.segment.ids)))
+                found.append(_live(live, evaluation.of(live, where.tree)))
         return found
 
 
@@ -104,13 +103,20 @@ def _matching(
 
 def _of_ids(live: LiveSegment, passages: NDArray[np.int64]) -> Allowed:
     """Those of some ascending passages that are live in a segment."""
-    return Allowed(live.without_deleted(_bitmap(live, passages)), len(live.segment.ids))
+    return _live(live, _bits(live, passages))
 
 
-def _bitmap(live: LiveSegment, passages: NDArray[np.int64]) -> BitMap:
-    from pyroaring import BitMap
+def _bits(live: LiveSegment, passages: NDArray[np.int64]) -> Bits:
+    """The bits of those of some ascending passages that a segment has."""
+    return bits_of(live.segment.positions_of(passages), len(live.segment.ids))
 
-    return BitMap(live.segment.positions_of(passages).astype(np.uint32))
+
+def _live(live: LiveSegment, bits: Bits) -> Allowed:
+    """Those that are not deleted."""
+    size = len(live.segment.ids)
+    if live.deleted:
+        bits = bits & ~packed_bits(live.deleted, size)
+    return Allowed(bits, size)
 
 
 class _Evaluation:
@@ -124,17 +130,15 @@ class _Evaluation:
         # By condition: whether it is true of a document without the field.
         self._of_absent: dict[Leaf, bool] = {}
 
-    def of(self, live: LiveSegment, node: Condition) -> BitMap:
-        """The positions of a segment of which a condition is true; deleted ones may be among them.
+    def of(self, live: LiveSegment, node: Condition) -> Bits:
+        """The bits of the positions of which a condition is true; deleted ones may be among them.
 
         Raises:
             ValueError, TypeError: what is read was altered.
         """
         if not isinstance(node, Leaf):
             parts = [self.of(live, part) for part in node.parts]
-            if node.joint == "AND":
-                return reduce(lambda one, other: one & other, parts)
-            return type(parts[0]).union(*parts)
+            return reduce(np.bitwise_and if node.joint == "AND" else np.bitwise_or, parts)
         if node.field is None:
             if node not in self._by_document:
                 self._by_document[node] = _matching(
@@ -143,18 +147,15 @@ class _Evaluation:
                     node.document_sql,
                     node.document_parameters,
                 )
-            return _bitmap(live, self._by_document[node])
+            return _bits(live, self._by_document[node])
         return self._of_field(live, node, node.field)
 
-    def _of_field(self, live: LiveSegment, leaf: Leaf, name: str) -> BitMap:
-        from pyroaring import BitMap
-
+    def _of_field(self, live: LiveSegment, leaf: Leaf, name: str) -> Bits:
         segment, size = live.segment.number, len(live.segment.ids)
         of_absent = self._is_true_of_absent(leaf)
         field = field_numbers(self._connection, [name]).get(name)
-        everyone = BitMap(range(size)) if of_absent else BitMap()
         if field is None:
-            return everyone
+            return complement(no_bits(size), size) if of_absent else no_bits(size)
         # Read whichever are fewer: the values that satisfy the condition, or the others.
         wanted = f"NOT {leaf.sql}" if of_absent else leaf.sql
         found = self._having(segment, field, size, wanted, leaf.parameters)
@@ -165,16 +166,16 @@ class _Evaluation:
             (segment, field, UNKEPT),
         ).fetchone()
         if of_absent:
-            found = everyone - found
+            found = complement(found, size)
         if unkept is not None:
             unknown = unpacked(segment, field, *unkept)
-            found = (found - unknown) | self._among(live, leaf, unknown)
+            found = (found & ~packed_bits(unknown, size)) | self._among(live, leaf, unknown)
         return found
 
     def _having(
         self, segment: int, field: int, size: int, wanted: str, parameters: Sequence[Any]
-    ) -> BitMap:
-        """The positions that have a value of which a condition is true."""
+    ) -> Bits:
+        """The bits of the positions that have a value of which a condition is true."""
         from pyroaring import BitMap
 
         held = self._ranks.held(segment, field)
@@ -199,12 +200,10 @@ class _Evaluation:
                 for kind, value, _ in held.values(wanted, parameters)
             ]
         bitmaps = [unpacked(segment, field, *row) for row in rows]
-        return BitMap.union(*bitmaps) if bitmaps else BitMap()
+        return packed_bits(BitMap.union(*bitmaps) if bitmaps else BitMap(), size)
 
-    def _among(self, live: LiveSegment, leaf: Leaf, positions: BitMap) -> BitMap:
-        """Those of some positions of whose documents a condition is true."""
-        from pyroaring import BitMap
-
+    def _among(self, live: LiveSegment, leaf: Leaf, positions: BitMap) -> Bits:
+        """The bits of those of some positions of whose documents a condition is true."""
         some = np.asarray(positions.to_array(), np.int64)
         ids = live.segment.ids_at(some)
         true = np.zeros(len(some), np.bool_)
@@ -217,7 +216,7 @@ class _Evaluation:
             ).fetchone()
             # A deleted passage has no document any more.
             true[i] = found is not None and bool(found[0])
-        return BitMap(some[true].astype(np.uint32))
+        return bits_of(some[true], len(live.segment.ids))
 
     def _is_true_of_absent(self, leaf: Leaf) -> bool:
         if leaf not in self._of_absent:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from indexes.filters.allowed import CONTAINER, bitmap_of
+from indexes.filters.allowed import CONTAINER, Bits, no_bits, put_mask
 from indexes.filters.columns import UNKEPT, unpacked
-
-if TYPE_CHECKING:
-    from pyroaring import BitMap
 
 # Values whose bitmaps are united instead.
 FEW = 32
@@ -118,20 +115,25 @@ class Ranks:
         """
         return np.bincount(self._ranks[positions], minlength=self._count + 1)
 
-    def having(self, numbers: NDArray[np.int64]) -> BitMap:
-        """The positions of the passages whose value has one of some numbers, ascending."""
-        first, last = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (1, 0)
+    def having(self, numbers: NDArray[np.int64]) -> Bits:
+        """The passages whose value has one of some numbers, ascending, as bits."""
+        bits = no_bits(len(self._ranks))
+        if not len(numbers):
+            return bits
+        first, last = int(numbers[0]), int(numbers[-1])
         together = last - first + 1 == len(numbers)
         wanted = np.zeros(self._count + 1, np.bool_)
         wanted[numbers] = True
-
-        def masks() -> Iterator[NDArray[np.bool_]]:
-            for start in range(0, len(self._ranks), CONTAINER):
-                part = self._ranks[start : start + CONTAINER]
-                # What is below `first` wraps around to large numbers.
-                yield part - part.dtype.type(first) <= last - first if together else wanted[part]
-
-        return bitmap_of(masks() if len(numbers) else ())
+        # In parts that stay in the processor's cache.
+        for start in range(0, len(self._ranks), CONTAINER):
+            part = self._ranks[start : start + CONTAINER]
+            # What is below `first` wraps around to large numbers.
+            put_mask(
+                bits,
+                start,
+                part - part.dtype.type(first) <= last - first if together else wanted[part],
+            )
+        return bits
 
 
 class RanksCache:

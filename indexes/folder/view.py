@@ -81,14 +81,7 @@ class Commit:
     @cached_property
     def live(self) -> list[Allowed | None]:
         """For each segment the passages that are not deleted; None if none was."""
-        return [_live_positions(one) if one.deleted else None for one in self.segments]
-
-
-def _live_positions(live: LiveSegment) -> Allowed:
-    from pyroaring import BitMap
-
-    passages = len(live.segment.ids)
-    return Allowed(live.without_deleted(BitMap(range(passages))), passages)
+        return [None if one.live is None else Allowed.of(one.live) for one in self.segments]
 
 
 class FolderView:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from indexes.compiled import compiled
-from indexes.filters.allowed import Allowed, bits_at, packed_bits
+from indexes.filters.allowed import Allowed, bits_at, bits_of, complement, packed_bits
 
 # Runs, arrays and bitmaps over several containers of 65,536 positions, and gaps between them.
 STRETCHES = st.lists(
@@ -42,6 +42,21 @@ def test_bits_are_those_of_the_bitmap(
     expected = np.zeros(len(bits), np.uint8)
     expected[list(bitmap)] = 1
     np.testing.assert_array_equal(bits, expected)
+
+
+@given(STRETCHES, st.sampled_from([499_999, 500_000, 524_288]))
+def test_positions_and_complements_are_those_of_the_bits(
+    stretches: list[tuple[int, int, int]], size: int
+) -> None:
+    mask = np.zeros(size, np.bool_)
+    for start, length, step in stretches:
+        mask[start : start + length * step : step] = True
+    some = Allowed.of(mask)
+    positions = np.flatnonzero(mask)
+    np.testing.assert_array_equal(some.positions, positions)
+    np.testing.assert_array_equal(some.bits, bits_of(positions, size))
+    assert some.count == len(positions)
+    np.testing.assert_array_equal(complement(some.bits, size), Allowed.of(~mask).bits)
 
 
 def test_compiled_and_numpy_look_up_the_same_bits() -> None:
