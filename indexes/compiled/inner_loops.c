@@ -16,6 +16,8 @@
 #define WINDOW 16384
 /* How many postings ahead the length of a passage is fetched. */
 #define AHEAD 32
+/* How many vectors ahead one is fetched. */
+#define ROWS_AHEAD 4
 
 typedef struct {
     double score;
@@ -447,10 +449,10 @@ score_rows(const float *vectors, uint64_t rows, const int64_t *position, Py_ssiz
         if ((uint64_t)position[i] >= rows)
             return 0;
 #if defined(__GNUC__)
-        /* The processor does not guess which row is next. */
-        if (i + 1 < number && (uint64_t)position[i + 1] < rows)
+        /* The processor does not guess which rows are next. */
+        if (i + ROWS_AHEAD < number && (uint64_t)position[i + ROWS_AHEAD] < rows)
             for (Py_ssize_t ahead = 0; ahead < dimensions; ahead += 16)
-                __builtin_prefetch(vectors + position[i + 1] * dimensions + ahead);
+                __builtin_prefetch(vectors + position[i + ROWS_AHEAD] * dimensions + ahead);
 #endif
         score[i] = dot(vectors + position[i] * dimensions, query, dimensions);
     }

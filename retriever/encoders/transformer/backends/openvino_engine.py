@@ -6,8 +6,10 @@ processor time for 6 to 12 layers, so that nothing is converted beforehand or ca
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,12 +62,64 @@ class _Running(Generic[Key]):
 
     key: Key
     lengths: NDArray[np.int64]
+    compiled: _Compiled
     request: Any
     inputs: Sequence[Any]
 
 
+class _Compiled:
+    """A graph that runs some batches at a time; compiled when it is first used.
+
+    Args:
+        weights: see `OpenVINOEngine`.
+        layers: see `OpenVINOEngine`.
+        dtype: see `OpenVINOEngine`.
+        ranges: see `OpenVINOEngine`.
+        streams: how many batches run at a time.
+        cores: which they divide among them.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        layers: Sequence[int],
+        dtype: Dtype,
+        ranges: Ranges | None,
+        *,
+        streams: int,
+        cores: int,
+    ) -> None:
+        self._parts = weights, layers, ranges
+        self._settings: dict[str, Any] = {
+            "NUM_STREAMS": streams,
+            "INFERENCE_NUM_THREADS": cores,
+        }
+        if dtype in _PRECISIONS:
+            self._settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[dtype]
+        self._lock = threading.Lock()
+        self._model: Any = None
+        self._idle: list[Any] = []
+
+    def request(self) -> Any:
+        """A request that nobody uses."""
+        import openvino
+
+        with self._lock:
+            if self._model is None:
+                weights, layers, ranges = self._parts
+                graph = _Graph(weights, ranges).model(layers)
+                self._model = openvino.Core().compile_model(graph, "CPU", self._settings)
+            return self._idle.pop() if self._idle else self._model.create_infer_request()
+
+    def give_back(self, request: Any) -> None:
+        """Let others use a request that has ended."""
+        self._idle.append(request)
+
+
 class OpenVINOEngine:
-    """Runs batches side by side, each on one core. Threads may share it.
+    """Runs batches side by side, each on one core, and a lone batch on all. Threads may share it.
+
+    The two ways are compiled apart, when each is first used, and each copies the weights.
 
     Args:
         weights: of the model.
@@ -77,23 +131,15 @@ class OpenVINOEngine:
     def __init__(
         self, weights: Weights, layers: Sequence[int], dtype: Dtype, ranges: Ranges | None = None
     ) -> None:
-        import openvino
-
         self._weights = weights
         self._cores = (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
             else (os.cpu_count() or 1)
         )
-        graph = _Graph(weights, ranges).model(layers)
-        settings: dict[str, Any] = {
-            "NUM_STREAMS": self._cores,
-            "INFERENCE_NUM_THREADS": self._cores,
-        }
-        if dtype in _PRECISIONS:
-            settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[dtype]
-        self._compiled = openvino.Core().compile_model(graph, "CPU", settings)
-        self._idle: list[Any] = []
+        parts = weights, layers, dtype, ranges
+        self._several = _Compiled(*parts, streams=self._cores, cores=self._cores)
+        self._alone = _Compiled(*parts, streams=1, cores=self._cores)
 
     def batches(self, lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Rows of texts in batches, so that every core has work; see `token_batches`.
@@ -117,8 +163,11 @@ class OpenVINOEngine:
         # One more than run at a time, so that no core waits while the caller reads the states.
         waiting: deque[_Running[Key]] = deque()
         try:
-            for batch in batches:
-                waiting.append(self._start(*batch))
+            ahead = iter(batches)
+            first = list(itertools.islice(ahead, 2))
+            compiled = self._several if len(first) > 1 else self._alone
+            for batch in itertools.chain(first, ahead):
+                waiting.append(self._start(compiled, *batch))
                 if len(waiting) > self._cores:
                     yield from self._finish(waiting.popleft())
             while waiting:
@@ -129,13 +178,17 @@ class OpenVINOEngine:
 
     def _finish(self, running: _Running[Key]) -> Iterator[States[Key]]:
         running.request.wait()
-        outputs = range(len(self._compiled.outputs))
+        outputs = range(len(running.request.model_outputs))
         states = [running.request.get_output_tensor(one).data for one in outputs]
         yield States(running.key, running.lengths, states)
-        self._idle.append(running.request)
+        running.compiled.give_back(running.request)
 
     def _start(
-        self, key: Key, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None
+        self,
+        compiled: _Compiled,
+        key: Key,
+        ids: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None,
     ) -> _Running[Key]:
         import openvino
 
@@ -151,13 +204,10 @@ class OpenVINOEngine:
         inputs = [padded, self._weights.places(padded).copy(), bias]
         if self._weights.types is not None:
             inputs.append(kinds)
-        try:
-            request = self._idle.pop()
-        except IndexError:
-            request = self._compiled.create_infer_request()
+        request = compiled.request()
         tensors = [openvino.Tensor(one, shared_memory=True) for one in inputs]
         request.start_async(tensors)
-        return _Running(key, lengths, request, tensors)
+        return _Running(key, lengths, compiled, request, tensors)
 
 
 class _Graph:
