@@ -80,7 +80,7 @@ def _prepare(kind: str, model: Path) -> None:
         save_directory=str(model / "int8"),
     )
     for suffix in ("xml", "bin"):
-        made = model / "int8" / f"openvino_model.{suffix}"
+        made = model / "int8/openvino" / f"openvino_model.{suffix}"
         made.rename(model / "openvino" / f"openvino_model_int8.{suffix}")
 
 
