@@ -97,7 +97,7 @@ def _measured(
         _round(reader, asked, mode)
     for _ in range(_ROUNDS):
         for is_busy in (False, True):
-            with _busy(processes if is_busy else 0):
+            with busy(processes if is_busy else 0):
                 for mode in modes:
                     seconds[mode, is_busy] += _round(reader, asked, mode)
     reader.close()
@@ -115,7 +115,7 @@ def _round(reader: FolderReader, asked: Sequence[Query], mode: str) -> list[floa
 
 
 @contextmanager
-def _busy(processes: int) -> Iterator[None]:
+def busy(processes: int) -> Iterator[None]:
     """Processes that compute until the block ends."""
     context = multiprocessing.get_context("spawn")
     running = [context.Process(target=_compute, daemon=True) for _ in range(processes)]

@@ -1,12 +1,14 @@
 """Encoding by every backend and number format, compared with sentence-transformers, in turns.
 
     python benchmarks/encoding_rate.py [--corpus FILE] [--chunks N] [--way BACKEND:DTYPE ...]
+    python benchmarks/encoding_rate.py --queries [...]
 
 Passages are neighboring texts of the corpus joined to about 120 word pieces; short sentences are
 single texts. Tokenizing is part of every time. sentence-transformers runs with its own OpenVINO
 backend, too, where optimum-intel is installed. The rate is shown
 beside the machine's own on matrix products of the model's shapes; a model of this size needs 2
-floating-point operations per weight and word piece.
+floating-point operations per weight and word piece. With `--queries`, texts of at most eight
+words are encoded one at a time, alone and beside processes that compute all the time.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from busy_queries import busy
 
 
 def main() -> None:
@@ -39,9 +42,15 @@ def main() -> None:
     ways = [f"torch:{one}" for one in ("float32", "bfloat16")]
     ways += [f"openvino:{one}" for one in ("float32", "bfloat16", "int8")]
     parser.add_argument("--way", nargs="+", default=ways, metavar="BACKEND:DTYPE")
+    parser.add_argument("--queries", action="store_true", help="measure one text at a time")
     arguments = parser.parse_args()
     with arguments.corpus.open(encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in itertools.islice(lines, 40_000)]
+    if arguments.queries:
+        print("| encoder | busy processes | p50, ms | p95, ms |\n|---|---|---|---|")
+        for row in one_by_one(texts, arguments.model, arguments.way):
+            print(f"| {' | '.join(row)} |")
+        return
     print(f"{torch.get_num_threads()} threads; matrix products, GFLOP/s: ", end="")
     print(", ".join(f"{dtype} {product_rate(dtype):.0f}" for dtype in ("float32", "bfloat16")))
     print("| passages | encoder | pieces/s | GFLOP/s | times ST's rate | least cosine to ST |")
@@ -59,16 +68,11 @@ def compare(
     """One row an encoder: every chunk is encoded by each of them in turn."""
     from sentence_transformers import SentenceTransformer
 
-    from retriever import Encoder
     from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
 
     path = str(find_model(model or DEFAULT_MODEL).path)
     peer = SentenceTransformer(path, device="cpu")
-    encoders = {}
-    for one in computing:
-        backend, _, dtype = one.partition(":")
-        text = f"{model}::backend={backend}::dtype={dtype}"
-        encoders[f"{dtype} by {backend}"] = Encoder.load(text, device="cpu")
+    encoders = loaded(model, computing)
     first = next(iter(encoders.values()))
     weights = sum(
         parameter.numel()
@@ -117,6 +121,38 @@ def compare(
             )
         )
     return rows
+
+
+def loaded(model: str, computing: Sequence[str]) -> dict[str, Any]:
+    """By name in the tables, an encoder for each backend and number format."""
+    from retriever import Encoder
+
+    found = {}
+    for one in computing:
+        backend, _, dtype = one.partition(":")
+        text = f"{model}::backend={backend}::dtype={dtype}"
+        found[f"{dtype} by {backend}"] = Encoder.load(text, device="cpu")
+    return found
+
+
+def one_by_one(
+    texts: Sequence[str], model: str, computing: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    """One row for each encoder and number of busy processes."""
+    encoders = loaded(model, computing)
+    queries = [" ".join(text.split()[:8]) for text in texts[:300]]
+    for processes in range((os.cpu_count() or 1) + 1):
+        with busy(processes):
+            for name, encoder in encoders.items():
+                seconds = []
+                for query in queries:
+                    started = time.perf_counter()
+                    encoder.encode([query], query=True)
+                    seconds.append(time.perf_counter() - started)
+                # The first ones load and compile.
+                ordered = sorted(seconds[20:])
+                p50, p95 = (1000 * ordered[int(q * len(ordered))] for q in (0.5, 0.95))
+                yield name, f"{processes}", f"{p50:.1f}", f"{p95:.1f}"
 
 
 def product_rate(dtype: str) -> float:

@@ -39,6 +39,8 @@ OURS = {
     "retriever in int8": ["--dtype", "int8"],
 }
 BASELINE = "sentence-transformers + flat FAISS + bm25s"
+# Queries of a process that are not in its latencies: some libraries load or compile meanwhile.
+WARM_UP = 50
 PEERS = [name for name in HYBRID if name != "retriever"]
 
 
@@ -79,13 +81,16 @@ def _arguments() -> argparse.Namespace:
     default = Path(data) / "oewn_sentences/corpus.jsonl" if data else None
     parser.add_argument("--corpus", type=Path, default=default, required=default is None)
     parser.add_argument("--limit", type=int, help="use the first N documents only")
-    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--queries", type=int, default=250, help=f"more than {WARM_UP}")
     parser.add_argument("--rounds", type=int, default=3, help="turns of indexing and of queries")
     names = [*OURS, *PEERS]
     parser.add_argument("--systems", nargs="+", choices=names, default=names)
     parser.add_argument("--python", nargs="+", default=[], metavar="SYSTEM=PYTHON")
     parser.add_argument("--output", type=Path, help="write the report here too")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.queries <= WARM_UP:
+        parser.error(f"--queries: expected more than {WARM_UP}, found {arguments.queries}")
+    return arguments
 
 
 def _limited(corpus: Path, limit: int | None, work: Path) -> Path:
@@ -182,7 +187,9 @@ def _whole(
             first = (
                 f"{statistics.median(one['open'] + one['queries'][0] for one in asked[name]):.2f}"
             )
-            queries = " / ".join(_quantiles([s for one in asked[name] for s in one["queries"][1:]]))
+            queries = " / ".join(
+                _quantiles([s for one in asked[name] for s in one["queries"][WARM_UP:]])
+            )
         rows.append(
             (
                 name,
@@ -228,7 +235,7 @@ def _parts(work: Path, queries: Sequence[str]) -> list[tuple[str, ...]]:
                 measured[name].append(_timed(partial(call, query))[0])
     return [
         ("", "p50", "p95"),
-        *((name, *_quantiles(seconds[1:])) for name, seconds in measured.items()),
+        *((name, *_quantiles(seconds[WARM_UP:])) for name, seconds in measured.items()),
     ]
 
 
