@@ -2,11 +2,12 @@
 
 Without a filter, as many lists are read as the effort says. Behind a filter, lists are read until
 enough *allowed* vectors are met, and what was found tells whether to read on: how many allowed
-vectors have to be met depends on how the filter relates to what vectors are like. Each reading
-goes twice as far as the one before. It was far enough if no more than a quarter of the hundred
-best allowed vectors met so far came from its last reading: were nearness of centroids no sign of
-nearness of vectors, half of them would, and the nearer the allowed vectors are found to the
-front, the fewer.
+vectors have to be met depends on how the filter relates to what vectors are like. The first
+reading meets half of what the lists of a search without a filter hold of the allowed vectors, or
+`_FIRST` where that is more; each further one goes twice as far as the one before. It was far
+enough if no more than a quarter of the hundred best allowed vectors met so far came from its last
+reading: were nearness of centroids no sign of nearness of vectors, half of them would, and the
+nearer the allowed vectors are found to the front, the fewer.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from indexes.vectors.search.lists import ListGuard, ListMembers, lists_to_read, 
 from indexes.vectors.unwrapped import COARSE, WHOLE, Unwrapped
 
 _QUERY_BLOCK = 32
-# Ids of a list that are tested in the time that it takes to fetch and score one vector.
-_IDS_PER_VECTOR = 100
+# Ids of a list that are tested in the time that it takes to fetch and score one vector, and how
+# often as many vectors as the first reading meets are met in the end, about.
+_IDS_PER_VECTOR, _READINGS = 25, 2.5
 # Behind a filter: allowed vectors that the first reading meets at least; how many of the best
 # judge a reading; and which share of them the last reading may have brought.
-_FIRST, _JUDGES, _LAST = 128, 100, 0.25
+_FIRST, _JUDGES, _LAST = 512, 100, 0.25
 # Behind a filter, codes that keep little of a vector give this many times as many candidates.
 _MORE_OF_COARSE = 4
 
@@ -65,11 +67,11 @@ class _Read(NamedTuple):
 
     Attributes:
         positions: (q, wanted) int64, best first, -1 if there are fewer.
-        met: (q,) int64: how many allowed vectors were to be met.
+        reach: (q,) int64: how many lists, the nearest first, it took.
     """
 
     positions: NDArray[np.int64]
-    met: NDArray[np.int64]
+    reach: NDArray[np.int64]
 
 
 class ListSearch:
@@ -112,7 +114,7 @@ class ListSearch:
         """
         wanted = self._wanted(k, allowed)
         met, probes = self._met(wanted, effort)
-        if self._prefers_scan(met, allowed):
+        if self._prefers_scan(wanted, met, allowed):
             return None
         turned = self._index.transformed(queries)
         if allowed is None and self._guard is None:
@@ -126,7 +128,7 @@ class ListSearch:
                 nearness, order = self._core.quantizer.search(block, probes)
                 rows = self._read(block, wanted, _Lists(order, nearness))[0]
             else:
-                rows = self._read_behind(block, wanted, allowed, met).positions
+                rows = self._read_behind(block, wanted, allowed, probes).positions
             found.extend(self._index.positions(row) for row in rows)
         if allowed is not None and not all(allowed.at(positions).all() for positions in found):
             raise RuntimeError("this type ignores filters")
@@ -144,16 +146,16 @@ class ListSearch:
         """As `Searcher.at_least`; None if the exact scan is cheaper."""
         wanted = self._wanted(k, allowed)
         met, probes = self._met(wanted, effort)
-        if self._prefers_scan(met, allowed):
+        if self._prefers_scan(wanted, met, allowed):
             return None
         turned = self._index.transformed(query[None])
         if allowed is None:
             nearness, order = self._core.quantizer.search(turned, probes)
             lists = _Lists(order, nearness)
         else:
-            reach = int(self._read_behind(turned, wanted, allowed, met).met[0])
-            ranked = self._ranked(turned, allowed, reach)
-            lists = _chosen(ranked.lists, lists_to_read(ranked.met, ranked.held, 0, reach))
+            reach = self._read_behind(turned, wanted, allowed, probes).reach
+            ranked = self._ranked(turned, allowed, 0, int(reach[0]))
+            lists = _chosen(ranked.lists, lists_to_read(ranked.held, np.zeros_like(reach), reach))
         rows, scores = self._read(turned, wanted, lists, allowed)
         found = rows[0] >= 0
         positions, by_codes = rows[0][found], scores[0][found]
@@ -194,15 +196,17 @@ class ListSearch:
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
         return met, min(lists, max(effort, math.ceil(met * lists / n)))
 
-    def _prefers_scan(self, met: int, allowed: Allowed | None) -> bool:
+    def _prefers_scan(self, wanted: int, met: int, allowed: Allowed | None) -> bool:
         """Whether scanning all allowed vectors is cheaper than reading lists."""
         n = self._index.n
         if allowed is None:
             return n <= met
-        return allowed.count <= met or _IDS_PER_VECTOR * allowed.count**2 <= met * n
+        # Among n vectors, an allowed one costs n / count ids.
+        ids = _READINGS * _first(wanted) * n / allowed.count if allowed.count else 0
+        return allowed.count <= max(met, ids / _IDS_PER_VECTOR)
 
     def _read_behind(
-        self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, met: int
+        self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
     ) -> _Read:
         """The best allowed vectors; see the start of this module.
 
@@ -210,20 +214,27 @@ class ListSearch:
             queries: (q, d) float32, transformed.
             wanted: how many to find.
             allowed: some of the vectors.
-            met: how many vectors a search without a filter meets.
+            probes: how many lists a search without a filter reads.
         """
         kept = max(wanted, _JUDGES)
         positions = np.full((len(queries), kept), -1, np.int64)
         scores = np.full((len(queries), kept), -np.inf, np.float32)
-        reach = np.zeros(len(queries), np.int64)
-        reading = np.arange(len(queries))
         # Of codes that keep little of a vector, a reading says less.
-        start, stop = 0, max(_FIRST, met if self._index.oversampling == COARSE else met // 2)
-        ranked = self._ranked(queries, allowed, 2 * stop)
-        while len(reading) and start < allowed.count:
-            if ranked.met.shape[1] < self._lists and (ranked.met[reading, -1] < stop).any():
-                ranked = self._ranked(queries, allowed, stop)
-            read = lists_to_read(ranked.met[reading], ranked.held[reading], start, stop)
+        probes = min(self._lists, 2 * probes if self._index.oversampling == COARSE else probes)
+        ranked = self._ranked(queries, allowed, 2 * _first(wanted), 2 * probes)
+        start = np.zeros(len(queries), np.int64)
+        reach = start.copy()
+        target = np.maximum(ranked.met[:, probes - 1] // 2, _first(wanted))
+        reading = np.arange(len(queries))
+        while len(reading):
+            target = np.minimum(target, allowed.count)
+            if (ranked.met[reading, -1] < target[reading]).any():
+                ranked = self._ranked(queries, allowed, int(target[reading].max()), 0)
+            met = ranked.met[reading]
+            before = (met < target[reading][:, None]).sum(axis=1)
+            # A graph of centroids may not find all lists.
+            reach[reading] = np.minimum(1 + before, met.shape[1])
+            read = lists_to_read(ranked.held[reading], start[reading], reach[reading])
             lists = _Lists(ranked.lists.numbers[reading], ranked.lists.nearness[reading])
             new = self._read(queries[reading], kept, _chosen(lists, read), allowed)
             both = np.concatenate([positions[reading], new[0]], axis=1)
@@ -231,17 +242,21 @@ class ListSearch:
             order = np.argsort(-both_scores, axis=1, kind="stable")[:, :kept]
             rows = np.arange(len(order))[:, None]
             positions[reading], scores[reading] = both[rows, order], both_scores[rows, order]
-            reach[reading] = stop
+            target[reading] = 2 * met[rows[:, 0], reach[reading] - 1]
+            start[reading] = reach[reading]
             judges = positions[reading] >= 0
             brought = ((order >= kept) & judges).sum(axis=1)
-            reading = reading[brought > _LAST * judges.sum(axis=1)]
-            start, stop = stop, 2 * stop
+            ended = (reach[reading] == self._lists) | (target[reading] == 2 * allowed.count)
+            reading = reading[~ended & (brought > _LAST * judges.sum(axis=1))]
         return _Read(positions[:, :wanted], reach)
 
-    def _ranked(self, queries: NDArray[np.float32], allowed: Allowed, met: int) -> _Ranked:
-        """Lists that hold `met` allowed vectors or more, or all lists."""
+    def _ranked(
+        self, queries: NDArray[np.float32], allowed: Allowed, met: int, least: int
+    ) -> _Ranked:
+        """`least` lists or more that hold `met` allowed vectors or more, or all lists."""
         # Ranking all lists takes longer than reading those that are usually needed.
-        ranked = min(self._lists, math.ceil(met * self._lists / allowed.count) + 8)
+        likely = math.ceil(met * self._lists / allowed.count) + 8
+        ranked = min(self._lists, max(least, likely))
         while True:
             nearness, order = self._core.quantizer.search(queries, ranked)
             held = self._members.held(allowed, order)
@@ -308,6 +323,11 @@ class ListSearch:
             # Only a type that stores equal vectors once omits some.
             raise RuntimeError("not every position is in one list")
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
+
+
+def _first(wanted: int) -> int:
+    """How many allowed vectors the first reading meets at least."""
+    return max(_FIRST, 2 * wanted)
 
 
 def _chosen(lists: _Lists, read: NDArray[np.bool_]) -> _Lists:

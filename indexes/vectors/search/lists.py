@@ -77,21 +77,20 @@ class ListMembers:
 
 
 def lists_to_read(
-    met: NDArray[np.int64], held: NDArray[np.int64], start: int, stop: int
+    held: NDArray[np.int64], start: NDArray[np.int64], stop: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which lists bring the allowed vectors that a search has met from `start` to `stop`.
+    """Which lists a reading takes.
 
     Args:
-        met: (q, p) int64: allowed vectors in each list and those before it.
         held: (q, p) int64: allowed vectors in each list, the nearest centroid first.
-        start: how many were met before.
-        stop: how many to meet.
+        start: (q,) int64: how many lists were read before.
+        stop: (q,) int64: how many are read afterwards.
 
     Returns:
         (q, p) bool; lists without an allowed vector are left out.
     """
-    before = met - held
-    return np.asarray((held > 0) & (before >= start) & (before < stop))
+    places = np.arange(held.shape[1])
+    return np.asarray((held > 0) & (places >= start[:, None]) & (places < stop[:, None]))
 
 
 class ListGuard:
