@@ -437,10 +437,20 @@ dot(const float *vector, const double *query, Py_ssize_t dimensions)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address)
+#endif
+
 /* With wider registers where the processor has them: the same operations in the same order. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && !defined(__clang__)
-__attribute__((target_clones("avx2", "default")))
+#define TARGET_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define TARGET_CLONES
 #endif
+
+TARGET_CLONES
 static int
 score_rows(const float *vectors, uint64_t rows, const int64_t *position, Py_ssize_t number,
            const double *query, Py_ssize_t dimensions, double *score)
@@ -448,12 +458,10 @@ score_rows(const float *vectors, uint64_t rows, const int64_t *position, Py_ssiz
     for (Py_ssize_t i = 0; i < number; i++) {
         if ((uint64_t)position[i] >= rows)
             return 0;
-#if defined(__GNUC__)
         /* The processor does not guess which rows are next. */
         if (i + ROWS_AHEAD < number && (uint64_t)position[i + ROWS_AHEAD] < rows)
             for (Py_ssize_t ahead = 0; ahead < dimensions; ahead += 16)
-                __builtin_prefetch(vectors + position[i + ROWS_AHEAD] * dimensions + ahead);
-#endif
+                PREFETCH(vectors + position[i + ROWS_AHEAD] * dimensions + ahead);
         score[i] = dot(vectors + position[i] * dimensions, query, dimensions);
     }
     return 1;
@@ -484,9 +492,7 @@ dots(PyObject *module, PyObject *arguments)
 /* Thirty-two sums side by side, four registers of AVX2. */
 #define LANES 32
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && !defined(__clang__)
-__attribute__((target_clones("avx2", "default")))
-#endif
+TARGET_CLONES
 static void
 multiply_rows(const float *vectors, Py_ssize_t rows, const float *query, Py_ssize_t dimensions,
               float *score)
@@ -526,6 +532,66 @@ products(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+/* Far enough for numbers to be there when they are compared, and within one page or the next. */
+#define BYTES_AHEAD 4096
+
+/* Defines NAME, which sets bit i where first <= numbers[i] <= first + span, the lowest bit of a
+ * byte first. `bits` has room for whole bytes; what is after the last number is cleared there. */
+#define SET_BITS_BETWEEN(NAME, TYPE)                                                           \
+    TARGET_CLONES static void NAME(const TYPE *numbers, Py_ssize_t n, TYPE first, TYPE span,   \
+                                   uint8_t *bits)                                              \
+    {                                                                                          \
+        for (Py_ssize_t start = 0; start < n; start += 64) {                                   \
+            uint8_t within[64] = {0};                                                          \
+            for (size_t line = 0; line < sizeof(TYPE); line++)                                 \
+                PREFETCH((const char *)(numbers + start) + BYTES_AHEAD + 64 * line);           \
+            if (n - start >= 64)                                                               \
+                for (int i = 0; i < 64; i++)                                                   \
+                    within[i] = (TYPE)(numbers[start + i] - first) <= span;                    \
+            else                                                                               \
+                for (int i = 0; i < n - start; i++)                                            \
+                    within[i] = (TYPE)(numbers[start + i] - first) <= span;                    \
+            for (int i = 0; i < 64 && i < n - start; i += 8) {                                 \
+                uint64_t eight;                                                                \
+                memcpy(&eight, within + i, 8);                                                 \
+                /* Moves bit 0 of byte i to bit i of the highest byte. */                      \
+                bits[(start + i) / 8] = (uint8_t)((eight * UINT64_C(0x0102040810204080)) >> 56); \
+            }                                                                                  \
+        }                                                                                      \
+    }
+
+SET_BITS_BETWEEN(set_bits_between_8, uint8_t)
+SET_BITS_BETWEEN(set_bits_between_16, uint16_t)
+SET_BITS_BETWEEN(set_bits_between_32, uint32_t)
+
+static PyObject *
+bits_between(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[2];
+    Py_buffer *numbers = &given[0], *bits = &given[1];
+    Py_ssize_t width;
+    unsigned long long first, last;
+    if (!PyArg_ParseTuple(arguments, "y*nKKw*:bits_between", numbers, &width, &first, &last, bits))
+        return NULL;
+    int fits = (width == 1 || width == 2 || width == 4) && first <= last &&
+               last < UINT64_C(1) << 8 * width && numbers->len / width <= 8 * bits->len;
+    Py_BEGIN_ALLOW_THREADS
+    if (fits && width == 1)
+        set_bits_between_8(numbers->buf, numbers->len, (uint8_t)first, (uint8_t)(last - first),
+                           bits->buf);
+    else if (fits && width == 2)
+        set_bits_between_16(numbers->buf, numbers->len / 2, (uint16_t)first,
+                            (uint16_t)(last - first), bits->buf);
+    else if (fits)
+        set_bits_between_32(numbers->buf, numbers->len / 4, (uint32_t)first,
+                            (uint32_t)(last - first), bits->buf);
+    Py_END_ALLOW_THREADS
+    if (!release(given, 2, fits))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, order, "
@@ -533,6 +599,9 @@ static PyMethodDef methods[] = {
      "whether the order decided between equal scores."},
     {"bits_at", bits_at, METH_VARARGS,
      "bits_at(bits, positions, width, mask): set the mask to the bits at the positions."},
+    {"bits_between", bits_between, METH_VARARGS,
+     "bits_between(numbers, width, first, last, bits): set the bits of the numbers from first to "
+     "last."},
     {"dots", dots, METH_VARARGS,
      "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
      "at the positions with the query."},

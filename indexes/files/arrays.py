@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -63,10 +64,25 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
                 raise damaged(path, f"expected {expected} bytes, found {size}")
             if is_small(size):
                 return np.frombuffer(file.read(), dtype).reshape(shape)
-            # A plain array: indexing an np.memmap costs a subclass check each time.
-            return np.asarray(np.memmap(file, dtype, mode="r", offset=offset, shape=shape))
+            # Not an np.memmap, of which indexing costs a subclass check each time.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return np.frombuffer(mapped, dtype, offset=offset).reshape(shape)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise damaged(path, "the file is missing") from error
+
+
+def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
+    """Tell the kernel whether to read ahead in the file of a mapped array, as it does at first.
+
+    Where rows are read here and there, what is read ahead displaces what is needed from memory.
+    An array in memory stays as it is.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = base.obj if isinstance(base, memoryview) else None
+    if sys.platform != "win32" and isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
 
 
 def map_bytes(path: Path) -> bytes | mmap.mmap:

@@ -85,8 +85,28 @@ def put_mask(bits: Bits, start: int, mask: NDArray[np.bool_]) -> None:
     bits[start >> 3 : (start >> 3) + len(packed)] = packed
 
 
+def bits_between(numbers: NDArray[np.unsignedinteger], first: int, last: int) -> Bits:
+    """The bits of the positions at which a number is from `first` to `last`.
+
+    Args:
+        numbers: (n,) of one, two or four bytes each.
+        first: at least 0.
+        last: at least `first`, and within the type of the numbers.
+    """
+    bits = no_bits(len(numbers))
+    if compiled is not None:
+        compiled.bits_between(numbers, numbers.itemsize, first, last, bits)
+        return bits
+    # In parts that stay in the processor's cache.
+    for start in range(0, len(numbers), CONTAINER):
+        # What is below `first` wraps around to large numbers.
+        above = numbers[start : start + CONTAINER] - numbers.dtype.type(first)
+        put_mask(bits, start, above <= last - first)
+    return bits
+
+
 def bits_of(positions: NDArray[np.integer], size: int) -> Bits:
-    """The bits of (m,) positions below n, each once."""
+    """The bits of (m,) positions below n."""
     bits = no_bits(size)
     if len(positions) < size * _FEW_SHARE:
         places = np.asarray(positions, np.int64)
@@ -136,21 +156,20 @@ def packed_bits(bitmap: BitMap, size: int) -> Bits:
         # Offsets, which follow from the sizes of the containers too.
         at += 4 * number
     for (key, less_one), runs in zip(keys.tolist(), has_runs.tolist(), strict=False):
-        part = bits[key * _CONTAINER_BYTES : (key + 1) * _CONTAINER_BYTES]
+        first = key * CONTAINER
+        if not runs and less_one + 1 > _ARRAY:
+            bits[first >> 3 : (first >> 3) + _CONTAINER_BYTES] = data[at : at + _CONTAINER_BYTES]
+            at += _CONTAINER_BYTES
+            continue
+        mask = np.zeros(CONTAINER, np.bool_)
         if runs:
             count = int(data[at : at + 2].view("<u2")[0])
             pairs = data[at + 2 : at + 2 + 4 * count].view("<u2").reshape(count, 2)
-            mask = np.zeros(CONTAINER, np.bool_)
-            for first, more in pairs.tolist():
-                mask[first : first + more + 1] = True
-            part[:] = np.packbits(mask, bitorder="little")
+            for start, more in pairs.tolist():
+                mask[start : start + more + 1] = True
             at += 2 + 4 * count
-        elif less_one + 1 > _ARRAY:
-            part[:] = data[at : at + _CONTAINER_BYTES]
-            at += _CONTAINER_BYTES
         else:
-            mask = np.zeros(CONTAINER, np.bool_)
             mask[data[at : at + 2 * (less_one + 1)].view("<u2")] = True
-            part[:] = np.packbits(mask, bitorder="little")
             at += 2 * (less_one + 1)
+        put_mask(bits, first, mask)
     return bits

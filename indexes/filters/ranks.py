@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from indexes.filters.allowed import CONTAINER, Bits, no_bits, put_mask
+from indexes.filters.allowed import CONTAINER, Bits, bits_between, no_bits, put_mask
 from indexes.filters.columns import UNKEPT, unpacked
 
 # Values whose bitmaps are united instead.
@@ -83,9 +83,11 @@ class Ranks:
         count, first, last = self._select(
             "count(*), min(number), max(number)", condition, parameters
         )[0]
+        if not count:
+            return np.empty(0, np.int64)
         # A range of values is not read one by one.
-        if not count or last - first + 1 == count:
-            return np.arange(first, last + 1) if count else np.empty(0, np.int64)
+        if last - first + 1 == count:
+            return np.arange(first, last + 1)
         rows = self._select("number", condition, parameters)
         return np.sort(np.fromiter((number for (number,) in rows), np.int64, len(rows)))
 
@@ -116,23 +118,25 @@ class Ranks:
         return np.bincount(self._ranks[positions], minlength=self._count + 1)
 
     def having(self, numbers: NDArray[np.int64]) -> Bits:
-        """The passages whose value has one of some numbers, ascending, as bits."""
-        bits = no_bits(len(self._ranks))
+        """The passages whose value has one of some numbers.
+
+        Args:
+            numbers: (m,) ascending.
+
+        Returns:
+            As `no_bits` makes them, a bit for each of the n passages.
+        """
         if not len(numbers):
-            return bits
+            return no_bits(len(self._ranks))
         first, last = int(numbers[0]), int(numbers[-1])
-        together = last - first + 1 == len(numbers)
+        if last - first + 1 == len(numbers):
+            return bits_between(self._ranks, first, last)
+        bits = no_bits(len(self._ranks))
         wanted = np.zeros(self._count + 1, np.bool_)
         wanted[numbers] = True
         # In parts that stay in the processor's cache.
         for start in range(0, len(self._ranks), CONTAINER):
-            part = self._ranks[start : start + CONTAINER]
-            # What is below `first` wraps around to large numbers.
-            put_mask(
-                bits,
-                start,
-                part - part.dtype.type(first) <= last - first if together else wanted[part],
-            )
+            put_mask(bits, start, wanted[self._ranks[start : start + CONTAINER]])
         return bits
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from indexes.errors import DamagedIndexError
+from indexes.files.arrays import set_read_ahead
 from indexes.files.faults import readable, storage_errors
 from indexes.filters.facets import Owners
 from indexes.folder.view import Commit, FolderView
@@ -15,6 +16,7 @@ from indexes.segments.segment import PENDING, Segment
 from indexes.store.connection import identity, transaction
 from indexes.store.pool import ConnectionPool, Session
 from indexes.store.settings import read_setting
+from indexes.vectors.choice import FLAT
 
 
 class FolderReader:
@@ -93,6 +95,10 @@ class FolderReader:
             live_segments(self.folder, session.connection, opened),
             owners,
         )
+        for live in commit.segments:
+            # Through a structure, a search reads the vectors of its candidates.
+            if live.segment.structure.name != FLAT:
+                set_read_ahead(live.segment.vectors, False)
         # Not locked: where threads race, the next one opens the segments again.
         latest = self._commit
         if (

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.compiled import compiled
+from indexes.files.arrays import set_read_ahead
 from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
 from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, load_faiss
@@ -76,7 +77,7 @@ def search_flat(
     k = min(k, len(vectors))
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
-    guard.check_all()
+    _before_scan(vectors, guard)
     if len(queries) == 1 and compiled is not None and is_one_pass(vectors, allowed):
         return [_best(_products(vectors, queries[0], allowed), k)]
     faiss = load_faiss()
@@ -85,6 +86,16 @@ def search_flat(
     return [
         (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
     ]
+
+
+def _before_scan(vectors: NDArray[np.float32], guard: BlockGuard) -> None:
+    """Prepare for reading all vectors in order.
+
+    Raises:
+        DamagedIndexError: they were altered.
+    """
+    set_read_ahead(vectors, True)
+    guard.check_all()
 
 
 def exact_scores(
@@ -139,7 +150,7 @@ def at_least(
     if allowed is not None and allowed.count <= len(vectors) * _GATHER_SHARE:
         guard.check_rows(allowed.positions)
         return allowed.positions[exact_scores(vectors, allowed.positions, query) >= floor]
-    guard.check_all()
+    _before_scan(vectors, guard)
     return np.flatnonzero(_products(vectors, query, allowed) >= floor)
 
 
@@ -160,7 +171,7 @@ def nearest_with_ties(
     (d,), and of all that may equal them, without those that score NaN. The other arguments are as
     of `search_flat`.
     """
-    guard.check_all()
+    _before_scan(vectors, guard)
     scores = _products(vectors, query, allowed)
     floor = -np.inf
     if k < len(scores):

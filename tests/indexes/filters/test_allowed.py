@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from indexes.compiled import compiled
-from indexes.filters.allowed import Allowed, bits_at, bits_of, complement, packed_bits
+from indexes.filters.allowed import Allowed, bits_at, bits_between, bits_of, complement, packed_bits
 
 # Runs, arrays and bitmaps over several containers of 65,536 positions, and gaps between them.
 STRETCHES = st.lists(
@@ -75,3 +75,23 @@ def test_compiled_and_numpy_look_up_the_same_bits() -> None:
 def test_a_position_beyond_the_bits_is_refused(position: int) -> None:
     with pytest.raises((ValueError, IndexError)):
         Allowed.of(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 200, 70_001])
+@pytest.mark.parametrize("built", [True, False], ids=["compiled", "NumPy"])
+def test_bits_between_are_those_of_a_comparison(
+    kind: type[np.unsignedinteger], size: int, built: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not built:
+        monkeypatch.setattr("indexes.filters.allowed.compiled", None)
+    greatest = int(np.iinfo(kind).max)
+    numbers = np.random.default_rng(size).integers(0, greatest, size, kind, endpoint=True)
+    for first, last in [
+        (0, 0),
+        (0, greatest),
+        (greatest, greatest),
+        (greatest // 3, greatest // 2),
+    ]:
+        expected = Allowed.of((numbers >= first) & (numbers <= last)).bits
+        np.testing.assert_array_equal(bits_between(numbers, first, last), expected)

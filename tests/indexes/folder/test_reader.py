@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +21,7 @@ from index_samples import (
     mask_of,
     texts,
     texts_in,
+    vector_of,
 )
 
 import indexes.folder.view
@@ -28,7 +31,10 @@ from indexes.files.atomic import replace_folder
 from indexes.filters.grammar import compile_where
 from indexes.folder.reader import FolderReader
 from indexes.folder.writer import FolderWriter
+from indexes.protocol import Query
+from indexes.segments.maintenance import rebuild
 from indexes.segments.segment import Segment, open_segment
+from indexes.vectors.choice import StructureSettings
 
 
 @pytest.fixture
@@ -362,3 +368,34 @@ def test_closing_twice_is_harmless(index: Path) -> None:
     reader = FolderReader(index)
     reader.close()
     reader.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path: Path) -> None:
+    many = [document(str(i), f"text {i}") for i in range(4_000)]
+    folder = make_index(tmp_path / "index", many)
+
+    def is_read_ahead() -> bool:
+        maps = re.split(r"^(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text(), flags=re.M)
+        (flags,) = [
+            line.split()
+            for part in maps
+            if str(folder) in part and "vectors.npy" in part
+            for line in part.splitlines()
+            if line.startswith("VmFlags:")
+        ]
+        return "rr" not in flags
+
+    def search(depth: int) -> bool:
+        with reader.view() as view:
+            asked = Query(vector=vector_of("text 7"))
+            view.ranking().candidates([asked], "dense", depth)
+        return is_read_ahead()
+
+    with closing(FolderReader(folder)) as reader:
+        assert search(3)
+    with FolderWriter(folder) as writer:
+        rebuild(writer, StructureSettings("ivf"))
+    with closing(FolderReader(folder)) as reader:
+        assert not search(3)
+        assert search(len(many))
