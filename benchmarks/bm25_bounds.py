@@ -49,6 +49,8 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, nargs="+")
     parser.add_argument("--questions", type=Path)
     arguments = parser.parse_args()
+    if arguments.texts and not arguments.questions:
+        parser.error("--texts needs --questions")
     if arguments.texts:
         analyzer = Analyzer()
         passages: Iterable[list[str]] = map(analyzer.tokens, _pieces(arguments.texts))

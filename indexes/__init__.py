@@ -58,6 +58,7 @@ from indexes.folder.backup import Backup as Backup
 from indexes.folder.backup import snapshot_index as snapshot_index
 from indexes.folder.reader import FolderReader as FolderReader
 from indexes.folder.verify import verify as verify
+from indexes.location import open_store as open_store
 from indexes.progress import Stage as Stage
 from indexes.progress import no_progress as no_progress
 from indexes.protocol import Candidates as Candidates
@@ -78,7 +79,6 @@ from indexes.store.documents import StoredHead as StoredHead
 from indexes.store.documents import metadata_json as metadata_json
 from indexes.store.lock import WriterLock as WriterLock
 from indexes.store.replacement import remains as remains
-from indexes.stores import open_store as open_store
 from indexes.vectors.choice import Choice as Choice
 from indexes.vectors.choice import StructureSettings as StructureSettings
 from indexes.vectors.foreign import FaissVectors as FaissVectors

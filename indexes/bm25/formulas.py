@@ -108,8 +108,11 @@ def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
     the order of the terms, and so not on how the index is divided or stored.
 
     Args:
-        frequencies: (terms,) int64: in how many passages each term is, 1 or more.
+        frequencies: (terms,) int64, of one term or more: in how many passages each is, 1 or more.
         passages: of the index.
+
+    Returns:
+        In nats; negative if most postings are of terms in over half of the passages.
     """
     df, terms = np.unique(frequencies, return_counts=True)
     values = np.log((passages - df + 0.5) / (df + 0.5))
@@ -185,7 +188,7 @@ class Weighting:
         return values
 
     def constants(self) -> tuple[bool, float, float, float, float, float]:
-        """What the compiled form computes the same from: see `Formula` in `_inner_loops.c`."""
+        """What the compiled form computes the same from: see `Formula` in `inner_loops.c`."""
         chosen = self.settings
         plain = chosen.variant in ("lucene", "robertson")
         added = _delta(chosen) if chosen.variant in _DELTA else 0.0

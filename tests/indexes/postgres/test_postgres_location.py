@@ -61,7 +61,7 @@ def test_a_bad_url_is_refused_in_one_line_without_its_password(url):
 
 
 def test_psycopg_is_named_where_it_is_missing(retriever, monkeypatch):
-    monkeypatch.setattr("indexes.stores.find_spec", lambda name: None)
+    monkeypatch.setattr("indexes.location.find_spec", lambda name: None)
     outcome = retriever("info", "-i", "postgresql://me:sekret@h/db?index=a")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "layer-retriever[postgres]" in outcome.err

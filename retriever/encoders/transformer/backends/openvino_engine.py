@@ -139,7 +139,9 @@ class OpenVINOEngine:
         )
         parts = weights, layers, dtype, ranges
         self._several = _Compiled(*parts, streams=self._cores, cores=self._cores)
-        self._alone = _Compiled(*parts, streams=1, cores=self._cores)
+        self._alone = (
+            _Compiled(*parts, streams=1, cores=self._cores) if self._cores > 1 else self._several
+        )
 
     def batches(self, lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Rows of texts in batches, so that every core has work; see `token_batches`.
