@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.arrays import file_facts, is_small, map_array, save_array
+from indexes.files.arrays import each_once, file_facts, is_small, map_array, save_array
 from indexes.files.faults import damaged
 
 SUMS_FILE = "sums.npy"
@@ -179,7 +179,7 @@ class BlockGuard:
             blocks = np.minimum(apart, last[:, np.newaxis]).reshape(-1)
         pending = blocks[~self._seen[blocks]]
         if len(pending):
-            self._check_apart(np.unique(pending))
+            self._check_apart(each_once(pending))
 
     def check_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Compare the blocks of many ranges of rows, none of them empty; raises as `check_all`."""

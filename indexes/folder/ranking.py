@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.bm25.top_k import top_places
+from indexes.files.arrays import each_once
 from indexes.filters.allowed import Allowed
 from indexes.protocol import Candidates, Mode, Query
 from indexes.segments.live import LiveSegment
@@ -224,7 +225,7 @@ class FolderRanking:
         vector = np.asarray(query.vector)
         columns: list[tuple[NDArray[Any], ...]] = []
         for index, live in enumerate(self._segments):
-            positions = np.union1d(nearest[index], matched[index])
+            positions = each_once(np.concatenate([nearest[index], matched[index]]))
             live.segment.vectors_guard.check_rows(positions)
             dense = exact_scores(live.segment.vectors, positions, vector)
             columns.append((live.segment.ids_at(positions), dense, *terms.at(index, positions)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.files.arrays import each_once
 from indexes.files.faults import damaged
 from indexes.vectors.library import load_faiss
 
@@ -89,7 +90,7 @@ class Unwrapped:
         Raises:
             DamagedIndexError: one does not exist.
         """
-        positions = np.unique(row[row != -1])
+        positions = each_once(row[row != -1])
         if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
             raise damaged(self._path, "it holds a passage that its segment does not have")
         return positions

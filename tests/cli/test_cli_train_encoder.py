@@ -141,6 +141,7 @@ def test_a_figure_of_the_curve_is_drawn(retriever, dataset, model, tmp_path):
     assert "dev AP" in (tmp_path / "curve.svg").read_text()
 
 
+@pytest.mark.soak
 def test_interrupted_it_resumes_to_the_same_weights(retriever, dataset, model, tmp_path):
     options = ("--epochs", "3", "--batch", "2", "--precision", "float32")
     whole, killed = tmp_path / "whole", tmp_path / "killed"

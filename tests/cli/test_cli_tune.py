@@ -222,6 +222,7 @@ def test_what_cannot_be_searched_is_refused_in_one_line(
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.soak
 def test_the_search_finds_the_known_layers_of_minilm_on_stsb(retriever, stsb, monkeypatch):
     monkeypatch.setenv("RETRIEVER_CACHE", str(stsb.cache))
     found = json.loads(retriever("tune", "layers", stsb.path, "--json", "--device", "cpu").out)

@@ -100,11 +100,11 @@ def in_child(
 @pytest.mark.parametrize(
     ("kind", "exchange"),
     [
-        *((kind, True) for kind in ("create", "add", "waiting")),
+        ("add", True),
         *(
             pytest.param(kind, exchange, marks=pytest.mark.soak)
             for kind, exchange in [
-                *((kind, True) for kind in ("recreate", "delete", "merge", "compact")),
+                *((kind, True) for kind in SWEPT if kind != "add"),
                 ("recreate", False),
             ]
         ),

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.files.arrays import each_once
 from indexes.files.checksums import BlockGuard
 from indexes.filters.allowed import Allowed
 
@@ -59,7 +60,7 @@ class ListMembers:
             held = self._held.get(allowed)
             if held is None:
                 held = self._held[allowed] = np.full(len(self._sizes), -1, np.int64)
-        new = np.unique(lists[lists >= 0])
+        new = each_once(lists[lists >= 0])
         new = new[held[new] < 0]
         if len(new):
             stops = self._stops[new]
@@ -127,7 +128,7 @@ class ListGuard:
         if self._guard.complete:
             return
         wanted = lists[lists >= 0]
-        for number in np.unique(wanted[~self._seen[wanted]]).tolist():
+        for number in each_once(wanted[~self._seen[wanted]]).tolist():
             self._guard.check_range(int(self._starts[number]), int(self._starts[number + 1]))
             self._seen[number] = True
 

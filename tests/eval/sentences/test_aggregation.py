@@ -164,6 +164,7 @@ def test_neither_scipy_nor_scikit_learn_is_needed():
     assert float(done.stdout) == 1
 
 
+@pytest.mark.soak
 def test_minilm_on_sts_b_has_the_published_correlation(minilm, stsb):
     pairs = read_pairs([stsb.path])
     task = STSTask("stsb", (PairSubset("test", pairs),))

@@ -114,7 +114,7 @@ def test_product_quantization_takes_any_dimension(d: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivf-sq8", "ivf-pq"])
-@pytest.mark.parametrize("d", [30, 32])
+@pytest.mark.parametrize("d", [30, pytest.param(32, marks=pytest.mark.soak)])
 def test_the_memory_said_is_about_what_the_file_takes(tmp_path: Path, kind: str, d: int) -> None:
     vectors = np.random.default_rng(3).standard_normal((10_000, d)).astype(np.float32)
     choice = resolve(kind, 10_000, d, None)

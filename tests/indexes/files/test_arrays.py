@@ -1,4 +1,4 @@
-"""A file written in parts is the file that NumPy writes at once."""
+"""Files written in parts are those that NumPy writes at once; values once are NumPy's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexes.files.arrays import GrowingArray, save_array
+from indexes.files.arrays import GrowingArray, each_once, save_array
 
 
 @pytest.mark.parametrize("parts", [[], [0], [3], [2, 0, 5], [1] * 1200])
@@ -31,3 +31,9 @@ def test_rows_of_another_shape_are_refused(tmp_path: Path) -> None:
         GrowingArray(tmp_path / "a.npy", np.dtype("<f4"), (3,)) as growing,
     ):
         growing.append(np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.parametrize("values", [[], [3], [2, 2, 1], [[5, 1], [5, -1], [9, 1]]])
+def test_values_once_are_those_of_numpy(values: list[int]) -> None:
+    some = np.array(values, np.int64)
+    np.testing.assert_array_equal(each_once(some), np.unique(some))
