@@ -3,7 +3,7 @@
 Encoders that share a model (see `shared_backbone`) and read the same word pieces of a text share
 its forward pass, whatever their layers, fusion and pooling. Encoders with another window, prompt or
 truncation read other pieces of some texts, and only these go through the model again. Static
-encoders run no model.
+encoders run no model. Meta-embeddings of the same sources share what these say of each text.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
         spec = encoder.spec
         static = spec.settings.static is not None
         computed = spec.meaning("backend"), spec.meaning("dtype")
-        key = (place,) if static else (spec.weights, *computed)
+        key = (place,) if static else encoder.reading or (spec.weights, *computed)
         groups.setdefault(key, []).append(encoder)
     return list(groups.values())
 

@@ -13,6 +13,7 @@ from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.meta.fitting import MetaSettings, fit_meta
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, StorageError
 from tests.retriever.encoders.architectures import TEXTS, save
@@ -118,6 +119,26 @@ def test_prompts_and_static_encoders_go_along(model, tmp_path, passes):
     for form, one in zip(forms(model, *settings), found, strict=True):
         alone = Encoder.load(form, device="cpu").encode(texts)
         np.testing.assert_allclose(one.vectors, alone, atol=2e-6, err_msg=form)
+
+
+@pytest.mark.parametrize("level", ["word", "sentence"])
+def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(model, tmp_path, passes, level):
+    sources = [f"{model}::last", f"{model}::layers=0,1"]
+    texts = list(dict.fromkeys(TEXTS))
+    kinds = {
+        "conc": MetaSettings("conc", level=level),
+        "avg": MetaSettings("avg", level=level),
+        "svd": MetaSettings("svd", level=level, dimensions=5),
+    }
+    for name, settings in kinds.items():
+        fit_meta(texts, sources, tmp_path / name, settings, device="cpu")
+    paths = [str(tmp_path / name) for name in kinds]
+    alone = [Encoder.load(path, device="cpu").encode(texts) for path in paths]
+    passes.clear()
+    found = list(embed_all(load_encoders(paths, device="cpu"), texts, tmp_path / "cache"))
+    assert set(passes.values()) == {1}
+    for one, vectors in zip(found, alone, strict=True):
+        np.testing.assert_allclose(one.vectors, vectors, atol=2e-6)
 
 
 def test_layers_of_every_pooling_come_out_of_the_same_pass(model, tmp_path, passes):
