@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from transformers.utils import logging
 
+from eval.vectors import embedding
 from eval.vectors.cache import embed
 from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
@@ -122,7 +123,11 @@ def test_prompts_and_static_encoders_go_along(model, tmp_path, passes):
 
 
 @pytest.mark.parametrize("level", ["word", "sentence"])
-def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(model, tmp_path, passes, level):
+def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
+    model, tmp_path, passes, monkeypatch, level
+):
+    # Several batches, of which a backbone keeps the last.
+    monkeypatch.setitem(embedding.BATCH_PIECES, "float32", 20)
     sources = [f"{model}::last", f"{model}::layers=0,1"]
     texts = list(dict.fromkeys(TEXTS))
     kinds = {
