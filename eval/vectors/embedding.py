@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from eval.vectors.cache import Embedded, VectorFile, cut_pieces, open_vectors
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.errors import ConfigError
 
 # Texts that are encoded before their vectors are stored.
 _BLOCK = 2048
@@ -113,9 +114,18 @@ def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
         spec = encoder.spec
         static = spec.settings.static is not None
         computed = spec.meaning("backend"), spec.meaning("dtype")
-        key = (place,) if static else encoder.reading or (spec.weights, *computed)
+        key = (place,) if static else _sources(encoder) or (spec.weights, *computed)
         groups.setdefault(key, []).append(encoder)
     return list(groups.values())
+
+
+def _sources(encoder: Encoder) -> tuple[object, ...]:
+    """What meta-embeddings share that read the same of every text; empty for other encoders."""
+    try:
+        parts = encoder.meta_parts()
+    except ConfigError:
+        return ()
+    return parts.level, *(spec.fingerprint for spec in parts.sources)
 
 
 def _fill(

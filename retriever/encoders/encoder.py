@@ -236,17 +236,6 @@ class Encoder:
         return self._model.probes if isinstance(self._model, RemoteModel) else None
 
     @property
-    def reading(self) -> tuple[object, ...]:
-        """Meta-embeddings for which it is the same read the same of every text.
-
-        It names their level and sources; empty for other encoders.
-        """
-        if not isinstance(self._model, MetaModel):
-            return ()
-        parts = self._model.parts
-        return parts.level, *(spec.fingerprint for spec in parts.sources)
-
-    @property
     def depth(self) -> int:
         """Transformer layers L of the model; its hidden states are 0 (embeddings) to L.
 
