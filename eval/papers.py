@@ -17,6 +17,7 @@ _TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "sst5", "trec", "mrpc")
 _ENTAILED = (*_TRANSFER, "sick")
 _MADE = ("sentence_length", "word_content", "bigram_shift")
 _WK = "-e ::sbert-wk"
+_WITHOUT_MODEL = {("eval", "categories"), ("make", "probing"), ("fit", "static"), ("train", "meta")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Experiment:
     """A table or figure.
 
     Attributes:
-        paper: "sbert-wk", "bert-lc" or "ma".
+        paper: "sbert-wk", "bert-lc", "ma" or "unsup".
         name: such as "table-3".
         title: what it shows.
         steps: name of each report to the command without `retriever`, its report's folder and
@@ -42,7 +43,7 @@ class Experiment:
             folder = output / self.paper / self.name / name
             values = {"data": data, "model": model, "output": folder.parent}
             arguments = [part.format(**values) for part in command.split()]
-            if arguments[:2] not in (["eval", "categories"], ["make", "probing"]):
+            if tuple(arguments[:2]) not in _WITHOUT_MODEL:
                 arguments += ["--model", model]
             yield folder, [*arguments, "--output", str(folder)]
 
@@ -88,6 +89,22 @@ _BY_LAYER = (
     ),
     *_probing("eval probe --by-layer --seeds 1"),
 )
+# The last layer, the mean of four, and an LSA of the sentences that the maps are fitted on.
+_SOURCES = ("{model}", "{model}::last4", "{output}/lsa")
+_FITTED_ON = "{data}/stsb/train.tsv --text-field sentence1"
+
+
+def _meta(makes: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Sources, meta-embeddings of them by the options that make each, and their scores."""
+    named = " ".join(f"--source {one}" for one in _SOURCES)
+    scored = " ".join(f"-e {one}" for one in (*_SOURCES, *(f"{{output}}/{one}" for one in makes)))
+    return (
+        ("lsa", f"fit static {_FITTED_ON} --method lsa"),
+        *((name, f"train meta {options} {named}") for name, options in makes.items()),
+        ("sts", f"eval sts {{data}}/sts15 {{data}}/sts16 {{data}}/stsb {scored}"),
+    )
+
+
 _MODELS = "-e ::last -e ::top-bottom -e ::layers=all -e ::static=average -e {output}/nli"
 _ALL = (
     Experiment(
@@ -213,6 +230,33 @@ _ALL = (
                 "selqa",
                 "eval qa {data}/selqa --train-split dev --dev-share 0.2 -s all --baseline cosine",
             ),
+        ),
+    ),
+    Experiment(
+        "unsup",
+        "table-1",
+        "Meta-embeddings of three sources, by method",
+        _meta(
+            {
+                "conc": "--method conc --pooling mean",
+                "avg": "--method avg --pooling mean",
+                "svd": f"{_FITTED_ON} --method svd",
+                "gcca": f"{_FITTED_ON} --method gcca",
+                "sup": "--method sup --train {data}/stsb --dev {data}/stsb",
+                "unsup": f"{_FITTED_ON} --method unsup",
+            }
+        ),
+    ),
+    Experiment(
+        "unsup",
+        "table-2",
+        "UNSUP with and without weights of the sources, by pooling",
+        _meta(
+            {
+                f"{pooling}{suffix}": f"{_FITTED_ON} --method unsup --pooling {pooling} --{weights}"
+                for pooling in ("max", "mean")
+                for weights, suffix in (("weights", ""), ("no-weights", "-equal"))
+            }
         ),
     ),
 )

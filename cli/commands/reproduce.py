@@ -12,7 +12,7 @@ from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, model_option
 
 # What a finished step leaves in its folder.
-_FINISHED = ("report.json", "sentence_length.txt", "training.json")
+_FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json", "meta.json")
 
 
 @click.command("reproduce", cls=Command)
@@ -42,9 +42,10 @@ def command(
 ) -> None:
     """Print or run the commands of the papers' tables.
 
-    PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et al. 2023) or ma (Ma et al. 2019).
-    TABLE is one of those that are printed without --output, such as table-3. A report that is
-    there is not made again, so an interrupted run resumes; use one --output folder per model.
+    PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et al. 2023), ma (Ma et al. 2019) or
+    unsup (Takahashi and Bollegala 2022). TABLE is one of those that are printed without --output,
+    such as table-3. A report that is there is not made again, so an interrupted run resumes; use
+    one --output folder per model.
     """
     from cli.main import run
     from cli.output.results import say
