@@ -89,9 +89,10 @@ _BY_LAYER = (
     ),
     *_probing("eval probe --by-layer --seeds 1"),
 )
-# The last layer, the mean of four, and an LSA of the sentences that the maps are fitted on.
+# The last layer, the mean of four, and an LSA of the corpus that the maps are fitted on.
 _SOURCES = ("{model}", "{model}::last4", "{output}/lsa")
-_FITTED_ON = "{data}/stsb/train.tsv --text-field sentence1"
+_CORPUS = "{data}/oewn_sentences/corpus.jsonl"
+_FITTED_ON = f"{_CORPUS} --sample 10000"
 
 
 def _meta(makes: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -99,7 +100,7 @@ def _meta(makes: dict[str, str]) -> tuple[tuple[str, str], ...]:
     named = " ".join(f"--source {one}" for one in _SOURCES)
     scored = " ".join(f"-e {one}" for one in (*_SOURCES, *(f"{{output}}/{one}" for one in makes)))
     return (
-        ("lsa", f"fit static {_FITTED_ON} --method lsa"),
+        ("lsa", f"fit static {_CORPUS} --method lsa"),
         *((name, f"train meta {options} {named}") for name, options in makes.items()),
         ("sts", f"eval sts {{data}}/sts15 {{data}}/sts16 {{data}}/stsb {scored}"),
     )
