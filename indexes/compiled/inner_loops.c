@@ -423,6 +423,41 @@ bits_at(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+counts_at(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer given[5];
+    Py_buffer *bits = &given[0], *positions = &given[1], *starts = &given[2], *stops = &given[3];
+    Py_buffer *counts = &given[4];
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*:counts_at", bits, positions, starts, stops, counts))
+        return NULL;
+    Py_ssize_t number = counts->len / (Py_ssize_t)sizeof(int64_t);
+    int64_t last = positions->len / (Py_ssize_t)sizeof(int32_t);
+    uint64_t size = 8 * (uint64_t)bits->len;
+    const int32_t *position = positions->buf;
+    const int64_t *start = starts->buf, *stop = stops->buf;
+    int64_t *count = counts->buf;
+    int fits = starts->len == counts->len && stops->len == counts->len;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t range = 0; fits && range < number; range++) {
+        fits = 0 <= start[range] && stop[range] <= last;
+        int64_t found = 0;
+        for (int64_t i = start[range]; fits && i < stop[range]; i++) {
+            /* What is negative is too large as well. */
+            uint64_t wanted = (uint64_t)(int64_t)position[i];
+            fits = wanted < size;
+            if (fits)
+                found += is_set(bits->buf, wanted);
+        }
+        count[range] = found;
+    }
+    Py_END_ALLOW_THREADS
+    if (!release(given, 5, fits))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* Eight sums side by side, so that the order of additions is the same wherever it is compiled. */
 static inline double
 dot(const float *vector, const double *query, Py_ssize_t dimensions)
@@ -602,6 +637,9 @@ static PyMethodDef methods[] = {
     {"bits_between", bits_between, METH_VARARGS,
      "bits_between(numbers, width, first, last, bits): set the bits of the numbers from first to "
      "last."},
+    {"counts_at", counts_at, METH_VARARGS,
+     "counts_at(bits, positions, starts, stops, counts): set the counts to how many bits are set at "
+     "the positions from each start to its stop."},
     {"dots", dots, METH_VARARGS,
      "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
      "at the positions with the query."},

@@ -64,6 +64,24 @@ class Allowed:
         compiled.bits_at(self.bits, wanted, wanted.itemsize, mask)
         return mask
 
+    def counts(
+        self, positions: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """(r,) int64: how many of (m,) positions are allowed, from each of (r,) starts to its stop.
+
+        Args:
+            positions: below n.
+            starts: places in `positions`, from 0 to m.
+            stops: likewise.
+        """
+        if compiled is None:
+            ranges = zip(starts.tolist(), stops.tolist(), strict=True)
+            counted = (np.count_nonzero(self.at(positions[a:b])) for a, b in ranges)
+            return np.fromiter(counted, np.int64, len(starts))
+        found = np.empty(len(starts), np.int64)
+        compiled.counts_at(self.bits, positions, starts, stops, found)
+        return found
+
 
 def bits_at(bits: Bits, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
     """(m,) bool: which of (m,) positions have their bit set, the lowest bit of a byte first."""

@@ -64,16 +64,7 @@ class ListMembers:
         new = new[held[new] < 0]
         if len(new):
             stops = self._stops[new]
-            starts = stops - self._sizes[new]
-            positions = np.concatenate(
-                [
-                    self._members[start:stop]
-                    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-                ]
-            )
-            before = np.zeros(len(positions) + 1, np.int64)
-            np.cumsum(allowed.at(positions), out=before[1:])
-            held[new] = np.diff(before[np.cumsum(self._sizes[new])], prepend=0)
+            held[new] = allowed.counts(self._members, stops - self._sizes[new], stops)
         return np.where(lists >= 0, held[lists], 0)
 
 

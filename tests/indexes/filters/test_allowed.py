@@ -77,6 +77,31 @@ def test_a_position_beyond_the_bits_is_refused(position: int) -> None:
         Allowed.of(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
 
 
+@pytest.mark.parametrize("built", [True, False], ids=["compiled", "NumPy"])
+def test_counts_are_those_of_a_mask(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not built:
+        monkeypatch.setattr("indexes.filters.allowed.compiled", None)
+    chance = np.random.default_rng(5)
+    mask = chance.random(70_001) < 0.3
+    positions = chance.permutation(len(mask)).astype(np.int32)
+    starts = np.array([0, 5, 5, 100, 70_001, 0])
+    stops = np.array([0, 5, 6, 40_000, 70_001, 70_001])
+    expected = [mask[positions[a:b]].sum() for a, b in zip(starts, stops, strict=True)]
+    assert Allowed.of(mask).counts(positions, starts, stops).tolist() == expected
+
+
+@pytest.mark.skipif(compiled is None, reason="built without a compiler")
+def test_counts_beyond_their_arrays_are_refused() -> None:
+    some, none = Allowed.of(np.ones(9, np.bool_)), np.zeros(0, np.int64)
+    one = np.array([1])
+    for positions, start, stop in (([0], 0, 2), ([0], -1, 1), ([70_000], 0, 1), ([-1], 0, 1)):
+        given = np.array(positions, np.int32), np.array([start]), np.array([stop])
+        with pytest.raises(ValueError, match="do not fit"):
+            some.counts(*given)
+    with pytest.raises(ValueError, match="do not fit"):
+        some.counts(np.array([0], np.int32), one, none)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 200, 70_001])
 @pytest.mark.parametrize("built", [True, False], ids=["compiled", "NumPy"])
