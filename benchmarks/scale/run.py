@@ -56,6 +56,8 @@ def main() -> None:
         () if arguments.peers == "none" else tuple(arguments.peers.split(";"))
     )
     arguments.output.mkdir(parents=True, exist_ok=True)
+    if arguments.work:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "results.json"
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if arguments.keep and arguments.work is None:
