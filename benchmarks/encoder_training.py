@@ -39,7 +39,8 @@ from eval import (
 )
 from eval.training.data import EncoderData
 from retriever import CorpusReader, Document, Encoder
-from retriever.encoders.training.settings import EncoderTrainingSettings, Trained
+from retriever.encoders.training.settings import EncoderTrainingSettings
+from retriever.training.settings import Trained
 
 # Hits of a query that are measured.
 DEPTH = 100

@@ -202,7 +202,8 @@ def _completed(identity: Any) -> Any:
     """The identity of a saved cross-encoder, with the settings that its release did not have."""
     if not isinstance(identity, dict) or not isinstance(identity.get("settings"), dict):
         return identity
-    return identity | {"settings": {"loss": "hinge", "layer_decay": 1.0} | identity["settings"]}
+    first = {"loss": "hinge", "layer_decay": 1.0, "trained": {"part": "full", "size": 0}}
+    return identity | {"settings": first | identity["settings"]}
 
 
 def _identity(

@@ -3,13 +3,59 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from retriever.errors import ConfigError
 
 Precision = Literal["auto", "float32", "bfloat16"]
+TrainedPart = Literal["full", "last", "lora"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Which weights of a transformer are trained.
+
+    Attributes:
+        part: ``full`` is all that vectors depend on; ``last`` the last `size` transformer layers;
+            ``lora`` low-rank adapters of rank `size` on the linear maps of every layer (Hu et al.
+            2022), which are added to the weights when the encoder is saved.
+        size: number of layers, or rank; 0 with ``full``.
+
+    Raises:
+        ConfigError: an unknown part, or a size below 1 for one that has a size.
+    """
+
+    part: TrainedPart = "full"
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.part not in get_args(TrainedPart) or (self.size < 1) != (self.part == "full"):
+            raise ConfigError(f"train: {_EXPECTED}, found {self}")
+
+    @classmethod
+    def parse(cls, text: str) -> Trained:
+        """Read ``full``, ``last:N`` or ``lora:RANK``.
+
+        Raises:
+            ConfigError: it is none of them.
+        """
+        match = re.fullmatch(r"(full)|(last|lora):([0-9]{1,6})", text)
+        if match is None:
+            raise ConfigError(f"train: {_EXPECTED}, found {text[:40]!r}")
+        if match[1]:
+            return cls()
+        return cls("last" if match[2] == "last" else "lora", int(match[3]))
+
+    def __str__(self) -> str:
+        return self.part if self.part == "full" else f"{self.part}:{self.size}"
+
+
+# Adapters start at zero, and move the weights by their product with small numbers.
+_ADAPTER_RATE = 10.0
+_EXPECTED = "expected full, last:N or lora:RANK, N and RANK at least 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +63,7 @@ class FineTuningSettings:
     """What cross-encoders and encoders have in common.
 
     Attributes:
+        trained: which weights of the transformer change. Adapters learn at ten times its rate.
         learning_rate: of the transformer, times two factors: one falls linearly from 1 to 0 over
             all steps, the other rises linearly to 1 in the warm-up.
         head_learning_rate: of layers on top of the transformer, likewise.
@@ -32,7 +79,7 @@ class FineTuningSettings:
             trained at higher rates.
         patience: epochs in a row that are further below, after which training stops.
         seed: of first weights, dropout and the order of the examples.
-        train_word_embeddings: whether they are trained too.
+        train_word_embeddings: whether they are trained too, if `trained` is ``full``.
         precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
             it faster than float32. Weights are float32.
 
@@ -40,6 +87,7 @@ class FineTuningSettings:
         ConfigError: a value that is out of range.
     """
 
+    trained: Trained = Trained()
     learning_rate: float = 1e-4
     head_learning_rate: float = 1e-3
     weight_decay: float = 0.01
@@ -69,6 +117,11 @@ class FineTuningSettings:
             raise ConfigError(f"averaging: expected 0 to below 1, found {self.averaging:g}")
         if not self.clip > 0:
             raise ConfigError(f"clip: expected more than 0, found {self.clip:g}")
+
+    @property
+    def transformer_rate(self) -> float:
+        """The learning rate of the weights that `trained` says."""
+        return self.learning_rate * (_ADAPTER_RATE if self.trained.part == "lora" else 1.0)
 
     def _require(self, name: str, low: float, high: float = math.inf) -> None:
         """Refuse a value that is out of range or not a number."""

@@ -269,6 +269,22 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     assert "leave out --without" in refused.err
 
 
+def test_a_cross_encoder_of_which_the_last_layer_is_trained(retriever, dataset, model, tmp_path):
+    folder = tmp_path / "cross"
+    command = (
+        "train", "cross-encoder", dataset, "--output", folder, "--model", model[1], *WINDOW,
+        "--epochs", "1", "--train",
+    )  # fmt: skip
+    done = retriever(*command, "last:1")
+    assert done.code == 0, done.err
+    identity = json.loads((folder / "reranker.json").read_text())["training"]["identity"]
+    assert identity["settings"]["trained"] == {"part": "last", "size": 1}
+    for given, message in (("half", "expected full, last:N or lora:RANK"), ("last:9", "last:1 to")):
+        refused = retriever(*command, given)
+        assert refused.code == 2
+        assert f"train: expected {message.removeprefix('expected ')}" in refused.err
+
+
 def test_a_loss_and_a_decay_of_the_rates_are_options_of_both_commands(
     retriever, dataset, model, tmp_path, monkeypatch
 ):

@@ -80,8 +80,6 @@ def command(
     If it is interrupted, the same command resumes from the last checkpoint. The last epoch is kept
     that is not worse on the dev split than an earlier one, see --tolerance.
     """
-    from dataclasses import asdict
-
     from cli.output.progress import Stages
     from cli.output.results import draw, say, show
     from eval import (
@@ -97,7 +95,7 @@ def command(
         margin=sampling.margin,
         layer_decay=layer_decay,
         sampling=sampling.settings(),
-        **asdict(tuning),
+        **tuning.named(),
     )
     with Stages(quiet=quiet) as progress:
         result = fit_cross_encoder(

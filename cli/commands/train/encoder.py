@@ -58,15 +58,6 @@ if TYPE_CHECKING:
     section="Training",
 )
 @option(
-    "--train",
-    "trained",
-    default="full",
-    metavar="full|last:N|lora:RANK",
-    help="Weights to train: all but the word embeddings, those of the last N layers, or low-rank "
-    "adapters, which learn at ten times the rate and are merged.",
-    section="Training",
-)
-@option(
     "--scale",
     type=click.FloatRange(min=0, min_open=True),
     default=20.0,
@@ -105,7 +96,6 @@ def command(
     data: QuestionOptions,
     dev: Path | None,
     objective: Literal["nli", "sts", "mnr", "hinge"] | None,
-    trained: str,
     scale: float,
     encoder: ModelOptions,
     max_length: int,
@@ -123,24 +113,21 @@ def command(
     on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
     and in sentence-transformers. If it is interrupted, the same command resumes.
     """
-    from dataclasses import asdict
-
     from cli.output.progress import Stages, warn_reader
     from cli.output.results import draw, say, show
     from eval import CorpusPairs, EncoderFitSettings, Loading, check_figure, fit_encoder
-    from retriever.encoders.training.settings import EncoderTrainingSettings, Trained
+    from retriever.encoders.training.settings import EncoderTrainingSettings
 
     if plot is not None:
         check_figure(plot)
     choice = encoder.choice()
     training = EncoderTrainingSettings(
         objective=objective or "mnr",
-        trained=Trained.parse(trained),
         scale=scale,
         margin=sampling.margin,
         max_length=max_length,
         sampling=sampling.settings(),
-        **asdict(tuning),
+        **tuning.named(),
     )
     reader: CorpusReader | None = None
     given: EncoderData = [Path(one) for one in sources]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import click
@@ -65,6 +65,7 @@ def optimization_options(
 class FineTuningOptions:
     """How a transformer is fine-tuned."""
 
+    trained: str
     epochs: int
     patience: int
     tolerance: float
@@ -77,6 +78,16 @@ class FineTuningOptions:
     train_word_embeddings: bool
     precision: Literal["auto", "float32", "bfloat16"]
     seed: int
+
+    def named(self) -> dict[str, Any]:
+        """Arguments of settings that are a `FineTuningSettings`.
+
+        Raises:
+            ConfigError: `trained` is no such text.
+        """
+        from retriever.training.settings import Trained
+
+        return asdict(self) | {"trained": Trained.parse(self.trained)}
 
 
 restart_option = option(
@@ -104,6 +115,15 @@ def fine_tuning_options(
         "tuning",
         FineTuningOptions,
         [
+            option(
+                "--train",
+                "trained",
+                default="full",
+                metavar="full|last:N|lora:RANK",
+                help="Weights to train: all but the word embeddings, those of the last N layers, "
+                "or low-rank adapters, which learn at ten times the rate and are merged.",
+                section="Training",
+            ),
             *optimization_options(
                 epochs=3,
                 patience=2,

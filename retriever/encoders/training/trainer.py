@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int64]
 DevScore = Callable[[TrainableEncoder], float]
 
-# Adapters start at zero, and move the weights by their product with small numbers.
-_ADAPTER_RATE = 10.0
-
 
 def _silent(_: object) -> None:
     """Do nothing."""
@@ -73,7 +70,7 @@ def train_encoder(
             or the checkpoint is of other settings or data.
         BadInputError: no question has what the objective needs.
     """
-    from retriever.encoders.training.adapters import choose_weights, merge_adapters
+    from retriever.training.adapters import choose_weights, merge_adapters
 
     check_objective(settings.objective, examples)
     backbone = encoder.backbone
@@ -130,13 +127,12 @@ class _EncoderTask:
         self._dev_score = dev_score
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """The classifier and adapters have rates of their own."""
+        """The classifier has a rate of its own."""
         settings = self._settings
-        adapters = _ADAPTER_RATE if settings.trained.part == "lora" else 1.0
 
         def rate(name: str) -> float:
             head = name.startswith("classifier.")
-            return settings.head_learning_rate if head else settings.learning_rate * adapters
+            return settings.head_learning_rate if head else settings.transformer_rate
 
         return adamw(self.weights, rate, settings.weight_decay)
 

@@ -16,8 +16,8 @@ Loss = Literal["hinge", "softmax", "pointwise"]
 class CrossTrainingSettings(FineTuningSettings):
     """How a cross-encoder is fine-tuned.
 
-    As in the paper, all weights are trained but the word embeddings; the moving average of the
-    weights is not in the paper.
+    As in the paper, all weights are trained but the word embeddings, unless `trained` says
+    otherwise; the moving average of the weights is not in the paper.
 
     Attributes:
         loss: see `retriever.rerankers.cross.losses`; the paper's is ``hinge``. ``pointwise`` uses

@@ -68,29 +68,37 @@ def train_cross_encoder(
     Raises:
         BadInputError: no question has a relevant passage and another one, which is what all losses
             but ``pointwise`` need.
-        ConfigError: the checkpoint is of other settings or data, or the rates decay by layer and
-            the layers of the transformer are not known.
+        ConfigError: the checkpoint is of other settings or data, the transformer has no such
+            weights to train, or the rates decay by layer and its layers are not known.
     """
+    from retriever.training.adapters import choose_weights, merge_adapters
+
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
         if not keep_head:
             model.head.apply(reset)
-        return fine_tune(
-            _CrossTask(model, questions, passages, pools, settings, dev_score),
+        weights = choose_weights(
+            model.backbone, settings.trained, words=settings.train_word_embeddings
+        )
+        curve = fine_tune(
+            _CrossTask(model, weights, questions, passages, pools, settings, dev_score),
             settings,
             untrained=keep_head,
             checkpoint=checkpoint,
             on_step=on_step,
             on_epoch=on_epoch,
         )
+    merge_adapters(model.backbone.model)
+    return curve
 
 
 class _CrossTask:
-    """Pairs scored by a cross-encoder, and their losses."""
+    """Pairs scored by a cross-encoder, and their losses; `weights` are of its backbone, by name."""
 
     def __init__(
         self,
         model: CrossEncoder,
+        weights: dict[str, torch.Tensor],
         questions: Sequence[str],
         passages: Sequence[str],
         pools: JudgedPools,
@@ -105,14 +113,13 @@ class _CrossTask:
         self._dev_score = dev_score
         self.device = model.backbone.device
         self.steps = batches_in_epoch(pools, settings.sampling, pointwise=settings.pointwise)
-        backbone = model.backbone.trained_weights(words=settings.train_word_embeddings)
-        self.weights = {f"backbone.{name}": one for name, one in backbone.items()}
+        self.weights = {f"backbone.{name}": one for name, one in weights.items()}
         self.weights |= {f"head.{name}": one for name, one in model.head.named_parameters()}
 
     def optimizer(self) -> torch.optim.Optimizer:
         """The MLP has a rate of its own, and each layer where rates decay."""
         settings = self._settings
-        rates = dict.fromkeys(self.weights, settings.learning_rate)
+        rates = dict.fromkeys(self.weights, settings.transformer_rate)
         if settings.layer_decay != 1:
             rates |= self._layer_rates()
         rates |= {name: settings.head_learning_rate for name in rates if name.startswith("head.")}
@@ -132,7 +139,7 @@ class _CrossTask:
         }
         settings = self._settings
         return {
-            name: settings.learning_rate
+            name: settings.transformer_rate
             * settings.layer_decay ** (len(layers) - number.get(id(weight), 0))
             for name, weight in self.weights.items()
         }

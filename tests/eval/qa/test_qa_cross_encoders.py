@@ -182,7 +182,7 @@ def test_a_folder_of_another_loss_or_decay_is_trained_again(fit):
 def test_a_folder_of_a_release_without_losses_is_one_of_the_hinge_loss(fit):
     assert fit()
     value = manifest(fit.folder)
-    for name in ("loss", "layer_decay"):
+    for name in ("loss", "layer_decay", "trained"):
         del value["training"]["identity"]["settings"][name]
     (fit.folder / "reranker.json").write_text(json.dumps(value))
     assert not fit()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.training.settings import Epoch, Step
+from retriever.training.settings import Epoch, Step, Trained
 from tests.retriever.rerankers import cross_samples
 from tests.retriever.rerankers.cross_samples import (
     SETTINGS,
@@ -55,6 +55,25 @@ def test_interrupted_at_a_step_it_goes_on_to_the_same_end(
     assert steps == list(range(place, STEPS + 1))
     assert same(found, undisturbed[0])
     assert curve == undisturbed[1]
+
+
+@pytest.mark.parametrize("trained", ["last:1", "lora:2"])
+def test_a_training_of_some_weights_goes_on_to_the_same_end(
+    tmp_path: Path, models: Models, trained: str
+) -> None:
+    settings = replace(SETTINGS, epochs=2, trained=Trained.parse(trained))
+    expected, curve = Training(models("bert"), settings=settings)()
+    training = Training(models("bert"), tmp_path / "checkpoint", settings)
+
+    def stop(step: Step) -> None:
+        if step.number == 4:
+            raise StopError
+
+    with pytest.raises(StopError):
+        training(on_step=stop)
+    found, resumed = training()
+    assert same(found, expected)
+    assert resumed == curve
 
 
 @pytest.mark.parametrize("where", ["on_epoch", "dev"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -23,7 +24,7 @@ from retriever.training.sampling import (
     TripleBatch,
     epoch_batches,
 )
-from retriever.training.settings import Epoch, Step, kept_epoch
+from retriever.training.settings import Epoch, Step, Trained, kept_epoch
 from tests.retriever.rerankers.cross_samples import (
     PASSAGES,
     POOLS,
@@ -107,6 +108,10 @@ class Plain:
         matrices = [one for one in named.values() if one.ndim == 2]
         vectors = [one for one in named.values() if one.ndim == 1]
         self.transformer.embeddings.word_embeddings.weight.requires_grad_(False)
+        if settings.trained.part == "last":
+            self.transformer.requires_grad_(False)
+            for layer in self.transformer.encoder.layer[-settings.trained.size :]:
+                layer.requires_grad_(True)
         head, biases = (
             [one for one in self.head.parameters() if one.ndim == ndim] for ndim in (2, 1)
         )
@@ -161,6 +166,7 @@ def quiet_bert(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Path
         {"averaging": 0.5},
         {"loss": "softmax"},
         {"loss": "pointwise"},
+        {"trained": Trained("last", 2)},
     ],
     ids=str,
 )
@@ -242,6 +248,28 @@ def test_all_but_word_embeddings_and_the_pooler_is_trained(
     # No score depends on the rest of these.
     unread = {one for one in before if "pooler" in one or "mask_emb" in one}
     assert same_as_before == unread | (set() if words else embedded)
+
+
+@pytest.mark.parametrize(
+    ("trained", "changed"),
+    [
+        ("last:1", r"encoder\.layer\.2\."),
+        ("lora:2", r"encoder\.layer\.\d\..*(query|key|value|dense)\.weight"),
+    ],
+)
+def test_only_the_weights_that_are_asked_for_are_trained(
+    models: Models, trained: str, changed: str
+) -> None:
+    model = cross_encoder(models("bert"), training=True)
+    before = weights(model)
+    settings = replace(SETTINGS, trained=Trained.parse(trained))
+    train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, share_right)
+    # Adapters are merged: the parameters are those of an ordinary model.
+    after = weights(model)
+    assert after.keys() == before.keys()
+    found = {name for name in before if not torch.equal(after[name], before[name])}
+    asked = {name for name in before if re.match(rf"head\.|backbone\.{changed}", name)}
+    assert found == asked
 
 
 @pytest.mark.parametrize(
@@ -410,8 +438,11 @@ def rates_of(
     train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
     named = [*model.backbone.model.named_parameters(), *model.head.named_parameters()]
     names = {id(one): name for name, one in named}
+    # Adapters were merged, and have no name any more.
     return {
-        names[id(one)]: group["peak"] for group in made[0].param_groups for one in group["params"]
+        names.get(id(one), str(id(one))): group["peak"]
+        for group in made[0].param_groups
+        for one in group["params"]
     }
 
 
@@ -440,6 +471,17 @@ def test_rates_fall_by_a_factor_from_each_layer_to_the_one_below(
         assert rate == pytest.approx(settings.learning_rate * 0.5 ** (len(layers) - layer))
         seen.add(layer)
     assert seen == set(range(len(layers) + 1))
+
+
+def test_adapters_learn_at_ten_times_the_rate_of_their_layer(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, epochs=1, layer_decay=0.4, trained=Trained("lora", 2))
+    found = rates_of(models("bert"), settings, monkeypatch)
+    rates = [10 * settings.learning_rate * 0.4**below for below in (2, 1, 0)]
+    assert sorted(set(found.values())) == pytest.approx(
+        sorted([*rates, settings.head_learning_rate])
+    )
 
 
 def test_rates_that_decay_need_layers_that_are_known(models: Models) -> None:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from retriever.encoders.models.finding import find_model
-from retriever.encoders.training.adapters import LowRank, choose_weights, merge_adapters
-from retriever.encoders.training.settings import Trained
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
+from retriever.training.adapters import LowRank, choose_weights, merge_adapters
+from retriever.training.settings import Trained
 
 Folders = Callable[[str], Path]
 

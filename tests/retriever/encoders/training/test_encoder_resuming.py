@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.encoders.training.settings import Trained
-from retriever.training.settings import Epoch, Step
+from retriever.training.settings import Epoch, Step, Trained
 from tests.retriever.encoders.training import encoder_samples
 from tests.retriever.encoders.training.encoder_samples import (
     LABELED,

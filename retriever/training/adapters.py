@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.utils import parametrize
 
-from retriever.encoders.training.settings import Trained
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
+from retriever.training.settings import Trained
 
 # Adapters are scaled by this over their rank, so that the learning rate need not follow the rank.
 _ALPHA = 16.0
