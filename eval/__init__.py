@@ -53,6 +53,7 @@ from eval.papers import Experiment as Experiment
 from eval.papers import experiments as experiments
 from eval.progress import Progress as Progress
 from eval.qa.evaluation import rank_systems as rank_systems
+from eval.qa.layers import rank_layers as rank_layers
 from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
 from eval.qa.rerankers import FittedCrossEncoder as FittedCrossEncoder
 from eval.qa.rerankers import FittedReranker as FittedReranker

@@ -88,6 +88,10 @@ _BY_LAYER = (
         )
     ),
     *_probing("eval probe --by-layer --seeds 1"),
+    *(
+        (f"qa-{name}", command)
+        for name, command in _each("eval qa {set} --by-layer", ("wikiqa", "trecqa", "selqa"))
+    ),
 )
 # The last layer, the mean of four, and an LSA of the corpus that the maps are fitted on.
 _SOURCES = ("{model}", "{model}::last4", "{output}/lsa")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from cli.options.declaring import option, settings
+from cli.options.declaring import Decorator, option, settings
 from cli.options.encoder import MINILM, device_option, download_option, model_option
 from cli.options.evaluation import cache_folder, cache_option
 
@@ -24,7 +24,21 @@ datasets_argument = click.argument(
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceOptions:
+class LayerOptions:
+    """Whether hidden states are scored, and how their word pieces are pooled."""
+
+    by_layer: bool
+    poolings: str
+
+    def scored_poolings(self) -> tuple[Pooling, ...]:
+        """Those of --by-layer, not checked; none without it."""
+        if not self.by_layer:
+            return ()
+        return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceOptions(LayerOptions):
     """The encoders that are scored, and the one that the others are compared with."""
 
     encoders: tuple[str, ...]
@@ -33,8 +47,6 @@ class SentenceOptions:
     device: str | None
     download: bool
     cache: bool
-    by_layer: bool
-    poolings: str
     baseline: str | None
 
     def names(self) -> tuple[str, ...]:
@@ -54,17 +66,35 @@ class SentenceOptions:
             return self.baseline
         return f"{self.model or MINILM}{self.baseline}"
 
-    def scored_poolings(self) -> tuple[Pooling, ...]:
-        """Those of --by-layer, not checked; none without it."""
-        if not self.by_layer:
-            return ()
-        return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
-
     def loading(self) -> Loading:
         """Where models come from, and where vectors are kept."""
         from eval import Loading
 
         return Loading(self.device, self.download, cache_folder(self.cache))
+
+
+def by_layer_options(of: str, section: Literal["Ranking", "Scoring"]) -> list[Decorator]:
+    """--by-layer and --poolings.
+
+    Args:
+        of: whose hidden states are scored.
+        section: of the help.
+    """
+    return [
+        option(
+            "--by-layer",
+            is_flag=True,
+            help=f"Score every hidden state of {of}, as a table and a heat map.",
+            section=section,
+        ),
+        option(
+            "--poolings",
+            default="mean,max,cls,sep",
+            metavar="NAME[,NAME...]",
+            help="Poolings of the word pieces for --by-layer.",
+            section=section,
+        ),
+    ]
 
 
 sentence_options: Callable[[Any], Callable[..., Any]] = settings(
@@ -96,20 +126,7 @@ sentence_options: Callable[[Any], Callable[..., Any]] = settings(
         device_option,
         download_option,
         cache_option,
-        option(
-            "--by-layer",
-            is_flag=True,
-            help="Score every hidden state of each encoder's model instead, as a table and a heat "
-            "map.",
-            section="Scoring",
-        ),
-        option(
-            "--poolings",
-            default="mean,max,cls,sep",
-            metavar="NAME[,NAME...]",
-            help="Poolings of the word pieces for --by-layer.",
-            section="Scoring",
-        ),
+        *by_layer_options("each encoder's model instead", "Scoring"),
         option(
             "--baseline",
             metavar="ENCODER",

@@ -170,20 +170,28 @@ def embed_pairs(
         cache: a folder that keeps vectors; None keeps none.
         begin: called with the number of texts; what it returns is called with the number done.
     """
-    ids = list(dict.fromkeys(one for each in questions.questions for one in each.candidates))
-    row = {id_: number for number, id_ in enumerate(ids)}
+    ids, question_rows, passage_rows = pair_rows(questions)
     done = begin(len(questions) + len(ids))
     asked = embed(encoder, [one.text for one in questions.questions], cache, query=True, done=done)
     found = embed(encoder, [questions.passages[one] for one in ids], cache, done=done)
+    return EmbeddedPairs(
+        asked.vectors, found.vectors, question_rows, passage_rows, asked.cut + found.cut
+    )
+
+
+def pair_rows(
+    questions: QuestionSet,
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct candidates of all questions, and of each pair the rows of its two texts.
+
+    Returns:
+        Ids of passages, (pairs,) rows of questions, (pairs,) rows of these passages.
+    """
+    ids = list(dict.fromkeys(one for each in questions.questions for one in each.candidates))
+    row = {id_: number for number, id_ in enumerate(ids)}
     sizes = [len(one.candidates) for one in questions.questions]
     places = [row[one] for each in questions.questions for one in each.candidates]
-    return EmbeddedPairs(
-        asked.vectors,
-        found.vectors,
-        np.repeat(np.arange(len(sizes)), sizes),
-        np.array(places, np.int64),
-        asked.cut + found.cut,
-    )
+    return ids, np.repeat(np.arange(len(sizes)), sizes), np.array(places, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

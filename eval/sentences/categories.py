@@ -34,9 +34,19 @@ _PROBING = {
     "semantic information": ("tense", "subjnum", "objnum", "somo", "coordinv"),
 }
 _TRANSFER = {"semantic similarity": ("mrpc",), "entailment": ("sick-e", "snli")}
-CATEGORIES = ("semantic similarity", "text classification", "entailment", *_PROBING)
-_USUAL = {"sts": "semantic similarity", "transfer": "text classification"}
-_KINDS = ("sts", "transfer", "probe")
+CATEGORIES = (
+    "semantic similarity",
+    "text classification",
+    "entailment",
+    "question answering",
+    *_PROBING,
+)
+_USUAL = {
+    "sts": "semantic similarity",
+    "transfer": "text classification",
+    "qa": "question answering",
+}
+_KINDS = ("sts", "transfer", "probe", "qa")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +194,7 @@ class CategoryResult:
 
 
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
-    """Read reports of `score_sts`, `score_transfer` and `score_probing`.
+    """Read reports of `score_sts`, `score_transfer`, `score_probing` and `rank_layers`.
 
     Args:
         folders: that the reports were written to; at least one.
@@ -274,8 +284,8 @@ def _read(folder: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(found, dict) or found.get("kind") not in _KINDS:
         raise SourceError(
-            f"{file}: expected a report of eval sts, eval transfer or eval probe, found another; "
-            "leave it out"
+            f"{file}: expected a report of eval sts, eval transfer, eval probe or eval qa "
+            "--by-layer, found another; leave it out"
         )
     return found
 

@@ -95,7 +95,7 @@ class SentenceResult(ReportedResult):
     """An evaluation.
 
     Attributes:
-        kind: "sts", "transfer" or "probe".
+        kind: "sts", "transfer", "probe", or "qa" for layers that rank passages.
         title: heading.
         settings: how it was made: name and text, such as the aggregation or the protocol.
         remarks: what a reader must know, one sentence each.

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
+from eval.vectors.cache import Embedded, embed
 from eval.vectors.embedding import TextVectors, embed_all
 from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
@@ -210,6 +211,14 @@ class LayerEncoders:
             states = split_layers(one.vectors, encoder.depth)
             vectors = SentenceVectors(self.names[model], TextVectors(texts, states), one.cut)
             yield self.poolings[pooling], vectors
+
+    def queries(
+        self, texts: Sequence[str], done: Done = lambda vectors: None
+    ) -> Iterator[Embedded]:
+        """(texts, hidden states, width) of texts as queries, in the order of `vectors`."""
+        for encoder in self._encoders:
+            found = embed(encoder, texts, self._loading.cache, query=True, done=done)
+            yield Embedded(split_layers(found.vectors, encoder.depth), found.cut)
 
 
 def _listed(name: str) -> tuple[str, ...]:

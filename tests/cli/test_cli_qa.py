@@ -311,6 +311,25 @@ def test_a_loss_and_a_decay_of_the_rates_are_options_of_both_commands(
     assert [(one.loss, one.layer_decay) for one in given] == [("softmax", 0.5), ("hinge", 1.0)]
 
 
+def test_layers_rank_in_place_of_systems(retriever, dataset, model, tmp_path):
+    report, asked = tmp_path / "qa", ("--by-layer", "--poolings", "cls,mean")
+    done = retriever("eval", "qa", dataset, *model, *asked, "--json", "--output", report)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert [grid["measure"] for grid in found["by_layer"]] == ["AP", "RR"]
+    assert len(list(report.rglob("layers-*.svg"))) == 2
+    summary = retriever("eval", "categories", report)
+    assert "question answering" in summary.out
+    for options in (("-s", "bm25,cosine,hybrid"), ("--baseline", "cosine")):
+        refused = retriever("eval", "qa", dataset, *model, *asked, *options)
+        assert refused.code == 2
+        assert "leave out --systems and --baseline" in refused.err
+    systems = retriever("eval", "qa", dataset, *model, "-s", "cosine", "--output", tmp_path / "s")
+    assert systems.code == 0
+    refused = retriever("eval", "categories", tmp_path / "s")
+    assert "or eval qa --by-layer" in refused.err
+
+
 def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, model, tmp_path):
     for path in dataset.glob("candidates.*"):
         path.unlink()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, option, settings
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.evaluation import (
     ResamplingOptions,
@@ -20,7 +20,11 @@ from cli.options.evaluation import (
 )
 from cli.options.output import json_option, quiet_option
 from cli.options.qa import QuestionOptions, dataset_argument, question_options
+from cli.options.sentences import LayerOptions, by_layer_options
 from cli.options.training.qa import TrainingOptions, training_options
+
+if TYPE_CHECKING:
+    from eval import QAResult, SentenceResult
 
 _SYSTEMS = ("bm25", "cosine", "hybrid")
 
@@ -62,6 +66,11 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     "Success@1, Success@5, Success@10, AP, RR, P@1",
 )
 @without_positive_option
+@settings(
+    "states",
+    LayerOptions,
+    by_layer_options("the model by its cosine, not systems", "Ranking"),
+)
 @option(
     "--seeds",
     type=click.IntRange(min=1),
@@ -101,6 +110,7 @@ def command(
     baseline: str | None,
     measures: tuple[str, ...],
     without_positive: Literal["exclude", "count"],
+    states: LayerOptions,
     seeds: int,
     cross_seeds: int,
     training: TrainingOptions,
@@ -117,35 +127,48 @@ def command(
     DATASET is a folder in the project's own form or in that of WikiPassageQA, InsuranceQA,
     Quasar-T, SearchQA, WikiQA, TrecQA, BEIR, MS MARCO or TREC. Heads and cross-encoders are trained
     on its training split; epochs and weights are chosen on its dev split. Systems are compared by
-    intervals and paired tests.
+    intervals and paired tests. --by-layer ranks by every hidden state of the model instead.
     """
     from cli.output.progress import Stages
     from cli.output.results import command_line, report, say
-    from eval import Loading, QASettings, rank_systems
+    from eval import Loading, QASettings, rank_layers, rank_systems
 
     choice = encoder.choice()
+    asked = QASettings(
+        encoder=choice.encoder,
+        loading=Loading(choice.device, choice.download, cache_folder(cache)),
+        data=data.settings(),
+        split=split,
+        measures=measures or None,
+        baseline=baseline,
+        without_positive=without_positive,
+        resampling=resampling.settings(),
+        seeds=seeds,
+        cross_seeds=cross_seeds,
+        head=training.head(),
+        cross=training.cross(),
+        models=None if output is None else output / "rerankers",
+        top=top,
+    )
+    result: QAResult | SentenceResult
     with Stages(quiet=quiet) as progress:
-        result = rank_systems(
-            dataset,
-            systems,
-            QASettings(
-                encoder=choice.encoder,
-                loading=Loading(choice.device, choice.download, cache_folder(cache)),
-                data=data.settings(),
-                split=split,
-                measures=measures or None,
-                baseline=baseline,
-                without_positive=without_positive,
-                resampling=resampling.settings(),
-                seeds=seeds,
-                cross_seeds=cross_seeds,
-                head=training.head(),
-                cross=training.cross(),
-                models=None if output is None else output / "rerankers",
-                top=top,
-            ),
-            progress=progress,
-            notify=say,
-            command=command_line(),
-        )
+        if states.by_layer:
+            _refuse_systems(baseline)
+            poolings = states.scored_poolings()
+            result = rank_layers(
+                dataset, poolings, asked, progress=progress, command=command_line()
+            )
+        else:
+            result = rank_systems(
+                dataset, systems, asked, progress=progress, notify=say, command=command_line()
+            )
     report(result, output, as_json=as_json)
+
+
+def _refuse_systems(baseline: str | None) -> None:
+    """Refuse --by-layer beside systems."""
+    given = click.get_current_context().get_parameter_source("systems")
+    if baseline is not None or given is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError(
+            "--by-layer ranks by the layers of --model alone: leave out --systems and --baseline"
+        )

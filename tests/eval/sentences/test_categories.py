@@ -130,7 +130,7 @@ def test_the_heat_map_has_the_first_task_on_top(write):
 def test_what_is_no_such_report_or_contradicts_another_is_refused(write, tmp_path):
     with pytest.raises(SourceError, match="name the folder of a report"):
         gather_categories([tmp_path / "absent"])
-    other = write("qa", "qa", {})
+    other = write("run", "run", {})
     with pytest.raises(SourceError, match="expected a report of eval sts"):
         gather_categories([other])
     one = write("one", "transfer", {"mr": {"a": 0.8}})
