@@ -13,7 +13,7 @@ from cli.output.progress import counted
 
 
 @click.command("delete", cls=Command)
-@click.argument("ids", nargs=-1, metavar="ID...")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @index_option
 @where_option("Delete the documents that match, such as 'year < 2000'.")
 @json_option

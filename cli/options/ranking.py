@@ -106,8 +106,8 @@ ranking_options = settings(
             "--recall",
             type=click.FloatRange(0, 1, min_open=True),
             metavar="SHARE",
-            help="Recall@10 that approximate search of embeddings must have reached when its "
-            "structure was built.",
+            help="Minimum recall@10 of approximate search, as measured when the search structure "
+            "was built.",
             shown_default="0.95",
             section=RARE,
         ),

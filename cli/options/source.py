@@ -41,7 +41,7 @@ title_field_option = option(
 sql_option = option(
     "--sql",
     metavar="QUERY",
-    help="Read the rows of this query; each SOURCE is then a SQLite database.",
+    help="Read the rows of this query; each input is then a SQLite database.",
     section="Input",
 )
 on_error_option = option(

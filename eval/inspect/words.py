@@ -129,7 +129,7 @@ def inspect_words(
     progress: Progress = silent,
     notify: Notify = ignore,
 ) -> WordInspection:
-    """Find the words whose adjacent-layer cosines vary least, middling and most.
+    """Find the words whose adjacent-layer cosines vary least, moderately and most.
 
     Args:
         texts: read as they are needed.

@@ -18,7 +18,7 @@ from cli.options.output import json_option
 @report_option("the report and heat maps")
 @json_option
 def command(reports: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
-    """Summarize reports of `eval sts`, `eval transfer` and `eval probe` by category of tasks.
+    """Summarize reports of `eval sts`, `transfer`, `probe`, and `qa --by-layer`, by category.
 
     REPORT is a folder that --output of one of these wrote. Each value is divided by the best one of
     its task in all reports, then averaged over the tasks of a category, as in Ma et al. (2019).

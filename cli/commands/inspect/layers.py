@@ -15,7 +15,7 @@ from cli.options.source import SourceOptions, corpus_texts, source_options
 
 
 @click.command("layers", cls=Command)
-@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=complete_path)
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=complete_path)
 @option("--text", metavar="TEXT", help="Text to read instead of SOURCE.", section="Input")
 @limit_option
 @source_options

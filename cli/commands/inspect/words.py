@@ -49,7 +49,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Show the words of SOURCE... whose adjacent-layer cosines vary least, middling and most.
+    """Show the words of SOURCE... whose adjacent-layer cosines vary least, moderately and most.
 
     Words are in lower case. The vector of a word is the mean over its pieces, its variance the mean
     over its occurrences (SBERT-WK, Table I).

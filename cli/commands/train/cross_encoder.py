@@ -77,8 +77,8 @@ def command(
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET.
 
-    If it is interrupted, the same command resumes from the last checkpoint. The last epoch is kept
-    that is not worse on the dev split than an earlier one, see --tolerance.
+    If it is interrupted, the same command resumes from the last checkpoint. The epoch that is kept
+    is the last one whose dev AP is at most --tolerance below the best before it.
     """
     from cli.output.progress import Stages
     from cli.output.results import draw, say, show

@@ -157,7 +157,7 @@ _TRAINING = [
     "--regularization",
     type=click.FloatRange(min=0),
     metavar="TAU",
-    help="gcca: share of each source's mean variance that is added to its variances.",
+    help="gcca: multiple of each source's mean variance that is added to its variances.",
     shown_default="10",
     section="Training",
 )
@@ -203,7 +203,7 @@ def command(
 ) -> None:
     """Combine several encoders into one, for --model.
 
-    Words are aligned across the tokenizers of the encoders, mapped to common vectors and pooled.
+    Words are aligned across the tokenizers of the encoders, mapped into a common space and pooled.
     svd, gcca and unsup are fitted on the texts of CORPUS, sup on --train; conc and avg need
     neither. A run that was interrupted resumes if it is started again.
     """

@@ -74,7 +74,7 @@ _LSA = [
 
 
 @click.command("static", cls=Command)
-@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=complete_path)
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=complete_path)
 @source_options
 @option(
     "--vectors",
