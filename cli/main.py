@@ -67,9 +67,9 @@ COMMANDS: Tree = {
     "make": {"probing": "cli.commands.make.probing"},
 }
 _GROUP_HELP = {
-    "eval": "Score rankings by relevance judgments, and encoders.",
+    "eval": "Evaluate rankings and encoders.",
     "train": "Train rerankers and encoders, and combine encoders.",
-    "fit": "Fit encoders that need no forward pass to a corpus.",
+    "fit": "Fit static encoders, which need no forward pass, to a corpus.",
     "tune": "Choose settings by their score on your data.",
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
     "make": "Make data sets from a corpus.",

@@ -45,6 +45,6 @@ def open_store(location: str | Path | Store) -> Store:
         case scheme:
             # A URL can hold a password.
             raise ConfigError(
-                f"{scheme}://…: expected a folder, postgresql://… or milvus://…, found a URL of an "
-                "unknown kind"
+                f"{scheme}://…: expected a folder, or a URL whose scheme is postgresql, milvus or "
+                f"milvus+lite, found {scheme}"
             )

@@ -102,9 +102,9 @@ def command(
     The NumPy file has one float32 row per document, in input order. The ids file has one JSON
     string per line, in the order of the rows. A title is encoded before its text.
 
-    Shards hold all that an index needs. Several processes or machines can make them, and what is
-    done stays: the same command resumes after an interruption, and checks the shards that are
-    there. Settings that you leave out are then those of the folder.
+    Shards hold all that an index needs. Several processes or machines can make them. Finished
+    shards are kept: the same command resumes after an interruption, and checks the shards that
+    exist. Settings that you leave out are then those of the folder.
     """
     if (output is None) == (shards is None):
         raise click.UsageError("expected either --output or --shards", context)

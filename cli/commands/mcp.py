@@ -47,8 +47,8 @@ def command(
     """Serve indexes to agents over the Model Context Protocol.
 
     The tools `search`, `get` and `status` read the indexes and change nothing. Each index has the
-    name of its folder, unless another NAME is given. Without INDEX, serves the index that
-    RETRIEVER_INDEX names, else .retriever. Ends with the client's input, or with Ctrl-C.
+    name of its folder, without .index, unless another NAME is given. Without INDEX, serves the
+    index that RETRIEVER_INDEX names, else .retriever. Ends with the client's input, or with Ctrl-C.
     """
     from importlib.metadata import version
 

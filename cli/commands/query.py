@@ -179,7 +179,8 @@ def _why_nothing(index: Index, text: str, settings: SearchSettings, where: str |
         return "no hits: no document matches the filter"
     if settings.mode == "bm25" and not index.analyzer.tokens(text):
         return "no hits: the query has only stop words and punctuation"
-    return "no hits"
+    matching = "" if where is None else " that matches the filter"
+    return f"no hits: no document{matching} contains a word of the query; try --mode hybrid"
 
 
 def _answer(search: Search, text: str, show: Print) -> None:

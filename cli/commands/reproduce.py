@@ -44,8 +44,8 @@ def command(
 
     PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et al. 2023), ma (Ma et al. 2019) or
     unsup (Takahashi and Bollegala 2022). TABLE is one of those that are printed without --output,
-    such as table-3. A report that is there is not made again, so an interrupted run resumes; use
-    one --output folder per model.
+    such as table-3. Existing reports are kept, so an interrupted run resumes; use one --output
+    folder per model.
     """
     from cli.main import run
     from cli.output.results import say
@@ -60,9 +60,12 @@ def command(
                 click.echo(" ".join(["retriever", *arguments]))
                 continue
             if data is None:
-                raise click.UsageError("--data: expected the folder of the data sets, found none")
+                raise click.UsageError(
+                    "--data: expected the folder of the data sets, found none; name it, or set "
+                    "RETRIEVER_DATA"
+                )
             if any((folder / name).exists() for name in _FINISHED):
-                say(f"{folder}: there already")
+                say(f"{folder}: exists, skipped")
                 continue
             folder.parent.mkdir(parents=True, exist_ok=True)
             say(shlex.join(["retriever", *arguments]))

@@ -11,7 +11,7 @@ def meta_summary(facts: dict[str, Any]) -> str:
     """One line on what `MetaParts.describe` returns."""
     pooling = f", {facts['pooling']} pooling" if facts["pooling"] else ""
     return (
-        f"{facts['method']} of {len(facts['sources'])} encoders, level of {facts['level']}s"
+        f"{facts['method']} of {len(facts['sources'])} encoders, {facts['level']} level"
         f"{pooling}, {facts['dimensions']} dimensions"
     )
 

@@ -153,7 +153,7 @@ class Stages:
             leave=False,
             bar_format="{desc}: {n_fmt}, {elapsed}"
             if total is None
-            else "{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining}",
+            else "{percentage:3.0f}% |{bar}| {desc}: {n_fmt} of {total_fmt}, {remaining} left",
         )
         update: Callable[[int], None] = self._bar.update
         return update
@@ -237,8 +237,8 @@ def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:
         places = ", ".join(reader.empty_at) + (f" and {more:,} more" if more else "")
         echo(f"warning: {counted(reader.empty, 'document')} without text skipped: {places}")
     if reader.duplicates:
-        echo(f"note: {reader.duplicates:,} records were identical to earlier ones")
+        echo(f"note: {counted(reader.duplicates, 'record')} merged with identical earlier ones")
     for problem in reader.problems:
         echo(f"skipped: {problem}")
     if reader.skipped > len(reader.problems):
-        echo(f"skipped: {reader.skipped - len(reader.problems):,} more records")
+        echo(f"skipped: {counted(reader.skipped - len(reader.problems), 'more record')}")

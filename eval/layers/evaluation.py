@@ -175,7 +175,8 @@ def search_layers(
     Args:
         data: what layers are chosen on; with the protocol ``paper`` also what they are tested on.
         settings: how layers are searched; None takes the defaults.
-        test: scored pairs to test the choice on; for a folder of questions `settings.test_split`.
+        test: scored pairs or questions to test the choice on; for a folder of questions name
+            `settings.test_split` instead.
         progress: of long stages.
         command: reproduces the result, for its report.
 
@@ -328,7 +329,10 @@ def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Da
     paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
-            raise ConfigError(f"expected one folder, found {len(paths)} paths")
+            raise ConfigError(
+                "data: expected one folder, or files of scored pairs, found "
+                f"{', '.join(map(str, paths))}; name one folder, or files only"
+            )
         if divided and split is None:
             try:
                 return _Pairs(str(paths[0]), read_sts(paths[0]).everything())

@@ -190,7 +190,7 @@ def search_given(
         seed: of the bootstrap.
         progress: of the search.
     """
-    values = subset_values(search, subsets, progress("searching", len(subsets)))
+    values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
     return _report(search, held_out, subsets, values, top, resamples, seed, progress)
 
 
@@ -299,7 +299,7 @@ def _report(
 ) -> LayerReport:
     everywhere = None
     if held_out is not None and _cost(held_out) * len(subsets) <= _RANKED_COSINES:
-        done = progress("ranking held-out", len(subsets))
+        done = progress("scoring sets of layers on held-out data", len(subsets))
         everywhere = subset_values(held_out, subsets, done)
     ordered = None if everywhere is None else comparable(everywhere)
     tested = HeldOut(held_out, subsets, everywhere)

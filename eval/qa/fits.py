@@ -60,7 +60,7 @@ def training_vectors(
         cache: a folder that keeps vectors; None keeps none.
         progress: of encoding.
     """
-    done = progress("encoding train", len(train.questions) + len(train.passages))
+    done = progress("encoding the training split", len(train.questions) + len(train.passages))
     return TrainingVectors(
         embed(encoder, train.questions, cache, query=True, done=done).vectors,
         embed(encoder, train.passages, cache, done=done).vectors,

@@ -33,8 +33,8 @@ def check_figure(path: Path) -> None:
     """
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(
-            f"{path}: expected a figure called .png or .svg, found {path.suffix or 'no ending'!r}; "
-            "rename it"
+            f"{path}: expected a figure that ends in .png or .svg, found "
+            f"{path.suffix or 'no ending'!r}; rename it"
         )
     if not path.resolve().parent.is_dir() or path.is_dir():
         raise StorageError(

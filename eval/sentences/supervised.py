@@ -44,7 +44,8 @@ class RelatednessSettings:
         loss: ``kl`` or ``mse``.
         batch: number of pairs per step.
         look: number of epochs between two evaluations on dev.
-        patience: number of evaluations without a gain after which training continues.
+        patience: maximum number of dev evaluations without a gain, counted over the whole training;
+            the next one ends it.
         epochs: maximum number of epochs.
         rate: learning rate of Adam.
 

@@ -134,7 +134,8 @@ def read_examples(
 def _refuse_without(settings: ReadingSettings) -> None:
     if settings.questions.without:
         raise ConfigError(
-            "without: only questions with pools of candidates can be left out; leave out --without"
+            "without: only a question set with pools of candidates can be compared with others; "
+            "leave out --without"
         )
 
 
@@ -230,8 +231,8 @@ def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[Material,
             None,
         )
     raise ConfigError(
-        f"data: expected files of one kind, found several: {', '.join(map(str, paths))}; train on "
-        "one kind at a time"
+        "data: expected files of one kind (scored pairs, labeled pairs, or anchors with "
+        f"positives), found several in {', '.join(map(str, paths))}; train on one at a time"
     )
 
 
@@ -299,7 +300,9 @@ def _read_folder(folder: Path, objective: Objective | None) -> tuple[Material, M
 def _scored_folder(folder: Path) -> tuple[Material, Material | None]:
     task = read_sts(folder)
     if task.train is None:
-        raise SourceError(f"{folder}: expected a training split of scored pairs, found none")
+        raise SourceError(
+            f"{folder}: expected a training split of scored pairs, found none; name a file"
+        )
     return task.train, task.dev
 
 
@@ -307,7 +310,9 @@ def _labeled_folder(folder: Path) -> tuple[Material, Material | None]:
     task = read_classification(folder)
     train = task.splits.get("train")
     if train is None or train.right is None:
-        raise SourceError(f"{folder}: expected a training split of labeled pairs, found none")
+        raise SourceError(
+            f"{folder}: expected a training split of labeled pairs, found none; name a file"
+        )
     return train, task.splits.get("dev")
 
 

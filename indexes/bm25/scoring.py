@@ -171,7 +171,8 @@ class BM25Query:
             size not in (None, wanted) for size, wanted in zip(found, self._sizes, strict=True)
         ):
             raise ConfigError(
-                f"allowed: expected some of {list(self._sizes)} passages, found of {found}"
+                f"allowed: expected one for each segment, of {list(self._sizes)} passages, "
+                f"found {found}"
             )
         return list(allowed)
 

@@ -139,7 +139,7 @@ def _copy_commit(
         for number, manifest in set(done) - set(named):
             shutil.rmtree(segment_folder(new, number))
             del done[number, manifest]
-        copied = progress("segments", len(named))
+        copied = progress("copying segments", len(named))
         for number, manifest in named:
             if (number, manifest) not in done:
                 source, into = segment_folder(folder, number), segment_folder(new, number)
@@ -195,7 +195,7 @@ def _copy_database(connection: sqlite3.Connection, target: Path, progress: Stage
 
         def tell(_: int, remaining: int, total: int) -> None:
             nonlocal told, update
-            update = update or progress("pages", total)
+            update = update or progress("copying database pages", total)
             update(total - remaining - told)
             told = total - remaining
 

@@ -271,7 +271,7 @@ class States:
             if (found := values.pop("format")) > FORMAT:
                 raise FormatVersionError(
                     f"{self.connection.location}: expected format {FORMAT} or older, found "
-                    f"{found}: a newer release of retriever wrote the index; upgrade retriever"
+                    f"{found}: a newer release wrote the index; upgrade layer-retriever"
                 )
             lists = {name: _tuples(values[name]) for name in ("means", "fields", "former")}
             return State(**{**values, **lists})

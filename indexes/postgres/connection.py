@@ -37,7 +37,8 @@ _IDLE = 8
 _AGAIN = "run the same command again: nothing is lost or stored twice"
 _REFUSALS: dict[type[psycopg.Error], str] = {
     errors.DiskFull: f"the server's disk is full: free some space and {_AGAIN}",
-    errors.InsufficientPrivilege: "the user lacks a privilege ({reason})",
+    errors.InsufficientPrivilege: "the user lacks a privilege ({reason}): grant it, or connect as "
+    "another user",
     errors.ReadOnlySqlTransaction: "the server is a read replica: write to the primary server",
     errors.QueryCanceled: "the server stopped a statement ({reason}): raise its timeout, and "
     + _AGAIN,
@@ -75,7 +76,7 @@ def translated(location: Location, error: psycopg.Error) -> RetrieverError:
         return DamagedIndexError(f"{location}: {reason}; restore the database from a backup")
     if isinstance(error, psycopg.OperationalError):
         return StorageError(f"{location}: the connection was lost ({reason}); {_AGAIN}")
-    return StorageError(f"{location}: the server refused a statement ({reason})")
+    return StorageError(f"{location}: the server refused a statement ({reason}); see its log")
 
 
 def connect(location: Location) -> Connection:
@@ -132,7 +133,7 @@ class Pool:
         """
         with self._lock:
             if self._closed:
-                raise ClosedIndexError(f"{self._location}: the index was closed")
+                raise ClosedIndexError(f"{self._location}: the index was closed; open it again")
             if self._process != os.getpid():
                 # The connections are the parent's, which goes on using them.
                 self._process, self._idle = os.getpid(), []

@@ -91,10 +91,10 @@ def _sample(vectors: NDArray[np.float32], lists: int, seed: int) -> NDArray[np.f
 def _fill(
     index: Any, sample: NDArray[np.float32], vectors: NDArray[np.float32], stage: Stage
 ) -> None:
-    trained = stage("train the search structure", 1)
+    trained = stage("training the search structure", 1)
     index.train(np.ascontiguousarray(sample))
     trained(1)
-    added = stage("build the search structure", len(vectors))
+    added = stage("building the search structure", len(vectors))
     for start in range(0, len(vectors), _ADDED_AT_ONCE):
         part = np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE])
         index.add(part)

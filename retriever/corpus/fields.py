@@ -73,13 +73,13 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
         if name is not None and name not in header:
             raise SourceError(
                 f"{where}: no column {name!r} to take the {role} from; "
-                f"the columns are {listed(header)}"
+                f"the columns are {listed(header)}: name one with --{role}-field"
             )
     text = fields.text or detected(TEXT_NAMES, header, fields)
     if text is None:
         raise SourceError(
             f"{where}: no text column (looked for {listed(TEXT_NAMES)}); the columns are "
-            f"{listed(header)}: name the one that holds the text"
+            f"{listed(header)}: name the one that holds the text with --text-field"
         )
     return Columns(
         id=fields.id or detected(ID_NAMES, header, fields),
@@ -153,7 +153,7 @@ class Assembler:
         if self._text_name is None:
             raise SourceError(
                 f"{where}: no text field (looked for {listed(TEXT_NAMES)}); the record has "
-                f"{listed(values)}: name the field that holds the text"
+                f"{listed(values)}: name the one that holds the text with --text-field"
             )
         named = (("id", self._id_name), ("text", self._text_name), ("title", self._fields.title))
         for role, name in named:

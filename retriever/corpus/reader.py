@@ -179,7 +179,7 @@ class CorpusReader:
 
     def _count_empty(self, where: str) -> None:
         if self._on_empty == "fail":
-            raise SourceError(f"{where}: text is empty (and there is no title to use instead)")
+            raise SourceError(f"{where}: expected a text or a title, found neither")
         self.empty += 1
         if len(self.empty_at) < _KEPT:
             self.empty_at.append(where)
@@ -193,7 +193,9 @@ class CorpusReader:
         name, fields = _name(source), self._fields
         if str(source) == _STDIN:
             if self._stdin_read:
-                raise SourceError(f"{name}: standard input can be read only once")
+                raise SourceError(
+                    f"{name}: standard input can be read only once; write it to a file first"
+                )
             self._stdin_read = True
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter) as stream:

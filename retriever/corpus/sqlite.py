@@ -70,7 +70,10 @@ def read(
             sql, rows = _select(database, table, source.name)
         cursor = database.execute(sql)
         if cursor.description is None:
-            raise SourceError(f"{source.name}: the SQL statement returns no rows; use a SELECT")
+            raise SourceError(
+                f"{source.name}: expected a query, found an SQL statement without result columns; "
+                "use a SELECT"
+            )
         header = [column[0] for column in cursor.description]
         where = source.name if table is None else f"{source.name}{_SEPARATOR}{table}"
         columns = find_columns(header, fields, where)

@@ -154,7 +154,9 @@ class EncoderSettings:
                 ("special_tokens",), "wk-preset=released keeps [CLS] and drops the last piece"
             )
             if self.wk_variance == "all":
-                raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
+                raise ConfigError(
+                    "wk-variance: expected fused with wk-preset=released, found all; leave it out"
+                )
         if self.fusion == "concat" and self.head:
             raise ConfigError(
                 "head: the head of the model takes the width of one layer, not a concatenation; "

@@ -119,7 +119,7 @@ class OpenedIndex:
         elif not same_vectors(state.probes, probes):
             raise EncoderMismatchError(
                 f"{self.store}: {spec.model} gives other vectors than when the index was made: the "
-                "model behind that name has changed; make the index again with --recreate"
+                "model behind that name has changed; index again with --recreate"
             )
         return loaded
 

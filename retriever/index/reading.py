@@ -283,6 +283,7 @@ class ReadableIndex:
             after: number of passages after it, 0 or more.
 
         Raises:
+            BadInputError: `before` or `after` is below 0.
             KeyError: the document was deleted or replaced after the search.
         """
         with self._opened.view() as view:

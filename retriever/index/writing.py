@@ -108,7 +108,9 @@ class Index(ReadableIndex):
             FormatVersionError: a newer release wrote the index.
             DamagedIndexError: a file of the index is missing or altered.
             EncoderMismatchError: `model` or `encoder` is not the encoder of the index.
-            ConfigError: `model` is malformed.
+            ConfigError: `model` or the URL is malformed, or `encoder` gives no finite vectors of
+                one length.
+            MissingExtraError: the library of the store is not installed.
         """
         asked = ModelChoice(str(model), device, download)
         adopted = None if encoder is None else adopt(encoder)
@@ -350,6 +352,7 @@ class Index(ReadableIndex):
 
         Raises:
             ConfigError: FAISS does not know the structure.
+            MissingExtraError: a factory string is given and FAISS is not installed.
         """
         with self._opened.view() as view:
             dimensions = self._opened.state_of(view).encoder.dimensions

@@ -138,7 +138,11 @@ def import_documents(
         if isinstance(matrix, FaissVectors):
             metric = matrix.metric
             if not matrix.exact:
-                warnings.warn(f"{vectors}: holds approximations of the vectors", stacklevel=2)
+                warnings.warn(
+                    f"{vectors}: holds compressed vectors, so scores are approximate; name a .npy "
+                    "file of the original vectors for exact ones",
+                    stacklevel=2,
+                )
     # Read before an index is created.
     first = list(islice(ready, 1))
     with Index.create(place, encoder=encoder, analyzer=analyzer, structures=structures) as index:

@@ -62,8 +62,8 @@ def serve_http(
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
         raise StorageError(
-            f"{host}, port {port}: cannot be listened on ({error.strerror}); choose another --http "
-            "or --host"
+            f"{host}, port {port}: the server cannot listen there ({error.strerror}); choose "
+            "another --http or --host"
         ) from error
     with listening:
         ready()

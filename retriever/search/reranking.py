@@ -77,6 +77,8 @@ def load_reranker(
 
     Raises:
         ModelError: the folder holds no reranker, or a file is missing or altered.
+        ConfigError: the backend cannot run the cross-encoder.
+        MissingExtraError: OpenVINO is asked for and not installed.
     """
     from retriever.rerankers.cross.folder import KIND, load_cross_encoder
     from retriever.rerankers.head.folder import HeadReranker

@@ -95,7 +95,8 @@ class Guard:
             except TimeoutError:
                 if status:
                     raise
-                late = f"no answer within {self._settings.timeout:g} seconds; ask for less"
+                seconds = f"{self._settings.timeout:g}"
+                late = f"no answer within {seconds} seconds; ask for fewer queries or hits"
                 await _answer(ServiceError(504, late), scope, receive, noted)
         finally:
             # Only routes that exist: anybody can make up paths.

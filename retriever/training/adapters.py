@@ -70,7 +70,9 @@ def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict
 def _add_adapters(layers: list[torch.nn.Module], rank: int, device: torch.device) -> None:
     maps = [one for layer in layers for one in layer.modules() if isinstance(one, torch.nn.Linear)]
     if not maps:
-        raise ConfigError("train: lora needs linear maps, and this model has others; choose full")
+        raise ConfigError(
+            "train: lora needs torch.nn.Linear layers, which this model does not use; choose full"
+        )
     for one in maps:
         adapter = LowRank(one.out_features, one.in_features, rank).to(device)
         parametrize.register_parametrization(one, "weight", adapter)

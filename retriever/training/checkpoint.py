@@ -81,9 +81,9 @@ class Checkpoint:
                 if name not in expected or name not in found or expected[name] != found[name]
             )
             raise ConfigError(
-                f"{self.folder}: expected the checkpoint of a training with {other} "
+                f"{self.folder}: expected the checkpoint of a run with {other} "
                 f"{expected.get(other)!r}, found {found.get(other)!r}; give the options of the "
-                "training that was interrupted, or --restart"
+                "interrupted run, or --restart"
             )
         return TrainingState(tensors, values)
 

@@ -218,7 +218,10 @@ def test_facets_of_what_is_no_field_are_refused(retriever, indexed):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["zebra", "--mode", "bm25"], "no hits\n"),
+        (
+            ["zebra", "--mode", "bm25"],
+            "no hits: no document contains a word of the query; try --mode hybrid\n",
+        ),
         (["the of", "--mode", "bm25"], "only stop words and punctuation\n"),
         (["red", "--where", "year = 1"], "no document matches the filter\n"),
     ],

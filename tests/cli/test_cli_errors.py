@@ -125,7 +125,10 @@ def test_empty_documents_are_named_and_skipped_whatever_else_is_refused(
 
 def test_an_empty_query_of_a_file_is_an_error(retriever, standing, write_jsonl):
     source = write_jsonl({"id": "q1", "text": "apples"}, {"id": "q2", "text": " "})
-    refused(retriever("query", "--queries", source), f"{source}:2: text is empty")
+    refused(
+        retriever("query", "--queries", source),
+        f"{source}:2: expected a text or a title, found neither",
+    )
 
 
 @pytest.mark.parametrize(

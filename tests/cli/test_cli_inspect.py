@@ -262,7 +262,7 @@ def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
         (["layers", "--text", "  "], "--text: expected a text, found only white space"),
         (["layers", "--text", "w1 \udcff"], "--text: expected UTF-8, found another byte"),
         (["layers", "missing.jsonl"], "missing.jsonl"),
-        (["layers", "CORPUS", "--plot", "a.pdf"], "expected a figure called .png or .svg"),
+        (["layers", "CORPUS", "--plot", "a.pdf"], "expected a figure that ends in .png or .svg"),
         (["words"], "Missing argument 'SOURCE...'"),
         (["words", "missing.jsonl"], "missing.jsonl"),
         (["words", "CORPUS", "--plot", "figure"], "found 'no ending'"),
@@ -290,7 +290,7 @@ def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
         (["sensitivity", "PAIRS", "MODEL::window=2"], "name them with --windows"),
         (["sensitivity", "PAIRS", "MODEL::start-layer=0"], "name them with --start-layers"),
         (["sensitivity", "PAIRS", "MODEL::head=yes"], "head: SBERT-WK's vectors are compared"),
-        (["sensitivity", "PAIRS", "--plot", "figure.jpg"], "expected a figure called"),
+        (["sensitivity", "PAIRS", "--plot", "figure.jpg"], "expected a figure that ends in"),
     ],
     ids=lambda value: (
         " ".join(value).encode("utf-8", "replace").decode() if isinstance(value, list) else ""

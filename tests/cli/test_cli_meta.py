@@ -43,7 +43,7 @@ def test_it_prints_the_sources_and_a_line_to_paste(train, corpus, tiny_models):
     assert done.err == ""
     lines = done.out.splitlines()
     assert lines[0] == (
-        "both: svd of 2 encoders, level of words, mean pooling, 8 dimensions, window 40"
+        "both: svd of 2 encoders, word level, mean pooling, 8 dimensions, window 40"
     )
     assert lines[1].split() == ["source", "dimensions", "weight", "fingerprint"]
     assert lines[2].split()[:3] == [f"{tiny_models['bert']}::max-length=40", "16", "1.000"]

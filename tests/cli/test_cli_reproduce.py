@@ -65,4 +65,4 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     made = {path.parent.name for path in (tmp_path / "out").rglob("report.json")}
     assert made == {"first", "all"}
     again = retriever(*asked)
-    assert again.err.count("there already") == 2
+    assert again.err.count("exists, skipped") == 2

@@ -184,7 +184,7 @@ def test_settings_other_than_layers_are_kept_in_the_encoder(tune, pairs):
         (["qa", "--protocol", "paper"], "protocol: paper merges and divides scored pairs"),
         (["dev", "--protocol", "paper", "--test", "test"], "no data to test on (--test)"),
         (["dev", "--protocol", "paper"], "dev-size: expected 2 to 38 of the 40 pairs, found 350"),
-        (["qa", "--split", "train"], "the folder has the splits dev, test"),
+        (["qa", "--split", "train"], "expected one of the splits dev, test"),
         (["nothing.tsv"], "no such file"),
         (["constant"], "constant.tsv: expected gold scores that differ, found 3 for all 2 pairs"),
         (["single"], "single.tsv: expected at least 2 scored pairs, found 1"),
@@ -195,7 +195,7 @@ def test_settings_other_than_layers_are_kept_in_the_encoder(tune, pairs):
         (["dev", "::static=average"], "static: found average"),
         (["dev", "--layers", "all"], "No such option '--layers'"),
         (["dev", "--max-layers", 4], "expected 1 to 3, found 4"),
-        (["dev", "--plot", "figure.pdf"], "expected a figure called .png or .svg"),
+        (["dev", "--plot", "figure.pdf"], "expected a figure that ends in .png or .svg"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )

@@ -47,10 +47,10 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
     default=_SYSTEMS,
     shown_default=",".join(_SYSTEMS),
     metavar="NAME[,NAME...]",
-    help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], bilinear, concat or "
-    "uv[:linear|mlp[:random]], cross-encoder[:LOSS][:ensemble][:hybrid], each with an encoder "
-    "optionally @ENCODER; the folder of a saved reranker; a TREC run; all; or heads, which starts "
-    "heads at random too. May be repeated.",
+    help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], concat[:linear|mlp], "
+    "bilinear or uv[:linear|mlp[:random]], cross-encoder[:LOSS][:ensemble][:hybrid]; @ENCODER "
+    "after one that uses an encoder names another; the folder of a saved reranker; a TREC run; "
+    "all; or heads: every head, also from random initial weights. May be repeated.",
     section="Ranking",
 )
 @option(

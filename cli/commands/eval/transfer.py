@@ -127,7 +127,7 @@ def command(
         name = "--seeds" if classifier.seeds is not None else "--protocol"
         raise click.UsageError(
             f"{name}: --layers-search tests the chosen layers on --outer divisions by bert-lc; "
-            "leave it out"
+            f"leave out {name}"
         )
     settings = TransferSettings(
         classifier=classifier.classifier,

@@ -37,5 +37,5 @@ def command(target: Path, folder: Location, quiet: bool, as_json: bool) -> None:
         click.echo(
             f"{target}: {counted(made.documents, 'document')} in "
             f"{counted(made.segments, 'segment')}, generation {made.generation}; "
-            f"{made.linked} files shared, {made.copied} copied; sound"
+            f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound"
         )

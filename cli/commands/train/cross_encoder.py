@@ -77,8 +77,8 @@ def command(
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET.
 
-    If it is interrupted, the same command resumes from the last checkpoint. The epoch that is kept
-    is the last one whose dev AP is at most --tolerance below the best before it.
+    The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
+    the last one whose dev AP is at most --tolerance below the best before it.
     """
     from cli.output.progress import Stages
     from cli.output.results import draw, say, show

@@ -111,7 +111,7 @@ def command(
     DATA is a folder of questions with passages, of scored pairs (STS) or of labeled pairs (NLI);
     files of pairs; or, with --pairs, a corpus as `retriever index` reads it. If no epoch is better
     on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
-    and in sentence-transformers. If it is interrupted, the same command resumes.
+    and in sentence-transformers. The same command resumes an interrupted run.
     """
     from cli.output.progress import Stages, warn_reader
     from cli.output.results import draw, say, show

@@ -77,7 +77,7 @@ _TRAINING = [
         "--weight-decay",
         type=click.FloatRange(min=0),
         metavar="D",
-        help="sup and unsup: share of the learning rate by which parameters shrink at each step.",
+        help="sup and unsup: weight decay of AdamW.",
         shown_default="0.0001",
         section=RARE,
     ),
@@ -142,22 +142,22 @@ _TRAINING = [
 @option(
     "--pooling",
     type=click.Choice(["mean", "max"]),
-    help="How the vectors of words become one.",
+    help="How word vectors become one.",
     shown_default="max for sup and unsup, else mean",
     section="Training",
 )
 @option(
     "--level",
     type=click.Choice(["word", "sentence"]),
-    help="Combine vectors of words, or of whole texts.",
-    shown_default="word if every source has vectors of words",
+    help="Combine word vectors, or vectors of whole texts.",
+    shown_default="word if every source has word vectors",
     section="Training",
 )
 @option(
     "--regularization",
     type=click.FloatRange(min=0),
     metavar="TAU",
-    help="gcca: multiple of each source's mean variance that is added to its variances.",
+    help="gcca: regularization of each source's covariance, as a multiple of its mean variance.",
     shown_default="10",
     section="Training",
 )
@@ -234,11 +234,11 @@ def command(
         steps: dict[str, Any] = {}
 
         def begin(texts: int) -> None:
-            steps["texts"] = progress("texts", texts)
+            steps["texts"] = progress("encoding texts", texts)
 
         def epoch(one: MetaEpoch) -> None:
             if "epochs" not in steps:
-                steps["epochs"] = progress("epochs", chosen.training.epochs)
+                steps["epochs"] = progress("training epochs", chosen.training.epochs)
             if one.epoch:
                 steps["epochs"](1)
 

@@ -41,8 +41,10 @@ class SamplingOptions:
 
 
 _NEGATIVES = (
-    "Source of negatives: the question's pool, all passages, or those that BM25 ranks highest"
+    "Source of negatives: pool (the question's candidates), random (all passages) or hard (those "
+    "that BM25 ranks highest)"
 )
+_BATCH = "; batch: only passages of the other questions of a step"
 _MARGIN = "Margin of the hinge loss. The paper's is 0, for which a constant scorer has no loss."
 
 
@@ -72,7 +74,7 @@ def sampling_options(
                 "--negatives",
                 type=click.Choice(sources),
                 default="pool",
-                help=f"{_NEGATIVES}{'; batch: only other questions of a step' * in_batch}.",
+                help=f"{_NEGATIVES}{_BATCH * in_batch}.",
                 section="Training",
             ),
             option(

@@ -178,9 +178,12 @@ def read_question_set(
         )
     splits = chosen.splits(path)
     if split not in splits:
-        has = f"the folder has the splits {', '.join(splits)}" if splits else "it has no split"
         raise SourceError(
-            f"{path}: expected a split of the form {chosen.name}, found {split!r}; {has}"
+            f"{path}: expected one of the splits {', '.join(splits)} (form {chosen.name}), found "
+            f"{split!r}; name one of them"
+            if splits
+            else f"{path}: expected files of a split (form {chosen.name}), found none; name "
+            "another folder"
         )
     questions = chosen.read(path, split, _variant(chosen, path, variant))
     if not any(question.answered for question in questions.questions):

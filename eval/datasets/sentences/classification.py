@@ -191,7 +191,7 @@ def _own(folder: Path) -> ClassificationTask:
         found_names = ", ".join(one.name for one in tables)[:SHOWN]
         below = ", ".join(sorted(one.name for one in folder.iterdir() if one.is_dir()))
         raise SourceError(
-            f"{folder}: expected the files of a task of classification, or one .tsv, found "
+            f"{folder}: expected the files of a classification task, or one .tsv, found "
             f"{found_names or 'none'}; name "
             + (f"one of its folders: {below}" if below and not tables else "the file or its folder")
         )

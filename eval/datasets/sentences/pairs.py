@@ -152,7 +152,7 @@ def _format(path: Path) -> str:
     found = Path(base_name(path.name)).suffix
     if found not in (".tsv", ".csv", ".jsonl", ".ndjson"):
         raise SourceError(
-            f"{path}: expected a file of pairs called .tsv, .csv or .jsonl, found "
+            f"{path}: expected a file of pairs that ends in .tsv, .csv or .jsonl, found "
             f"{path.suffix or 'no ending'!r}; rename it"
         )
     return ".jsonl" if found == ".ndjson" else found

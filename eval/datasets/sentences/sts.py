@@ -87,8 +87,8 @@ def read_sts(path: Path) -> STSTask:
     if len(nested) == 1:
         return STSTask(_name(path, nested[0]), semeval.read(nested[0]))
     raise SourceError(
-        f"{path}: expected the test of a set of similarity "
-        f"({', '.join(_TESTS)}), found none of these files; "
+        f"{path}: expected the test files of a similarity data set "
+        f"({', '.join(_TESTS)}), found none of them; "
         + (f"name one of its folders: {', '.join(one.name for one in below)}" if below else _ADD)
     )
 

@@ -94,7 +94,9 @@ class SBERTWKSettings:
                 f"wk-layers: expected weighted, uniform or last, found {self.layers!r}"
             )
         if self.preset == "released" and self.variance == "all":
-            raise ConfigError("wk-variance: wk-preset=released has variance over fused layers")
+            raise ConfigError(
+                "wk-variance: expected fused with wk-preset=released, found all; leave it out"
+            )
 
     def resolved(self, depth: int) -> SBERTWKSettings:
         """The same for a model of `depth` layers, with a start layer and a variance.

@@ -431,7 +431,7 @@ def _check_pairs(method: Method, train: GoldPairs | None, dev: GoldPairs | None)
 
 def _remark(sources: Sources, settings: MetaSettings, notify: Callable[[str], object]) -> None:
     if sources.level == "sentence" and settings.level is None:
-        notify("note: a source has no vectors of words; texts are mapped, not words")
+        notify("note: a source has no word vectors, so vectors of whole texts are combined")
     if sources.level == "sentence" and settings.pooling is not None:
         notify("note: vectors of texts are not pooled; --pooling has no effect")
     if sources.level == "word":

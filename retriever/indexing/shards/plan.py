@@ -55,10 +55,10 @@ class Plan:
         path = folder / PLAN_FILE
         try:
             value = json.loads(path.read_text("utf-8"))
-            if value.pop("format") > FORMAT:
+            if (found := value.pop("format")) > FORMAT:
                 raise FormatVersionError(
-                    f"{path}: expected format {FORMAT} of shards or an older one, found a newer "
-                    "one; update retriever"
+                    f"{path}: expected shards of format {FORMAT} or older, found {found}: a newer "
+                    "release made them; upgrade layer-retriever"
                 )
             value.pop("fingerprint")
             value["encoder"] = EncoderSpec.from_json(value["encoder"])

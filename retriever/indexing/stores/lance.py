@@ -90,9 +90,10 @@ def _vector_column(schema: Any, wanted: str, where: str) -> str:
         return wanted
     if len(found) == 1:
         return str(found[0])
+    has = f"the vector columns {', '.join(found)}; name one with --vector-field"
     raise SourceError(
-        f"{where}: expected a column {wanted!r} of vectors, found the columns "
-        f"{', '.join(found) or 'of no vectors'}; name one with --vector-field"
+        f"{where}: expected a column {wanted!r} of vectors, found "
+        + (has if found else "no vector column; name another table")
     )
 
 

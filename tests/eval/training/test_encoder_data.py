@@ -195,7 +195,7 @@ def test_other_data_may_choose_the_epoch(tmp_path):
         (lambda p: lines(p / "x.jsonl", {"text": "a"}), "rename the fields, or name the pairs"),
         (lambda p: lines(p / "x.jsonl", {"anchor": "a", "positive": " "}), "as positive, found"),
         (lambda p: lines(p / "x.jsonl", {"anchor": "a"}), "found anchor"),
-        (lambda p: lines(p / "x.txt", {}), "called .tsv, .csv or .jsonl"),
+        (lambda p: lines(p / "x.txt", {}), "that ends in .tsv, .csv or .jsonl"),
         (lambda p: lines(p / "x.jsonl"), "found none; rename the fields"),
         (lambda p: p / "none.jsonl", "no such file or folder"),
         (lambda p: p, "expected a set of questions with passages"),

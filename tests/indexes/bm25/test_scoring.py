@@ -342,7 +342,9 @@ def test_k_below_one_is_refused():
 
 @pytest.mark.parametrize("allowed", [[], [Allowed.of(np.ones(2, np.bool_))], [None, None]])
 def test_what_is_allowed_of_other_segments_is_refused(allowed):
-    with pytest.raises(ConfigError, match=r"allowed: expected some of \[3\] passages, found of "):
+    with pytest.raises(
+        ConfigError, match=r"allowed: expected one for each segment, of \[3\] passages, found "
+    ):
         BM25(segments_of([["a"], ["b"], ["c"]])).search(["a"], 1, allowed)
 
 

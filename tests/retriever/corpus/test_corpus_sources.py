@@ -172,7 +172,7 @@ def test_standard_input_is_the_process_one_and_is_read_once():
     )
     assert done.stdout.decode().splitlines() == [
         "[('a', 'x')]",
-        "stdin: standard input can be read only once",
+        "stdin: standard input can be read only once; write it to a file first",
     ]
 
 
@@ -225,7 +225,7 @@ def test_empty_records_are_counted_and_skipped_and_nothing_else_is(tmp_path, nam
 def test_empty_records_can_be_malformed_ones(tmp_path, name):
     content, places = EMPTY[name]
     path = write(tmp_path / name, content)
-    with pytest.raises(SourceError, match="text is empty") as caught:
+    with pytest.raises(SourceError, match="expected a text or a title, found neither") as caught:
         list(CorpusReader([path], on_empty="fail"))
     assert str(caught.value).startswith(f"{path}{places[0]}: ")
     reader = CorpusReader([path], on_empty="fail", on_error="skip")

@@ -159,7 +159,7 @@ def test_the_state_names_the_values_of_fields(index):
 def test_a_port_that_is_taken_is_named(index):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(StorageError, match=f"port {port}: cannot be listened on"):
+        with pytest.raises(StorageError, match=f"port {port}: the server cannot listen there"):
             serve_http(make_server({"fruit": index}), "127.0.0.1", port, None)
 
 

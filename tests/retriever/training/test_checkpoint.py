@@ -135,7 +135,7 @@ def test_the_state_of_another_training_is_refused_and_kept(
 ) -> None:
     folder = saved(tmp_path / "state")
     message = refused(folder, ConfigError, other)
-    assert f"expected the checkpoint of a training with {expected}; " in message
+    assert f"expected the checkpoint of a run with {expected}; " in message
     assert "--restart" in message
     assert Checkpoint(folder, IDENTITY).read() is not None
 

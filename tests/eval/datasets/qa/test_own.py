@@ -50,7 +50,7 @@ def test_a_missing_file_of_a_split_is_named(folder, name):
     assert str(folder) in str(caught.value)
     expected = {
         "corpus.jsonl": "found no corpus.jsonl",
-        "queries.dev.jsonl": "found 'dev'; the folder has the splits test",
+        "queries.dev.jsonl": "expected one of the splits test (form own), found 'dev'",
     }
     default = f"{name}: expected this file of the split 'dev', found none; the folder has the "
     assert expected.get(name, default) in str(caught.value)

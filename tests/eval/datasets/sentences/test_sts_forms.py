@@ -215,7 +215,7 @@ class TestBenchmarkAndSick:
 
 
 def test_what_is_no_test_is_refused(tmp_path):
-    refused(tmp_path, "found none of these files; check the path, or add the test")
+    refused(tmp_path, "found none of them; check the path, or add the test")
     refused(tmp_path / "absent", "no such file or folder")
 
 

@@ -143,7 +143,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path):
     for one, other in zip(projection.matrices, expected.matrices, strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(projection.weights, expected.weights)
-    with pytest.raises(ConfigError, match="expected the checkpoint of a training with dev"):
+    with pytest.raises(ConfigError, match="expected the checkpoint of a run with dev"):
         fit_sup(_epochs, WIDTHS, SETTINGS, dev=DEV[:1], checkpoint=folder)
 
 

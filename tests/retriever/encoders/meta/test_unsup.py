@@ -329,7 +329,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, change):
     words = _words()
     folder = tmp_path / "checkpoint"
     fit_unsup(words.epochs, WIDTHS, SHORT, held_out=words.held_out, checkpoint=folder)
-    with pytest.raises(ConfigError, match="expected the checkpoint of a training with"):
+    with pytest.raises(ConfigError, match="expected the checkpoint of a run with"):
         fit_unsup(
             words.epochs,
             WIDTHS,

@@ -90,7 +90,7 @@ def test_another_ranking_and_approximate_vectors_are_noted(tmp_path, made):
         tmp_path, made, faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit)
     )
     with (
-        pytest.warns(UserWarning, match="approximations"),
+        pytest.warns(UserWarning, match="compressed vectors"),
         pytest.warns(UserWarning, match="Euclidean"),
     ):
         import_documents(tmp_path / "two", source, made.model, vectors=vectors)
