@@ -58,6 +58,8 @@ class Work:
         training: how it is trained.
         sample: number of pairs, questions and documents at most; None for all.
         pairs: drawn of a corpus.
+        questions: of MedQuAD to train on, drawn at random; None for all.
+        dtype: number format that corpora are encoded in for a test.
     """
 
     data: Path
@@ -66,6 +68,8 @@ class Work:
     training: EncoderTrainingSettings
     sample: int | None
     pairs: int
+    questions: int | None = None
+    dtype: str = "float32"
 
     def fit(self, name: str, data: EncoderData, questions: QuestionSettings) -> FittedEncoder:
         """Train an encoder, or take the one that the same call has trained."""
@@ -132,14 +136,18 @@ EXPERIMENTS: Mapping[str, Callable[[Work], Row]] = {
 }
 
 
+def article(question: str) -> str:
+    """The id of a question's article: CancerGov_0000001 of q_CancerGov_0000001_1_2."""
+    return "_".join(question.split("_")[1:3])
+
+
 def divide_medquad(work: Work, folder: Path) -> None:
     """Write the set with its questions divided by article, in the project's own form."""
     folder.mkdir(parents=True, exist_ok=True)
     source = work.data / "medquad"
     lines = (source / "queries.all.jsonl").read_text(encoding="utf-8").splitlines()
     queries = [json.loads(line) for line in lines]
-    # q_CancerGov_0000001_1_2 is a question of the article CancerGov_0000001.
-    articles = sorted({one["id"].rsplit("_", 2)[0] for one in queries})
+    articles = sorted({article(one["id"]) for one in queries})
     order = np.random.default_rng(0).permutation(len(articles))
     test, dev = (round(share * len(articles)) for share in (TEST_ARTICLES, DEV_ARTICLES))
     split = {
@@ -148,7 +156,10 @@ def divide_medquad(work: Work, folder: Path) -> None:
     }
     qrels = read_qrels(source / "qrels.all.tsv")
     for name in ("train", "dev", "test"):
-        chosen = [one for one in queries if split[one["id"].rsplit("_", 2)[0]] == name]
+        chosen = [one for one in queries if split[article(one["id"])] == name]
+        if name == "train" and work.questions is not None:
+            drawn = np.random.default_rng(0).permutation(len(chosen))[: work.questions]
+            chosen = [chosen[place] for place in sorted(drawn)]
         chosen = chosen[: work.sample]
         text = "".join(json.dumps(one) + "\n" for one in chosen)
         (folder / f"queries.{name}.jsonl").write_text(text, encoding="utf-8")
@@ -179,7 +190,7 @@ def ranked(
     runs = {}
     for label, form in (("before", work.model), ("after", str(fitted.folder))):
         log(f"{name}: encoding {len(texts):,} documents, {label} training")
-        encoder = Encoder.load(form)
+        encoder = Encoder.load(f"{form}::dtype={work.dtype}")
         vectors = encoder.encode_pieces(encoder.truncate(texts))
         asked = encoder.encode_pieces(encoder.truncate(list(queries.values()), query=True))
         runs[label] = {
@@ -253,6 +264,8 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pairs", type=int, default=10_000, help="drawn of a corpus")
+    parser.add_argument("--questions", type=int, help="of MedQuAD to train on; default: all")
+    parser.add_argument("--dtype", default="float32", help="that corpora are encoded in for a test")
     parser.add_argument("--sample", type=int, help="questions, documents and pairs at most")
     parser.add_argument("--output", type=Path, help="write the table here too")
     arguments = parser.parse_args()
@@ -269,6 +282,8 @@ def main() -> None:
         training,
         arguments.sample,
         min(arguments.pairs, arguments.sample or arguments.pairs),
+        arguments.questions,
+        arguments.dtype,
     )
     lines = []
     for line in table(work, arguments.only):
