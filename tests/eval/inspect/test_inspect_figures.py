@@ -118,7 +118,7 @@ def test_a_long_text_still_fits_into_an_image(tmp_path):
 
 @pytest.mark.parametrize("name", ["figure.pdf", "figure", "figure.png.gz"])
 def test_another_ending_is_refused(name, tmp_path):
-    with pytest.raises(ConfigError, match=r"expected a figure called \.png or \.svg, found"):
+    with pytest.raises(ConfigError, match=r"expected a figure that ends in \.png or \.svg, found"):
         check_figure(tmp_path / name)
 
 

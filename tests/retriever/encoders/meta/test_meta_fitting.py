@@ -242,7 +242,7 @@ def test_notes_say_what_is_not_as_usual(make, sources):
     assert any("of static the word vectors are used, each of length 1" in note for note in notes)
     notes.clear()
     make("conc", used=[f"{sources[0]}::sbert-wk", "static"], pooling="max", notify=notes.append)
-    assert any("texts are mapped, not words" in note for note in notes)
+    assert any("vectors of whole texts are combined" in note for note in notes)
     assert any("--pooling has no effect" in note for note in notes)
 
 
