@@ -31,7 +31,7 @@ from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.cross.training import train_cross_encoder
 from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
 from retriever.rerankers.manifest import is_reranker
-from retriever.training.checkpoint import Checkpoint
+from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.sampling import JudgedPools, TrainingSet
 from retriever.training.settings import Epoch, Step
 
@@ -131,8 +131,8 @@ def fit_cross_encoder(
         The learning curve.
 
     Raises:
-        ConfigError: the folder holds something else, a checkpoint is of another training, or the
-            model has no positions for such a window.
+        ConfigError: the folder holds something else or the result of another training, a checkpoint
+            is of another training, or the model has no positions for such a window.
         What `find_model` raises.
     """
     from retriever.rerankers.cross.head import CrossHead
@@ -141,8 +141,8 @@ def fit_cross_encoder(
     identity = _identity(train, dev, plan, base)
     if not restart and is_reranker(folder):
         training = read_training(folder)
-        if _completed(training.get("identity")) == identity:
-            return tuple(Epoch(**one) for one in training["curve"])
+        require_same(folder, identity, _completed(training.get("identity")))
+        return tuple(Epoch(**one) for one in training["curve"])
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()

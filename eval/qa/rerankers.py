@@ -238,7 +238,8 @@ def fit_cross_encoder(
         notify: is called with lines that a person should read.
 
     Raises:
-        ConfigError: the folder holds something else, or a checkpoint of another training.
+        ConfigError: the folder holds something else or the result of another training, or a
+            checkpoint is of another one.
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """

@@ -22,7 +22,7 @@ from retriever.encoders.training.folder import check_target, read_training, writ
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import EncoderTrainingSettings, Objective
 from retriever.encoders.training.trainer import train_encoder
-from retriever.training.checkpoint import Checkpoint
+from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.settings import Epoch, kept_epoch
 
 if TYPE_CHECKING:
@@ -138,8 +138,9 @@ def fit_encoder(
         notify: is called with lines that a person should read.
 
     Raises:
-        ConfigError: the folder holds something else, the objective does not fit the data, the model
-            cannot be trained so, or a checkpoint is of another training.
+        ConfigError: the folder holds something else or the result of another training, the
+            objective does not fit the data, the model cannot be trained so, or a checkpoint is of
+            another training.
         BadInputError: there is nothing to train on or to choose on.
         What `read_examples` and `Encoder.load` raise of reading and loading.
     """
@@ -217,10 +218,11 @@ def _size(examples: EncoderExamples) -> int:
 
 
 def _earlier(folder: Path, identity: dict[str, Any]) -> tuple[Epoch, ...] | None:
-    """The learning curve of the same training in a folder, if there is one."""
+    """The learning curve of the same training in a folder, None if there is no training."""
     found = read_training(folder)
-    if found is None or found.get("identity") != identity:
+    if found is None:
         return None
+    require_same(folder, identity, found.get("identity"))
     return tuple(Epoch(**one) for one in found["curve"])
 
 

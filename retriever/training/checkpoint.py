@@ -66,24 +66,17 @@ class Checkpoint:
         try:
             values = json.loads((self.folder / _VALUES).read_text(encoding="utf-8"))
             tensors = load_file(self.folder / _TENSORS)
-            identity = values.pop("identity")
-            expected, found = dict(_flat(self._identity)), dict(_flat(identity))
+            other = different(self._identity, values.pop("identity"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             reason = " ".join(str(error).split())
             raise ModelError(
                 f"{self.folder}: the checkpoint cannot be read ({reason}); remove the folder to "
                 "start over"
             ) from error
-        if found != expected:
-            other = min(
-                name
-                for name in expected.keys() | found.keys()
-                if name not in expected or name not in found or expected[name] != found[name]
-            )
+        if other is not None:
             raise ConfigError(
-                f"{self.folder}: expected the checkpoint of a run with {other} "
-                f"{expected.get(other)!r}, found {found.get(other)!r}; give the options of the "
-                "interrupted run, or --restart"
+                f"{self.folder}: expected the checkpoint of a run with {other}; give the options "
+                "of the interrupted run, or start over: remove the folder, or train with --restart"
             )
         return TrainingState(tensors, values)
 
@@ -106,6 +99,36 @@ class Checkpoint:
     def remove(self) -> None:
         """Forget the state."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:
+    """Refuse to replace the result of another training.
+
+    Args:
+        folder: of a result.
+        expected: identity of the training that is to write it.
+        found: identity of the training that wrote it.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    other = different(expected, found if isinstance(found, dict) else {})
+    if other is not None:
+        raise ConfigError(
+            f"{folder}: expected the result of a run with {other}; name another folder, or replace "
+            "this one: remove it, or train with --restart"
+        )
+
+
+def different(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    """The first value that differs as "NAME EXPECTED, found FOUND", settings first, or None."""
+    here, there = dict(_flat(json.loads(json.dumps(expected)))), dict(_flat(found))
+    # A setting may decide a digest of the data too.
+    names = sorted(here.keys() | there.keys(), key=lambda one: ("settings." not in one, one))
+    for name in names:
+        if name not in here or name not in there or here[name] != there[name]:
+            return f"{name} {here.get(name)!r}, found {there.get(name)!r}"
+    return None
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

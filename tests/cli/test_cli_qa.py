@@ -280,7 +280,7 @@ def test_a_cross_encoder_of_which_the_last_layer_is_trained(retriever, dataset, 
     identity = json.loads((folder / "reranker.json").read_text())["training"]["identity"]
     assert identity["settings"]["trained"] == {"part": "last", "size": 1}
     for given, message in (("half", "expected full, last:N or lora:RANK"), ("last:9", "last:1 to")):
-        refused = retriever(*command, given)
+        refused = retriever(*command, given, "--restart")
         assert refused.code == 2
         assert f"train: expected {message.removeprefix('expected ')}" in refused.err
 

@@ -93,6 +93,10 @@ def test_a_corpus_alone_trains_an_encoder_that_finds_its_titles(retriever, corpu
     assert (output / "model.safetensors").stat().st_mtime_ns == written
     assert f"{output}: dev RR" in again.out
     other = retriever(*asked, "--seed", "1")
+    assert other.code == 2
+    assert f"{output}: expected the result of a run with settings.seed 1, found 0; " in other.err
+    assert (output / "model.safetensors").stat().st_mtime_ns == written
+    other = retriever(*asked, "--seed", "1", "--restart")
     assert other.code == 0
     assert (output / "model.safetensors").stat().st_mtime_ns != written
 
@@ -123,8 +127,8 @@ def test_scored_and_labeled_pairs_train_too(retriever, model, tmp_path):
         ("labeled", "Spearman", "nli", ("--dev", tmp_path / "scored.tsv")),
     ):
         done = retriever(
-            "train", "encoder", tmp_path / f"{name}.tsv", "--output", tmp_path / "out", *model,
-            "--epochs", "1", "--train", "lora:2", *dev, "--json",
+            "train", "encoder", tmp_path / f"{name}.tsv", "--output", tmp_path / (name + measure),
+            *model, "--epochs", "1", "--train", "lora:2", *dev, "--json",
         )  # fmt: skip
         assert done.code == 0, done.err
         found = json.loads(done.out)

@@ -93,7 +93,8 @@ class FineTuningOptions:
 restart_option = option(
     "--restart",
     is_flag=True,
-    help="Start over instead of resuming from a checkpoint.",
+    help="Start over instead of resuming from a checkpoint, and replace the result of another "
+    "training.",
     section="Training",
 )
 

@@ -159,24 +159,34 @@ def fit(plan, tmp_path):
     train = training_set(SPLITS["train"], "pool", lambda: None)
     dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
 
-    def run(**changed):
+    def run(*, restart=False, **changed):
         said = []
         changed = replace(plan, training=replace(TRAINING, **changed))
-        fit_cross_encoder(train, dev, changed, folder, Loading("cpu"), notify=said.append)
+        loading = Loading("cpu")
+        fit_cross_encoder(train, dev, changed, folder, loading, restart=restart, notify=said.append)
         return bool(said)
 
     run.folder = folder
     return run
 
 
-def test_a_folder_of_another_loss_or_decay_is_trained_again(fit):
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"loss": "softmax"}, "settings.loss 'softmax', found 'hinge'"),
+        ({"layer_decay": 0.9}, "settings.layer_decay 0.9, found 1.0"),
+    ],
+)
+def test_the_result_of_another_loss_or_decay_is_not_replaced(fit, changed, said):
     assert fit()
+    before = (fit.folder / "model.safetensors").read_bytes()
+    with pytest.raises(ConfigError, match="expected the result of a run with") as caught:
+        fit(**changed)
+    assert said in str(caught.value)
+    assert (fit.folder / "model.safetensors").read_bytes() == before
     assert not fit()
-    assert fit(loss="softmax")
-    assert fit(loss="softmax", layer_decay=0.9)
-    assert not fit(loss="softmax", layer_decay=0.9)
-    found = manifest(fit.folder)["training"]["identity"]["settings"]
-    assert (found["loss"], found["layer_decay"]) == ("softmax", 0.9)
+    assert fit(restart=True, **changed)
+    assert not fit(**changed)
 
 
 def test_a_folder_of_a_release_without_losses_is_one_of_the_hinge_loss(fit):
@@ -186,7 +196,8 @@ def test_a_folder_of_a_release_without_losses_is_one_of_the_hinge_loss(fit):
         del value["training"]["identity"]["settings"][name]
     (fit.folder / "reranker.json").write_text(json.dumps(value))
     assert not fit()
-    assert fit(layer_decay=0.5)
+    with pytest.raises(ConfigError):
+        fit(layer_decay=0.5)
 
 
 @pytest.mark.parametrize(
