@@ -21,11 +21,11 @@ from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import open_corpus, ranked
 from eval.qa.fits import fit_cross_encoder, fit_head, head_scores, training_vectors
-from eval.qa.resources import Questions, Resources, check_index, split_reader
+from eval.qa.resources import Questions, Resources, check_index, model_of, split_reader
 from eval.qa.result import QAResult, SystemResult
 from eval.qa.scores import Components, Floats, best_weight, fixed_weight
 from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
-from eval.qa.systems import System, parse_systems
+from eval.qa.systems import INTERACTIONS, System, parse_systems
 from eval.qa.training import DEV_MEASURE, DevScore
 from retriever import Mode
 from retriever.encoders.loading.choice import ModelChoice
@@ -39,6 +39,8 @@ from retriever.training.settings import kept_epoch
 
 # Systems that rank a whole corpus, and the component of the index that does it.
 _COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}
+# Systems that rank by vectors.
+_EMBEDDED = ("cosine", "hybrid", *INTERACTIONS)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -75,7 +77,10 @@ def rank_systems(
         MissingExtraError: a system needs a package that is not installed.
     """
     settings = settings or QASettings()
-    asked = parse_systems([systems] if isinstance(systems, str) else systems)
+    asked = [
+        _with_model(one, settings.encoder)
+        for one in parse_systems([systems] if isinstance(systems, str) else systems)
+    ]
     asked_measures = canonical_measures(settings.measures or ())
     names = [system.text for system in asked]
     for system in asked:
@@ -89,7 +94,8 @@ def rank_systems(
             f"baseline: expected one of the systems ({', '.join(names)}), found "
             f"{settings.baseline!r}"
         )
-    with open_resources(questions, settings, progress, notify) as resources:
+    encoders = [one.encoder or settings.encoder for one in asked if one.kind in _EMBEDDED]
+    with open_resources(questions, settings, progress, notify, encoders) as resources:
         found = [_rank(system, resources, settings) for system in asked]
         ranked_questions = resources.questions
     usual = ANSWER_MEASURES if ranked_questions.answers_in_text else MEASURES
@@ -104,9 +110,20 @@ def rank_systems(
 
 @contextmanager
 def open_resources(
-    questions: Questions, settings: QASettings, progress: Progress, notify: Notify
+    questions: Questions,
+    settings: QASettings,
+    progress: Progress,
+    notify: Notify,
+    encoders: Sequence[str] = (),
 ) -> Iterator[Resources]:
     """What the systems share; the index of a set without pools is open meanwhile.
+
+    Args:
+        questions: the set.
+        settings: how it is read.
+        progress: of long stages.
+        notify: is called with lines that a person should read.
+        encoders: text forms of those that several systems rank by; may repeat.
 
     Raises:
         ConfigError: the set needs an index, or has no use for one.
@@ -144,7 +161,15 @@ def open_resources(
             corpus,
             models=models,
             dtype=settings.dtype,
+            together=tuple(dict.fromkeys(encoders)),
         )
+
+
+def _with_model(system: System, encoder: str) -> System:
+    """The system; settings alone (``@::lc:0,6``) are of the model that the evaluation names."""
+    if not system.encoder.startswith("::"):
+        return system
+    return replace(system, encoder=f"{model_of(encoder)}{system.encoder}")
 
 
 def _rank(system: System, resources: Resources, settings: QASettings) -> SystemResult:

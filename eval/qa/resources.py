@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.settings import Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import load_cross_encoder
@@ -98,6 +99,7 @@ class Resources:
         corpus: searches the corpus of a set that has no pools.
         models: a folder for cross-encoders.
         dtype: number format that cross-encoders score in.
+        together: text forms of the encoders of all systems; those of one model share its passes.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Resources:
         *,
         models: Path = Path(),
         dtype: Dtype = "float32",
+        together: Collection[str] = (),
     ) -> None:
         self.loading = loading or Loading()
         self.progress = progress
@@ -125,6 +128,7 @@ class Resources:
         self._split = split
         self._data = data
         self._encoder = encoder
+        self._together = together
         self._bm25 = bm25
         self._encoders: dict[str, Encoder] = {}
         self._pooled: dict[_Key, QuestionSet] = {}
@@ -191,27 +195,41 @@ class Resources:
 
     def encoder(self, text: str = "") -> Encoder:
         """The encoder of a text form; that of the evaluation if it is empty."""
+        return self._group(text)[text or self._encoder]
+
+    def _group(self, text: str) -> dict[str, Encoder]:
+        """An encoder, and those of the evaluation that are of the same model, by text form."""
         text = text or self._encoder
+        forms = [one for one in self._together if model_of(one) == model_of(text)]
+        if text not in forms:
+            forms = [text]
         if text not in self._encoders:
-            self._encoders[text] = self.loading.load(text)
-        return self._encoders[text]
+            alone = len(forms) == 1
+            loaded = [self.loading.load(text)] if alone else self.loading.load_together(forms)
+            self._encoders |= zip(forms, loaded, strict=True)
+        return {one: self._encoders[one] for one in forms}
 
     def pairs(self, questions: QuestionSet, encoder: str = "") -> EmbeddedPairs:
         """The vectors of questions with pools."""
-        key = (_key(questions), encoder or self._encoder)
-        if key not in self._embedded:
-            model = self.encoder(encoder)
+        of, encoder = _key(questions), encoder or self._encoder
+        if (of, encoder) not in self._embedded:
+            group = self._group(encoder)
             name = f"encoding {questions.split}"
             found = embed_pairs(
-                model, questions, self.loading.cache, lambda total: self.progress(name, total)
+                list(group.values()),
+                questions,
+                self.loading.cache,
+                lambda total: self.progress(name, total),
             )
-            if found.cut:
-                self.notify(
-                    f"{model.spec}: the end of {found.cut:,} texts of {questions.split} was not "
-                    f"read: they are longer than the window of {model.spec.max_length} word pieces"
-                )
-            self._embedded[key] = found
-        return self._embedded[key]
+            for (form, model), pairs in zip(group.items(), found, strict=True):
+                self._embedded[of, form] = pairs
+                if pairs.cut:
+                    self.notify(
+                        f"{model.spec}: the end of {pairs.cut:,} texts of {questions.split} was "
+                        "not read: they are longer than the window of "
+                        f"{model.spec.max_length} word pieces"
+                    )
+        return self._embedded[of, encoder]
 
     def lexical(self, questions: QuestionSet) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """(pairs,) BM25 of questions with pools, and (pairs,) which pairs share a term."""
@@ -266,6 +284,11 @@ class Resources:
         index = PoolBM25(questions.passages, self._analyzer, self._bm25)
         self._indexes.append((questions.passages, index))
         return index
+
+
+def model_of(encoder: str) -> str:
+    """The model of a text form; the bundled one where it names none."""
+    return parse_encoder(encoder).model or DEFAULT_MODEL
 
 
 def _key(questions: QuestionSet) -> _Key:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.vectors.cache import embed
+from eval.vectors.embedding import embed_all
 from retriever.analyzer import Analyzer
 from retriever.encoders.encoder import Encoder
 from retriever.errors import require_extra
@@ -157,26 +158,38 @@ class EmbeddedPairs:
 
 
 def embed_pairs(
-    encoder: Encoder,
+    encoders: Sequence[Encoder],
     questions: QuestionSet,
     cache: Path | None,
     begin: Callable[[int], Callable[[int], object]] = lambda texts: lambda done: None,
-) -> EmbeddedPairs:
+) -> list[EmbeddedPairs]:
     """Encode the questions, and each passage of their pools once.
 
     Args:
-        encoder: of both.
+        encoders: of both, one or more; those that `load_encoders` loaded together share the passes
+            over the passages.
         questions: with pools.
         cache: a folder that keeps vectors; None keeps none.
-        begin: called with the number of texts; what it returns is called with the number done.
+        begin: called with the number of vectors; what it returns is called with the number done.
+
+    Returns:
+        One for each encoder.
     """
     ids, question_rows, passage_rows = pair_rows(questions)
-    done = begin(len(questions) + len(ids))
-    asked = embed(encoder, [one.text for one in questions.questions], cache, query=True, done=done)
-    found = embed(encoder, [questions.passages[one] for one in ids], cache, done=done)
-    return EmbeddedPairs(
-        asked.vectors, found.vectors, question_rows, passage_rows, asked.cut + found.cut
-    )
+    texts = [one.text for one in questions.questions]
+    passages = [questions.passages[one] for one in ids]
+    done = begin((len(texts) + len(passages)) * len(encoders))
+    asked = [embed(encoder, texts, cache, query=True, done=done) for encoder in encoders]
+    if len(encoders) > 1:
+        found = embed_all(encoders, passages, cache, done)
+    else:
+        found = iter([embed(encoders[0], passages, cache, done=done)])
+    return [
+        EmbeddedPairs(
+            left.vectors, right.vectors, question_rows, passage_rows, left.cut + right.cut
+        )
+        for left, right in zip(asked, found, strict=True)
+    ]
 
 
 def pair_rows(

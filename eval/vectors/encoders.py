@@ -74,6 +74,10 @@ class Loading:
         """Load an encoder by its text form or settings; raises what `Encoder.load` raises."""
         return Encoder.load(encoder, device=self.device, download=self.download)
 
+    def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
+        """Load encoders that share the forward passes of a model; see `load_encoders`."""
+        return load_encoders(encoders, device=self.device, download=self.download)
+
 
 def named_encoders(
     encoders: Sequence[str], lists: Sequence[str] = (), model: str | None = None
@@ -152,7 +156,7 @@ class SentenceEncoders:
             yield SentenceVectors(name, TextVectors(texts, one.vectors), one.cut)
 
     def _load(self, forms: Sequence[str]) -> list[Encoder]:
-        return load_encoders(forms, device=self._loading.device, download=self._loading.download)
+        return self._loading.load_together(forms)
 
     def _fit(self, form: str, texts: Sequence[str]) -> Encoder:
         asked = parse_encoder(form)
@@ -192,7 +196,7 @@ class LayerEncoders:
         self.poolings = tuple(poolings)
         self._loading = loading
         layered = [layer_form(form, pooling) for form in forms for pooling in poolings]
-        self._encoders = load_encoders(layered, device=loading.device, download=loading.download)
+        self._encoders = loading.load_together(layered)
 
     def depth(self, name: str) -> int:
         """Transformer layers of a model; it has one more hidden state."""

@@ -96,12 +96,12 @@ class TestCosines:
     def test_equal_texts_tie_whatever_batch_they_are_in(self, fake_encoder):
         questions = made_set(count=1)
         same = dict.fromkeys(questions.passages, "the same text")
-        pairs = embed_pairs(fake_encoder, replace(questions, passages=same), None)
+        (pairs,) = embed_pairs([fake_encoder], replace(questions, passages=same), None)
         assert len(set(pairs.cosines())) == 1
 
     def test_they_are_those_of_the_vectors_in_the_order_of_the_pairs(self, fake_encoder):
         questions = made_set()
-        found = embed_pairs(fake_encoder, questions, None).cosines()
+        found = embed_pairs([fake_encoder], questions, None)[0].cosines()
         left, right = (fake_encoder.encode(texts) for texts in questions.pairs())
         np.testing.assert_allclose(found, cosines(left, right), atol=5.1e-7)
         np.testing.assert_array_equal(found, np.round(found, 6))

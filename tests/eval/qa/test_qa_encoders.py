@@ -1,0 +1,74 @@
+"""Systems with encoders of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eval import Loading, QASettings, rank_systems
+from retriever.encoders.transformer.backbone import Backbone
+from tests.eval.qa.samples import made_set
+
+SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}
+FORMS = ("::layers=0", "::pooling=sep", "::layers=1,2::fusion=max")
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Number of times that each list of word pieces was run through a model."""
+    counted = Counter()
+    original = Backbone.run
+
+    def run(self, batch, layers, visit):
+        rows = zip(batch.inputs["input_ids"].tolist(), batch.lengths.tolist(), strict=True)
+        counted.update(tuple(ids[:length]) for ids, length in rows)
+        original(self, batch, layers, visit)
+
+    monkeypatch.setattr(Backbone, "run", run)
+    return counted
+
+
+@pytest.fixture(params=[False, True], ids=["no-cache", "cache"])
+def settings(request, tiny_models, tmp_path):
+    loading = Loading("cpu", cache=tmp_path / "cache" if request.param else None)
+    return QASettings(
+        encoder=f"{tiny_models['bert']}::backend=torch", loading=loading, measures=("AP",), top=0
+    )
+
+
+def scores(found):
+    return [one.scores[0] for one in found.systems]
+
+
+def test_encoders_of_a_model_share_its_passes(settings, tiny_models, passes):
+    model, other = str(tiny_models["bert"]), str(tiny_models["roberta"])
+    systems = ["cosine", *(f"cosine@{model}{form}" for form in FORMS), f"cosine@{other}"]
+    together = rank_systems(SPLITS, systems, settings)
+    test = SPLITS["test"]
+    assert set(passes.values()) == {1}
+    assert len(passes) >= 2 * len(set(test.passages.values()))
+    uncached = replace(settings, loading=replace(settings.loading, cache=None))
+    alone = [scores(rank_systems(SPLITS, [name], uncached))[0] for name in systems]
+    for found, expected in zip(scores(together), alone, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert len({tuple(one) for one in scores(together)}) == len(systems)
+
+
+def test_settings_alone_are_of_the_model_that_the_evaluation_names(settings, tiny_models):
+    settings = replace(settings, encoder=str(tiny_models["roberta"]))
+    named = [f"cosine@{tiny_models['roberta']}{form}" for form in FORMS]
+    short = rank_systems(SPLITS, [f"cosine@{form}" for form in FORMS], settings)
+    np.testing.assert_array_equal(scores(short), scores(rank_systems(SPLITS, named, settings)))
+    assert [one.name for one in short.systems] == [f"cosine@{form}" for form in FORMS]
+
+
+def test_a_weight_tuned_for_one_encoder_is_its_own_beside_others(settings, tiny_models):
+    systems = [f"hybrid:tuned@{tiny_models['bert']}{form}" for form in FORMS]
+    together = rank_systems(SPLITS, systems, settings)
+    for system, found in zip(systems, together.systems, strict=True):
+        (alone,) = rank_systems(SPLITS, [system], settings).systems
+        assert found.note == alone.note
+        np.testing.assert_allclose(found.scores[0], alone.scores[0], atol=1e-5)
