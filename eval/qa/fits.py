@@ -16,8 +16,8 @@ from eval.qa.settings import CrossPlan, HeadPlan
 from eval.qa.training import DevScore
 from eval.vectors.cache import embed
 from eval.vectors.encoders import Loading
-from retriever.encoders.encoder import Encoder
 from retriever.encoders.models.finding import ModelFolder, find_model
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import (
@@ -50,7 +50,7 @@ class TrainingVectors:
 
 
 def training_vectors(
-    encoder: Encoder, train: TrainingSet, cache: Path | None, progress: Progress = silent
+    encoder: LoadedEncoder, train: TrainingSet, cache: Path | None, progress: Progress = silent
 ) -> TrainingVectors:
     """Encode what a head is trained on.
 

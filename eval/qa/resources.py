@@ -18,8 +18,8 @@ from eval.qa.settings import QuestionSettings
 from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
-from retriever.encoders.encoder import Encoder
 from retriever.encoders.models.finding import DEFAULT_MODEL
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.settings import Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import load_cross_encoder
@@ -91,7 +91,8 @@ class Resources:
         read: gives a split of the set by its name.
         split: the split to rank.
         data: how the set is divided.
-        encoder: text form of the encoder of systems that name none.
+        encoder: text form of the encoder of systems that name none; it is that of the index where
+            there is one.
         loading: where models come from, and where vectors are cached.
         bm25: variant and parameters.
         progress: of long stages.
@@ -130,7 +131,7 @@ class Resources:
         self._encoder = encoder
         self._together = together
         self._bm25 = bm25
-        self._encoders: dict[str, Encoder] = {}
+        self._encoders: dict[str, LoadedEncoder] = {}
         self._pooled: dict[_Key, QuestionSet] = {}
         self._indexes: list[tuple[Mapping[str, str], PoolBM25]] = []
         self._embedded: dict[tuple[_Key, str], EmbeddedPairs] = {}
@@ -193,19 +194,24 @@ class Resources:
         """The model that the evaluation names."""
         return parse_encoder(self._encoder).model
 
-    def encoder(self, text: str = "") -> Encoder:
-        """The encoder of a text form; that of the evaluation if it is empty."""
+    def encoder(self, text: str = "") -> LoadedEncoder:
+        """The encoder of a text form; that of the evaluation, or of its index, if it is empty."""
         return self._group(text)[text or self._encoder]
 
-    def _group(self, text: str) -> dict[str, Encoder]:
+    def _group(self, text: str) -> Mapping[str, LoadedEncoder]:
         """An encoder, and those of the evaluation that are of the same model, by text form."""
         text = text or self._encoder
+        if self.corpus is not None and text == self._encoder:
+            return {text: self.corpus.index.encoder}
         forms = [one for one in self._together if model_of(one) == model_of(text)]
         if text not in forms:
             forms = [text]
         if text not in self._encoders:
-            alone = len(forms) == 1
-            loaded = [self.loading.load(text)] if alone else self.loading.load_together(forms)
+            loaded: list[LoadedEncoder]
+            if len(forms) > 1:
+                loaded = [*self.loading.load_together(forms)]
+            else:
+                loaded = [self.loading.load(text)]
             self._encoders |= zip(forms, loaded, strict=True)
         return {one: self._encoders[one] for one in forms}
 

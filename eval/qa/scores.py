@@ -19,7 +19,7 @@ from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.vectors.cache import embed
 from eval.vectors.embedding import embed_all
 from retriever.analyzer import Analyzer
-from retriever.encoders.encoder import Encoder
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import require_extra
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse
@@ -158,7 +158,7 @@ class EmbeddedPairs:
 
 
 def embed_pairs(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[LoadedEncoder],
     questions: QuestionSet,
     cache: Path | None,
     begin: Callable[[int], Callable[[int], object]] = lambda texts: lambda done: None,

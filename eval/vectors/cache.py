@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.encoder import Encoder
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import StorageError
 
@@ -128,7 +128,7 @@ def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
 
 
 def embed(
-    encoder: Encoder,
+    encoder: LoadedEncoder,
     texts: Sequence[str],
     folder: Path | None,
     *,
@@ -161,7 +161,7 @@ def embed(
 
 def _through(
     file: VectorFile,
-    encoder: Encoder,
+    encoder: LoadedEncoder,
     texts: Sequence[str],
     query: bool,
     done: Callable[[int], object],
@@ -179,7 +179,7 @@ def _through(
 
 
 def cut_pieces(
-    encoder: Encoder, texts: Sequence[str], *, query: bool = False
+    encoder: LoadedEncoder, texts: Sequence[str], *, query: bool = False
 ) -> tuple[list[Any], NDArray[np.bool_]]:
     """The word pieces of texts within the window, and (texts,) which texts lost their ends."""
     pieces = encoder.tokenize(texts, query=query)
@@ -192,7 +192,7 @@ def cut_pieces(
 
 
 def _encode(
-    encoder: Encoder, texts: Sequence[str], query: bool, done: Callable[[int], object]
+    encoder: LoadedEncoder, texts: Sequence[str], query: bool, done: Callable[[int], object]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     pieces, cut = cut_pieces(encoder, texts, query=query)
 

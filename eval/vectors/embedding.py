@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from eval.vectors.cache import Embedded, VectorFile, cut_pieces, open_vectors
 from retriever.encoders.encoder import Encoder
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.errors import ConfigError
 
@@ -67,7 +68,7 @@ class _Part:
 
 
 def embed_all(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[LoadedEncoder],
     texts: Sequence[str],
     folder: Path | None,
     done: Callable[[int], object] = lambda vectors: None,
@@ -107,9 +108,9 @@ def embed_all(
             yield Embedded(kept.vectors[rows], int(kept.cut[rows].sum()))
 
 
-def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
+def _groups(encoders: Sequence[LoadedEncoder]) -> list[list[LoadedEncoder]]:
     """The encoders by model and computation; a static encoder is a group by itself."""
-    groups: dict[tuple[object, ...], list[Encoder]] = {}
+    groups: dict[tuple[object, ...], list[LoadedEncoder]] = {}
     for place, encoder in enumerate(encoders):
         spec = encoder.spec
         static = spec.settings.static is not None
@@ -119,8 +120,10 @@ def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
     return list(groups.values())
 
 
-def _sources(encoder: Encoder) -> tuple[object, ...]:
+def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
     """What meta-embeddings share that read the same of every text; empty for other encoders."""
+    if not isinstance(encoder, Encoder):
+        return ()
     try:
         parts = encoder.meta_parts()
     except ConfigError:
@@ -129,7 +132,7 @@ def _sources(encoder: Encoder) -> tuple[object, ...]:
 
 
 def _fill(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[LoadedEncoder],
     texts: Sequence[str],
     folder: Path,
     done: Callable[[int], object],
@@ -155,7 +158,11 @@ def _fill(
 
 
 def _part(
-    place: int, encoder: Encoder, block: Sequence[int], lacking: set[int], texts: Sequence[str]
+    place: int,
+    encoder: LoadedEncoder,
+    block: Sequence[int],
+    lacking: set[int],
+    texts: Sequence[str],
 ) -> _Part:
     rows = [row for row in block if row in lacking]
     pieces, cut = cut_pieces(encoder, [texts[row] for row in rows])
@@ -165,7 +172,7 @@ def _part(
 
 
 def _encode(
-    encoders: Sequence[Encoder], parts: Sequence[_Part], done: Callable[[int], object]
+    encoders: Sequence[LoadedEncoder], parts: Sequence[_Part], done: Callable[[int], object]
 ) -> None:
     """Fill the vectors; word pieces that the same encoders need are encoded together."""
     wanting: dict[_Pieces, list[tuple[int, int]]] = {}

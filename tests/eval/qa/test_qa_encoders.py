@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from eval import Loading, QASettings, rank_systems
+from eval import (
+    HeadPlan,
+    Loading,
+    QASettings,
+    QuestionSettings,
+    RerankerSettings,
+    fit_reranker,
+    rank_systems,
+)
+from retriever import CorpusReader, Index
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.rerankers.head.folder import HeadReranker
+from retriever.rerankers.head.training import HeadTrainingSettings
 from tests.eval.qa.samples import made_set
 
 SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}
@@ -72,3 +84,33 @@ def test_a_weight_tuned_for_one_encoder_is_its_own_beside_others(settings, tiny_
         (alone,) = rank_systems(SPLITS, [system], settings).systems
         assert found.note == alone.note
         np.testing.assert_allclose(found.scores[0], alone.scores[0], atol=1e-5)
+
+
+def test_heads_on_the_hits_of_an_index_read_the_vectors_of_its_encoder(tiny_models, tmp_path):
+    form = f"{tiny_models['bert']}::layers=1::backend=torch"
+    test = SPLITS["test"]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "".join(json.dumps({"id": id_, "text": text}) + "\n" for id_, text in test.passages.items())
+    )
+    splits = {
+        split: replace(
+            test,
+            split=split,
+            passages={},
+            corpus=(corpus,),
+            questions=tuple(replace(one, candidates=()) for one in test.questions),
+        )
+        for split in ("train", "dev")
+    }
+    with Index.create(tmp_path / "index", form, device="cpu") as index:
+        index.add(CorpusReader(corpus))
+        spec = index.encoder_spec
+    data = QuestionSettings(index=tmp_path / "index", depth=9)
+    training = HeadTrainingSettings(epochs=1)
+    settings = RerankerSettings(
+        HeadPlan(training=training), loading=Loading("cpu"), data=data, seeds=1
+    )
+    fit_reranker(splits, tmp_path / "head", settings)
+    found = HeadReranker.load(tmp_path / "head").spec
+    assert found.fingerprint == spec.fingerprint
