@@ -33,7 +33,7 @@ class SystemResult:
         note: what a reader should know, such as "alpha 0.7, chosen on dev"; may be empty.
         curves: for each seed the dev AP after each epoch; empty for a system that is not trained.
         first_epoch: of the curves; 0 is before training.
-        seconds: to train and to rank.
+        seconds: to train and to rank; what systems share counts for the first of them.
     """
 
     name: str
