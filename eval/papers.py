@@ -110,7 +110,12 @@ def _meta(makes: dict[str, str]) -> tuple[tuple[str, str], ...]:
     )
 
 
-_MODELS = "-e ::last -e ::top-bottom -e ::layers=all -e ::static=average -e {output}/nli"
+_NLI = ("nli", "train encoder {data}/sick --objective nli --dev {data}/stsb")
+_SYSTEMS = "-s all -s cosine@{output}/nli --baseline cosine"
+_MODELS = (
+    "-e ::last -e ::top-bottom -e ::layers=all -e ::static=average "
+    "-e {output}/nli -e {output}/nli::top-bottom"
+)
 _ALL = (
     Experiment(
         "sbert-wk",
@@ -206,7 +211,7 @@ _ALL = (
         "Encoders by category, one of them tuned on inference pairs",
         (
             # The labeled pairs at hand; the paper has SNLI.
-            ("nli", "train encoder {data}/sick --objective nli --dev {data}/stsb"),
+            _NLI,
             ("sts", "eval sts " + " ".join(f"{{data}}/{one}" for one in _STS) + f" {_MODELS}"),
             *(
                 (f"transfer-{name}", command)
@@ -225,15 +230,15 @@ _ALL = (
         "table-3",
         "Question answering, on other sets than the paper's",
         (
-            ("wikiqa", "eval qa {data}/wikiqa -s all --cross-seeds 2 --baseline cosine"),
+            _NLI,
+            ("wikiqa", f"eval qa {{data}}/wikiqa --cross-seeds 2 {_SYSTEMS}"),
             (
                 "trecqa",
-                "eval qa {data}/trecqa --variant clean --train-split train-all -s all "
-                "--baseline cosine",
+                f"eval qa {{data}}/trecqa --variant clean --train-split train-all {_SYSTEMS}",
             ),
             (
                 "selqa",
-                "eval qa {data}/selqa --train-split dev --dev-share 0.2 -s all --baseline cosine",
+                f"eval qa {{data}}/selqa --train-split dev --dev-share 0.2 {_SYSTEMS}",
             ),
         ),
     ),
@@ -244,7 +249,9 @@ _ALL = (
         _meta(
             {
                 "conc": "--method conc --pooling mean",
+                "conc-max": "--method conc --pooling max",
                 "avg": "--method avg --pooling mean",
+                "avg-max": "--method avg --pooling max",
                 "svd": f"{_FITTED_ON} --method svd",
                 "gcca": f"{_FITTED_ON} --method gcca",
                 "sup": "--method sup --train {data}/stsb --dev {data}/stsb",
