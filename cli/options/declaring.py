@@ -41,6 +41,12 @@ T = TypeVar("T")
 BUNDLED = ("all-MiniLM-L6-v2",)
 
 
+def is_given(name: str) -> bool:
+    """Whether the user gave a parameter of the running command, which may have a default."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
 class Command(click.Command):
     """A command whose help page lists its options in sections, in the order of `Section`."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from cli.options.declaring import Decorator, option, settings
+from cli.options.declaring import Decorator, is_given, option, settings
 from cli.options.encoder import MINILM, device_option, download_option, model_option
 from cli.options.evaluation import cache_folder, cache_option
 
@@ -31,8 +31,16 @@ class LayerOptions:
     poolings: str
 
     def scored_poolings(self) -> tuple[Pooling, ...]:
-        """Those of --by-layer, not checked; none without it."""
+        """Those of --by-layer, not checked; none without it.
+
+        Raises:
+            click.UsageError: they are given without it.
+        """
         if not self.by_layer:
+            if is_given("poolings"):
+                raise click.UsageError(
+                    "--poolings: those of --by-layer; add it, or name encoders with ::pooling="
+                )
             return ()
         return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
 

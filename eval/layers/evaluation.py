@@ -294,6 +294,8 @@ def _read(
                 "protocol: paper merges and divides scored pairs; name files of pairs or the "
                 "folder of a similarity test, and no data to test on (--test)"
             )
+        if settings.test_split is not None:
+            raise ConfigError("test-split: protocol paper divides the pairs itself; leave it out")
         return searched, None
     if isinstance(searched, _Pairs):
         if settings.split is not None or settings.test_split is not None:
@@ -301,6 +303,11 @@ def _read(
             raise ConfigError(
                 f"{name}: it names a split of a folder; for scored pairs name the file to test on "
                 "(--test)"
+            )
+        if test is not None and _is_same(data, test):
+            raise ConfigError(
+                f"test: expected other pairs than those that are searched on, found {test} again; "
+                "nothing is held out of it"
             )
         return searched, None if test is None else _loaded(test, None)
     if test is not None and not isinstance(test, QuestionSet):
@@ -317,7 +324,20 @@ def _read(
             "test-split: it names a split of a folder, but the questions are loaded; load those to "
             "test on too (test)"
         )
+    if settings.test_split == (settings.split or "dev"):
+        raise ConfigError(
+            f"test-split: expected another split than the one that is searched on, found "
+            f"{settings.test_split}; nothing is held out of it"
+        )
     return searched, _loaded(data, settings.test_split)
+
+
+def _is_same(data: LayerData, test: LayerData) -> bool:
+    """Whether the file to test on is one that is searched on; loaded data are never."""
+    if isinstance(data, ScoredPairs | QuestionSet) or not isinstance(test, str | Path):
+        return False
+    paths = [data] if isinstance(data, str | Path) else data
+    return Path(test).resolve() in {Path(one).resolve() for one in paths}
 
 
 def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:

@@ -143,16 +143,20 @@ class CorpusSearch:
     def pools(self, questions: QuestionSet) -> QuestionSet:
         """The same questions with the hits of a hybrid search as pools.
 
-        A passage is the best passage of a hit. A relevant document that was not found, which only
-        training reads, is its whole text.
+        A passage is the best passage of a hit, for each question its own. A relevant document that
+        was not found, which only training reads, is its whole text. BM25 of these pools reads the
+        passage of the first question that found the document.
         """
         texts = [one.text for one in questions.questions]
         found = self.index.search_many(texts, self._settings)
         passages: dict[str, str] = {}
+        shown: dict[tuple[str, str], str] = {}
         pooled = []
         for question, hits in zip(questions.questions, found, strict=True):
             for hit in hits:
-                passages.setdefault(hit.id, _text(hit.title, hit.passage))
+                text = _text(hit.title, hit.passage)
+                if passages.setdefault(hit.id, text) != text:
+                    shown[question.id, hit.id] = text
             ids = sorted((hit.id for hit in hits), reverse=True)
             pooled.append(replace(question, candidates=tuple(ids)))
         wanted = {
@@ -163,7 +167,7 @@ class CorpusSearch:
         }
         if wanted:
             passages |= {id_: text for id_, text in corpus_texts(questions) if id_ in wanted}
-        return replace(questions, questions=tuple(pooled), passages=passages)
+        return replace(questions, questions=tuple(pooled), passages=passages, shown=shown)
 
 
 class _Candidates:

@@ -21,7 +21,7 @@ from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import open_corpus, ranked
 from eval.qa.fits import fit_cross_encoder, fit_head, head_scores, training_vectors
-from eval.qa.resources import Questions, Resources, check_index, model_of, split_reader
+from eval.qa.resources import Questions, Resources, check_index, split_reader
 from eval.qa.result import QAResult, SystemResult
 from eval.qa.scores import Components, Floats, best_weight, fixed_weight
 from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
@@ -29,6 +29,7 @@ from eval.qa.systems import INTERACTIONS, System, parse_systems
 from eval.qa.training import DEV_MEASURE, DevScore
 from retriever import Mode
 from retriever.encoders.loading.choice import ModelChoice
+from retriever.encoders.models.finding import find_model
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
@@ -77,10 +78,7 @@ def rank_systems(
         MissingExtraError: a system needs a package that is not installed.
     """
     settings = settings or QASettings()
-    asked = [
-        _with_model(one, settings.encoder)
-        for one in parse_systems([systems] if isinstance(systems, str) else systems)
-    ]
+    asked = parse_systems([systems] if isinstance(systems, str) else systems)
     asked_measures = canonical_measures(settings.measures or ())
     names = [system.text for system in asked]
     for system in asked:
@@ -94,8 +92,13 @@ def rank_systems(
             f"baseline: expected one of the systems ({', '.join(names)}), found "
             f"{settings.baseline!r}"
         )
-    encoders = [one.encoder or settings.encoder for one in asked if one.kind in _EMBEDDED]
-    with open_resources(questions, settings, progress, notify, encoders) as resources:
+    for system in asked:
+        if system.kind == "cross-encoder":
+            # Before anything is computed that a wrong name would lose.
+            find_model(system.encoder or settings.cross.model, download=settings.loading.download)
+    with open_resources(questions, settings, progress, notify) as resources:
+        asked = [replace(one, encoder=resources.form(one.encoder)) for one in asked]
+        resources.share(one.encoder for one in asked if one.kind in _EMBEDDED)
         found = [_rank(system, resources, settings) for system in asked]
         ranked_questions = resources.questions
     usual = ANSWER_MEASURES if ranked_questions.answers_in_text else MEASURES
@@ -114,16 +117,8 @@ def open_resources(
     settings: QASettings,
     progress: Progress,
     notify: Notify,
-    encoders: Sequence[str] = (),
 ) -> Iterator[Resources]:
     """What the systems share; the index of a set without pools is open meanwhile.
-
-    Args:
-        questions: the set.
-        settings: how it is read.
-        progress: of long stages.
-        notify: is called with lines that a person should read.
-        encoders: text forms of those that several systems rank by; may repeat.
 
     Raises:
         ConfigError: the set needs an index, or has no use for one.
@@ -161,15 +156,7 @@ def open_resources(
             corpus,
             models=models,
             dtype=settings.dtype,
-            together=tuple(dict.fromkeys(encoders)),
         )
-
-
-def _with_model(system: System, encoder: str) -> System:
-    """The system; settings alone (``@::lc:0,6``) are of the model that the evaluation names."""
-    if not system.encoder.startswith("::"):
-        return system
-    return replace(system, encoder=f"{model_of(encoder)}{system.encoder}")
 
 
 def _rank(system: System, resources: Resources, settings: QASettings) -> SystemResult:
@@ -304,7 +291,7 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
     )
     pools, dev = resources.pools(resources.questions), resources.dev
     resources.models.mkdir(parents=True, exist_ok=True)
-    scores, dev_scores, curves, chosen = [], [], [], []
+    scores, dev_scores, curves, chosen, first = [], [], [], [], 1
     for seed in range(settings.cross_seeds):
         name = f"{system.trained}-seed-{seed}"
         folder = resources.models / _UNSAFE.sub("-", name)
@@ -325,10 +312,11 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
             on_dev = resources.cross_scores(name, folder, dev.questions)
             dev_scores.append(on_dev.astype(np.float64))
         curves.append(tuple(epoch.dev for epoch in curve))
+        first = curve[0].epoch
         kept = kept_epoch(curve, seeded.training.tolerance)
         assert kept is not None
         chosen.append((kept.epoch, kept.dev))
-    notes = [_chosen(chosen)]
+    notes = [f"fine-tuned from {plan.model}", _chosen(chosen)]
     if system.ensemble:
         notes.append(f"mean of the scores of {len(scores)} seeds")
         scores, dev_scores = _mean(scores), _mean(dev_scores)
@@ -336,7 +324,7 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
         scores, weights = _with_hybrid(scores, dev_scores, resources, settings)
         notes.append(weights)
     found = _pooled(system, pools, scores, "; ".join(notes), tuple(curves))
-    return replace(found, first_epoch=1)
+    return replace(found, first_epoch=first)
 
 
 def _mean(scores: Sequence[Floats]) -> list[Floats]:

@@ -102,8 +102,7 @@ def _values(
     questions: QuestionSet, layers: LayerEncoders, measures: Sequence[str], progress: Progress
 ) -> tuple[np.ndarray, int, int]:
     """(measures, hidden states, poolings) means; texts that were cut, and all distinct texts."""
-    ids, question_rows, passage_rows = pair_rows(questions)
-    passages = [questions.passages[one] for one in ids]
+    passages, question_rows, passage_rows = pair_rows(questions)
     asked = [one.text for one in questions.questions]
     distinct = len(set(passages)) + len(set(asked))
     done = progress(f"{questions.name}: vectors", distinct * len(layers.poolings))

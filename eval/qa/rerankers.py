@@ -20,6 +20,8 @@ from eval.reports.scores import percent
 from eval.reports.text import table_lines
 from eval.vectors.encoders import Loading
 from retriever.errors import ConfigError
+from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
+from retriever.rerankers.head.folder import KIND as HEAD
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.head.training import TrainedHead
 from retriever.rerankers.manifest import check_target
@@ -150,7 +152,12 @@ class FittedCrossEncoder:
     def text(self) -> str:
         """The learning curve, and the epoch that was saved."""
         rows = tuple(
-            (str(one.epoch), f"{one.loss:.4f}", f"{one.active:.3f}", percent(one.dev))
+            (
+                str(one.epoch),
+                f"{one.loss:.4f}" if one.epoch else "",
+                f"{one.active:.3f}" if one.epoch else "",
+                percent(one.dev),
+            )
             for one in self.curve
         )
         table = Table(("epoch", "loss", "active", "dev AP"), rows)
@@ -160,7 +167,7 @@ class FittedCrossEncoder:
     def figure(self) -> Figure:
         """The learning curve."""
         curve = tuple(one.dev for one in self.curve)
-        return learning_figure({self.folder.name: (curve,)}, first=1)
+        return learning_figure({self.folder.name: (curve,)}, first=self.curve[0].epoch)
 
 
 def fit_reranker(
@@ -189,7 +196,7 @@ def fit_reranker(
         What `rank_systems` raises of reading and loading.
     """
     settings = settings or RerankerSettings()
-    check_target(folder)
+    check_target(folder, HEAD)
     plan = settings.plan
     # Only to open the data: the training split takes the place of the split to rank.
     opened = QASettings(
@@ -244,7 +251,7 @@ def fit_cross_encoder(
         What `rank_systems` raises of reading and loading.
     """
     settings = settings or CrossEncoderSettings()
-    check_target(folder)
+    check_target(folder, CROSS_ENCODER)
     opened = QASettings(
         loading=settings.loading, data=settings.data, split=settings.data.train_split
     )

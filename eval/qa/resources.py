@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.forms import read_question_set
+from eval.datasets.qa.forms import read_question_set, splits_of
 from eval.datasets.qa.question_set import QuestionSet
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import CorpusSearch, corpus_texts
@@ -20,8 +20,9 @@ from eval.vectors.encoders import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.protocol import LoadedEncoder
+from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.settings import Dtype, parse_encoder
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, SourceError
 from retriever.rerankers.cross.folder import load_cross_encoder
 from retriever.search import BM25Settings
 from retriever.training.sampling import NegativeSource, TrainingSet
@@ -29,8 +30,6 @@ from retriever.training.sampling import NegativeSource, TrainingSet
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""
 
-# The splits of a set that must not be trained on.
-TESTED = ("dev", "test")
 _Key = tuple[str, ...]
 
 
@@ -100,7 +99,6 @@ class Resources:
         corpus: searches the corpus of a set that has no pools.
         models: a folder for cross-encoders.
         dtype: number format that cross-encoders score in.
-        together: text forms of the encoders of all systems; those of one model share its passes.
     """
 
     def __init__(
@@ -117,7 +115,6 @@ class Resources:
         *,
         models: Path = Path(),
         dtype: Dtype = "float32",
-        together: Collection[str] = (),
     ) -> None:
         self.loading = loading or Loading()
         self.progress = progress
@@ -129,7 +126,7 @@ class Resources:
         self._split = split
         self._data = data
         self._encoder = encoder
-        self._together = together
+        self._together: tuple[str, ...] = ()
         self._bm25 = bm25
         self._encoders: dict[str, LoadedEncoder] = {}
         self._pooled: dict[_Key, QuestionSet] = {}
@@ -181,7 +178,7 @@ class Resources:
         """The questions that no set has that is not to be trained on."""
         if not self._data.without:
             return questions
-        others = [read_question_set(path, split) for path in self._data.without for split in TESTED]
+        others = [one for path in self._data.without for one in _tested(path)]
         kept = without_overlap(questions, others)
         self.notify(
             f"{questions.name}: left out {len(questions) - len(kept):,} of {len(questions):,} "
@@ -198,12 +195,41 @@ class Resources:
         """The encoder of a text form; that of the evaluation, or of its index, if it is empty."""
         return self._group(text)[text or self._encoder]
 
+    def form(self, encoder: str) -> str:
+        """The text form with a model: settings alone are of that of the evaluation or its index.
+
+        Raises:
+            ConfigError: it is the URL of an index that the evaluation does not name.
+        """
+        if not encoder.startswith("::"):
+            return encoder
+        model = self.model
+        if model is None and self.corpus is not None:
+            model = self.corpus.index.encoder_spec.model
+            if is_url(model):
+                require_asked(model, None)
+        return f"{model or DEFAULT_MODEL}{encoder}"
+
+    def share(self, encoders: Iterable[str]) -> None:
+        """Let encoders of one model share its passes.
+
+        Args:
+            encoders: text forms; may repeat, and be empty for that of the evaluation.
+        """
+        forms = dict.fromkeys(one or self._encoder for one in encoders)
+        if self.corpus is not None:
+            forms.pop(self._encoder, None)
+        self._together = tuple(forms)
+
     def _group(self, text: str) -> Mapping[str, LoadedEncoder]:
         """An encoder, and those of the evaluation that are of the same model, by text form."""
         text = text or self._encoder
         if self.corpus is not None and text == self._encoder:
             return {text: self.corpus.index.encoder}
-        forms = [one for one in self._together if model_of(one) == model_of(text)]
+        model = parse_encoder(text).model or DEFAULT_MODEL
+        forms = [
+            one for one in self._together if (parse_encoder(one).model or DEFAULT_MODEL) == model
+        ]
         if text not in forms:
             forms = [text]
         if text not in self._encoders:
@@ -292,9 +318,19 @@ class Resources:
         return index
 
 
-def model_of(encoder: str) -> str:
-    """The model of a text form; the bundled one where it names none."""
-    return parse_encoder(encoder).model or DEFAULT_MODEL
+def _tested(path: Path) -> list[QuestionSet]:
+    """The splits of a set that must not be trained on: dev and test, as many as there are.
+
+    Raises:
+        SourceError: it has none, or one cannot be read.
+    """
+    splits = [one for one in splits_of(path) if not one.startswith("train")]
+    if not splits:
+        raise SourceError(
+            f"{path}: expected a split that is not for training, to leave out what it has, found "
+            "none; name another set with --without"
+        )
+    return [read_question_set(path, split) for split in splits]
 
 
 def _key(questions: QuestionSet) -> _Key:

@@ -175,9 +175,8 @@ def embed_pairs(
     Returns:
         One for each encoder.
     """
-    ids, question_rows, passage_rows = pair_rows(questions)
+    passages, question_rows, passage_rows = pair_rows(questions)
     texts = [one.text for one in questions.questions]
-    passages = [questions.passages[one] for one in ids]
     done = begin((len(texts) + len(passages)) * len(encoders))
     asked = [embed(encoder, texts, cache, query=True, done=done) for encoder in encoders]
     if len(encoders) > 1:
@@ -195,16 +194,17 @@ def embed_pairs(
 def pair_rows(
     questions: QuestionSet,
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct candidates of all questions, and of each pair the rows of its two texts.
+    """The distinct texts of all candidates, and of each pair the rows of its two texts.
 
     Returns:
-        Ids of passages, (pairs,) rows of questions, (pairs,) rows of these passages.
+        Texts of passages, (pairs,) rows of questions, (pairs,) rows of these passages.
     """
-    ids = list(dict.fromkeys(one for each in questions.questions for one in each.candidates))
-    row = {id_: number for number, id_ in enumerate(ids)}
+    _, right = questions.pairs()
+    texts = list(dict.fromkeys(right))
+    row = {text: number for number, text in enumerate(texts)}
     sizes = [len(one.candidates) for one in questions.questions]
-    places = [row[one] for each in questions.questions for one in each.candidates]
-    return ids, np.repeat(np.arange(len(sizes)), sizes), np.array(places, np.int64)
+    places = [row[text] for text in right]
+    return texts, np.repeat(np.arange(len(sizes)), sizes), np.array(places, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

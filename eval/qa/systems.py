@@ -163,6 +163,11 @@ def parse_system(text: str) -> System:
 
 def _cross_encoder(text: str, variants: str, encoder: str) -> System:
     """A cross-encoder, by its text from the first colon on."""
+    if "::" in encoder:
+        raise ConfigError(
+            f"system {text!r}: a cross-encoder reads the last layer of a transformer; expected a "
+            "model without settings after @"
+        )
     found = _CROSS_VARIANTS.fullmatch(variants)
     if found is None:
         raise ConfigError(

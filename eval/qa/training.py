@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.question_set import QuestionSet
+from eval.datasets.qa.question_set import Question, QuestionSet
 from eval.metrics.pools import PoolMeasures
 from eval.qa.scores import PoolBM25
+from retriever.corpus import CorpusReader
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
 
@@ -49,39 +50,39 @@ def training_set(
         )
     if unanswered:
         chosen = questions.questions
-    positives = [
-        [one for one in question.grades if question.grades[one] >= 1 and one in questions.passages]
-        for question in chosen
-    ]
-    others: list[list[str]] = []
-    for question, right in zip(chosen, positives, strict=True):
+    # A passage by its id, and by its text, which a question may have another of.
+    positives: list[list[tuple[str, str]]] = []
+    others: list[list[tuple[str, str]]] = []
+    for question in chosen:
+        right = [one for one, grade in question.grades.items() if grade >= 1]
+        right = [one for one in right if one in questions.passages]
+        wrong: Sequence[str] = ()
         if negatives == "pool":
-            others.append([one for one in question.candidates if question.grades.get(one, 0) < 1])
+            wrong = [one for one in question.candidates if question.grades.get(one, 0) < 1]
         elif negatives == "hard":
-            others.append(bm25().hardest(question.text, HARD, set(right)))
-        else:
-            others.append([])
-    used = (one for lists in (positives, others) for ids in lists for one in ids)
-    ids = list(questions.passages if negatives == "random" else dict.fromkeys(used))
-    row = {id_: number for number, id_ in enumerate(ids)}
+            wrong = bm25().hardest(question.text, HARD, set(right))
+        positives.append([(one, questions.text(question, one)) for one in right])
+        others.append([(one, questions.text(question, one)) for one in wrong])
+    used = [one for lists in (positives, others) for passages in lists for one in passages]
+    everything = questions.passages.items() if negatives == "random" else ()
+    rows = {one: row for row, one in enumerate(dict.fromkeys([*everything, *used]))}
     pools = JudgedPools.of(
-        [[row[one] for one in ids] for ids in positives],
-        [[row[one] for one in ids] for ids in others],
-        len(ids),
+        [[rows[one] for one in passages] for passages in positives],
+        [[rows[one] for one in passages] for passages in others],
+        len(rows),
     )
-    return TrainingSet(
-        [question.text for question in chosen], [questions.passages[one] for one in ids], pools
-    )
+    return TrainingSet([one.text for one in chosen], [text for _, text in rows], pools)
 
 
 def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> QuestionSet:
     """The questions that other sets do not have.
 
-    A question goes if its text, or that of one of its relevant passages, is a question or a passage
-    of another set; texts are equal that have the same words, whatever the case.
+    A question goes if its text, or that of one of its relevant passages, is a question, a candidate
+    or a relevant passage of another set; texts are equal that have the same words, whatever the
+    case. Titles of documents are passed over.
     """
     known = {_words(question.text) for other in others for question in other.questions}
-    known |= {_words(text) for other in others for text in other.passages.values()}
+    known |= {_words(text) for other in others for text in _ranked_texts(other)}
     kept = [
         one
         for one in questions.questions
@@ -99,8 +100,29 @@ def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> Qu
     return replace(questions, questions=tuple(kept))
 
 
+def _ranked_texts(questions: QuestionSet) -> Iterator[str]:
+    """The candidates and relevant passages of all questions, from the corpus where there is one."""
+    wanted = {
+        id_
+        for question in questions.questions
+        for id_ in (
+            *question.candidates,
+            *(one for one, grade in question.grades.items() if grade >= 1),
+        )
+    }
+    yield from (text for id_, text in questions.passages.items() if id_ in wanted)
+    if wanted - questions.passages.keys() and questions.corpus:
+        yield from (one.text for one in CorpusReader(list(questions.corpus)) if one.id in wanted)
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\w+", text.casefold()))
+
+
+def _divided(question: Question) -> bool:
+    """Whether some candidates of a question are relevant and others not."""
+    relevant = [question.grades.get(one, 0) >= 1 for one in question.candidates]
+    return any(relevant) and not all(relevant)
 
 
 def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
@@ -149,15 +171,16 @@ class DevScore:
         left, right: texts of the pairs to score, in order.
 
     Raises:
-        BadInputError: no question has a relevant passage.
+        BadInputError: no question has candidates of both kinds.
     """
 
     def __init__(self, questions: QuestionSet) -> None:
         self.questions = questions.answered()
-        if not self.questions.questions:
+        if not any(_divided(one) for one in self.questions.questions):
             raise BadInputError(
-                f"{questions.name} {questions.split}: expected a question with a relevant "
-                "passage to choose on, found none; name another split with --dev-split"
+                f"{questions.name} {questions.split}: expected a question with a relevant and "
+                "another passage among its candidates to choose on, found none; name another split "
+                "with --dev-split"
             )
         self._measures = PoolMeasures(self.questions.questions, [DEV_MEASURE])
         self.left, self.right = self.questions.pairs()

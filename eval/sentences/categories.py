@@ -226,7 +226,14 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
                 values = np.array(one["values"])
                 for column, pooling in enumerate(one["poolings"]):
                     key = one["encoder"], pooling
-                    layers.setdefault((kind, one["set"]), {})[key] = values[:, column]
+                    known = layers.setdefault((kind, one["set"]), {})
+                    if not np.array_equal(
+                        known.setdefault(key, values[:, column]), values[:, column]
+                    ):
+                        raise BadInputError(
+                            f"{folder}: {one['set']}: expected the values of {one['encoder']} with "
+                            f"{pooling} pooling as in another report, found others; leave one out"
+                        )
     keys = dict.fromkeys([*encoders, *layers])
     classified = {name for kind, name in keys if kind != "sts"}
     tasks = [

@@ -112,6 +112,11 @@ def read_examples(
         ConfigError: a split or share leaves nothing, or a question set needs an index.
         BadInputError: there is nothing to train on or to choose on.
     """
+    if settings.dev is not None and settings.questions.dev_share is not None:
+        raise ConfigError(
+            "dev: either other data are chosen on (--dev) or a part of these (--dev-share); leave "
+            "one out"
+        )
     if isinstance(data, QuestionSet | Mapping):
         return _of_questions(data, settings, progress, notify)
     if isinstance(data, CorpusPairs):
@@ -123,10 +128,14 @@ def read_examples(
         if len(paths) == 1 and _has_questions(paths[0], settings):
             return _of_questions(paths[0], settings, progress, notify)
         _refuse_without(settings)
+        _refuse_splits(settings.questions)
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise ConfigError("data: expected each file once, found one twice; leave one out")
         name = ", ".join(path.name for path in paths)
         train, dev = _read(paths, settings.objective)
-    if dev is None and settings.dev is None:
-        train, dev = _divided(train, settings.questions.dev_share)
+    share = settings.questions.dev_share
+    if settings.dev is None and (dev is None or share is not None):
+        train, dev = _divided(train, share)
     examples = _examples(train, settings.negatives)
     return EncoderExamples(name, examples, _measure(dev, examples, settings, progress, notify))
 
@@ -137,6 +146,16 @@ def _refuse_without(settings: ReadingSettings) -> None:
             "without: only a question set with pools of candidates can be compared with others; "
             "leave out --without"
         )
+
+
+def _refuse_splits(questions: QuestionSettings) -> None:
+    usual = QuestionSettings()
+    for name in ("train_split", "dev_split"):
+        if getattr(questions, name) != getattr(usual, name):
+            raise ConfigError(
+                f"{name.replace('_', '-')}: only sets of questions have splits by name; for pairs "
+                "name files, with --dev the one to choose on"
+            )
 
 
 def _has_questions(path: Path, settings: ReadingSettings) -> bool:
@@ -267,10 +286,16 @@ def _negative(where: str, value: object) -> str | None:
     return text_field(where, value, "negative")
 
 
+def _label(where: str, value: object) -> str:
+    if isinstance(value, bool | int | float):
+        return str(value)
+    return text_field(where, value, "label").strip()
+
+
 def _labeled(path: Path) -> LabeledTexts:
     fields = ("label", "sentence1", "sentence2")
     rows = [
-        (str(row["label"]).strip(), *(text_field(where, row[name], name) for name in fields[1:]))
+        (_label(where, row["label"]), *(text_field(where, row[name], name) for name in fields[1:]))
         for where, row in named_rows(path, fields)
     ]
     if not rows:
@@ -405,7 +430,10 @@ def _measure(
     """The measure on a part of the data, or on the data that `settings.dev` names."""
     path = settings.dev
     if path is not None:
-        if path.is_dir() and _has_questions(path, replace(settings, objective=None)):
+        questions = replace(settings.questions, form=None)
+        if path.is_dir() and _has_questions(
+            path, replace(settings, objective=None, questions=questions)
+        ):
             return _question_measure(path, settings, progress, notify)
         train_part, dev_part = _read([path], None)
         dev = train_part if path.is_file() else dev_part

@@ -74,7 +74,7 @@ class PoolRanking:
 class HeldOutRanking:
     """Mean reciprocal rank of an anchor's first relevant passage among all held-out passages.
 
-    Equal cosines count as if the relevant passage came last.
+    Equal cosines count as if the relevant passage came last, as do those that are not a number.
 
     Args:
         data: held-out anchors with their passages.
@@ -96,7 +96,7 @@ class HeldOutRanking:
             scores = np.round(u[part] @ v.T, RANKED_DECIMALS)
             relevant = data.pools.relevant(part, everything)
             best = np.where(relevant, scores, -np.inf).max(axis=1, keepdims=True)
-            ranks = 1 + ((scores >= best) & ~relevant).sum(axis=1)
+            ranks = 1 + (~(scores < best) & ~relevant).sum(axis=1)
             total += float((1 / ranks).sum())
         return total / len(rows)
 

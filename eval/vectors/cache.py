@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.protocol import LoadedEncoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
 from retriever.errors import StorageError
 
 # Texts that are encoded before their vectors are stored.
@@ -62,6 +62,25 @@ class VectorFile:
         self._dimensions = dimensions
         database.execute(_TABLE)
 
+    def expect(self, probes: list[list[float]]) -> None:
+        """Forget all vectors if they were made by an encoder with other probe vectors.
+
+        Args:
+            probes: see `retriever.encoders.protocol.probe_lists`; empty if there are none.
+        """
+        if not probes:
+            return
+        with self._database:
+            self._database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
+            found = self._database.execute("SELECT vectors FROM probes").fetchone()
+            if found is not None and same_vectors(
+                json.loads(found[0]), np.array(probes, np.float32)
+            ):
+                return
+            self._database.execute("DELETE FROM vectors")
+            self._database.execute("DELETE FROM probes")
+            self._database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
+
     def read(self, texts: Sequence[str], *, query: bool = False) -> Kept:
         """The cached vectors of these texts, as queries or as passages."""
         vectors = np.zeros((len(texts), self._dimensions), np.float32)
@@ -108,18 +127,24 @@ class VectorFile:
 
 
 @contextmanager
-def open_vectors(folder: Path, spec: EncoderSpec) -> Iterator[VectorFile]:
+def open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[VectorFile]:
     """Open the file of an encoder, or create it. Several processes may use it at once.
+
+    The file of a URL, or of an object, is emptied if its probe vectors are not those of this
+    encoder: another model answers under the name.
 
     Raises:
         StorageError: the folder cannot be written, or the file is damaged.
     """
+    spec = encoder.spec
     dtype = spec.settings.dtype
     path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=60)) as database:
-            yield VectorFile(database, spec.dimensions)
+            file = VectorFile(database, spec.dimensions)
+            file.expect(probe_lists(encoder))
+            yield file
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
             f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
@@ -152,7 +177,7 @@ def embed(
     if folder is None:
         vectors, cut = _encode(encoder, unique, query, done)
     else:
-        with open_vectors(folder, encoder.spec) as file:
+        with open_vectors(folder, encoder) as file:
             vectors, cut = _through(file, encoder, unique, query, done)
     row = {text: number for number, text in enumerate(unique)}
     rows = np.array([row[text] for text in texts], np.int64)

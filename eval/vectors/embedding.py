@@ -103,7 +103,7 @@ def embed_all(
         for group in _groups(encoders):
             _fill(group, unique, folder, done)
         for encoder in encoders:
-            with open_vectors(folder, encoder.spec) as file:
+            with open_vectors(folder, encoder) as file:
                 kept = file.read(unique)
             yield Embedded(kept.vectors[rows], int(kept.cut[rows].sum()))
 
@@ -140,7 +140,7 @@ def _fill(
     """Encode the vectors that these encoders lack, and store them block by block."""
     lacking: list[list[int]] = []
     for encoder in encoders:
-        with open_vectors(folder, encoder.spec) as file:
+        with open_vectors(folder, encoder) as file:
             lacking.append(file.missing(texts))
         done(len(texts) - len(lacking[-1]))
     wanted = sorted(set().union(*lacking))
@@ -153,7 +153,7 @@ def _fill(
         ]
         _encode(encoders, parts, done)
         for encoder, part in zip(encoders, parts, strict=True):
-            with open_vectors(folder, encoder.spec) as file:
+            with open_vectors(folder, encoder) as file:
                 _store(file, part, texts)
 
 

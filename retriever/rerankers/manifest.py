@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from retriever.encoders.models.settings import read_json
-from retriever.errors import ModelError
+from retriever.errors import ConfigError, ModelError
 from retriever.files import check_output
 
 MANIFEST = "reranker.json"
@@ -22,10 +22,15 @@ def is_reranker(path: str | Path) -> bool:
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
-def check_target(folder: Path) -> None:
+def check_target(folder: Path, kind: str) -> None:
     """Refuse a folder that a reranker cannot be written to.
 
+    Args:
+        folder: where it is to be written.
+        kind: of reranker.
+
     Raises:
+        ConfigError: it holds a reranker of another kind.
         What `check_output` raises: it holds something other than a reranker, among others.
     """
     check_output(
@@ -33,6 +38,11 @@ def check_target(folder: Path) -> None:
         "the folder of a reranker",
         lambda names: None if MANIFEST in names else min(names),
     )
+    if is_reranker(folder) and (found := kind_of(folder)) != kind:
+        raise ConfigError(
+            f"{folder}: expected nothing or a reranker of the kind {kind}, found one of the kind "
+            f"{found}; name another folder, or remove this one"
+        )
 
 
 def kind_of(folder: Path) -> str:

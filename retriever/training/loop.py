@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from retriever.errors import BadInputError
 from retriever.training.averaging import WeightAverage
 from retriever.training.checkpoint import Checkpoint, TrainingState
 from retriever.training.settings import Epoch, FineTuningSettings, Precision, Step, kept_epoch
@@ -91,6 +92,7 @@ def fine_tune(
 
     Raises:
         ConfigError: the checkpoint is of other settings or data.
+        BadInputError: the loss is not finite any more.
     """
     training = _Training(task, settings)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
@@ -217,6 +219,11 @@ class _Training:
         if losses is None:
             return
         loss = losses.mean()
+        if not torch.isfinite(loss):
+            raise BadInputError(
+                f"training: expected a finite loss, found {float(loss.detach()):g} at step "
+                f"{self._done + 1}; lower the learning rate (--learning-rate)"
+            )
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._weights.values(), self._settings.clip)

@@ -86,6 +86,10 @@ def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
             "baseline: found x, but",
         ),
         ("transfer texts.tsv --folds 1", "--folds"),
+        ("transfer texts.tsv --train-share 0.5", "--train-share: only --layers-search uses it"),
+        ("transfer texts.tsv --outer 3", "--outer: only --protocol bert-lc or --layers-search"),
+        ("transfer texts.tsv --protocol bert-lc --folds 3", "--folds: only --protocol senteval"),
+        ("sts pairs --poolings cls", "--poolings: those of --by-layer"),
         ("probe", "DATASET"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, option, settings
+from cli.options.declaring import Command, is_given, option, settings
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.evaluation import (
     ResamplingOptions,
@@ -132,7 +132,9 @@ def command(
     from cli.output.progress import Stages
     from cli.output.results import command_line, report, say
     from eval import Loading, QASettings, rank_layers, rank_systems
+    from eval.qa.systems import INTERACTIONS, parse_systems
 
+    named = parse_systems(systems)
     choice = encoder.choice()
     asked = QASettings(
         encoder=choice.encoder,
@@ -145,7 +147,7 @@ def command(
         resampling=resampling.settings(),
         seeds=seeds,
         cross_seeds=cross_seeds,
-        head=training.head(),
+        head=training.head(trained=any(one.kind in INTERACTIONS for one in named)),
         cross=training.cross(),
         models=None if output is None else output / "rerankers",
         top=top,
@@ -167,8 +169,7 @@ def command(
 
 def _refuse_systems(baseline: str | None) -> None:
     """Refuse --by-layer beside systems."""
-    given = click.get_current_context().get_parameter_source("systems")
-    if baseline is not None or given is not click.core.ParameterSource.DEFAULT:
+    if baseline is not None or is_given("systems"):
         raise click.UsageError(
             "--by-layer ranks by the layers of --model alone: leave out --systems and --baseline"
         )

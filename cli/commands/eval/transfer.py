@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, is_given, option
 from cli.options.evaluation import ResamplingOptions, report_option, resampling_options
 from cli.options.output import json_option, quiet_option
 from cli.options.sentences import (
@@ -129,6 +129,17 @@ def command(
             f"{name}: --layers-search tests the chosen layers on --outer divisions by bert-lc; "
             f"leave out {name}"
         )
+    nested = protocol != "bert-lc" and not layers_search
+    for name, idle, of in (
+        ("inner", not layers_search, "--layers-search"),
+        ("max_layers", not layers_search, "--layers-search"),
+        ("finalists", not layers_search, "--layers-search"),
+        ("train_share", not layers_search, "--layers-search"),
+        ("outer", nested, "--protocol bert-lc or --layers-search"),
+        ("folds", not nested, "--protocol senteval"),
+    ):
+        if idle and is_given(name):
+            raise click.UsageError(f"--{name.replace('_', '-')}: only {of} uses it; leave it out")
     settings = TransferSettings(
         classifier=classifier.classifier,
         protocol=TransferProtocol(protocol or "senteval", folds, outer),

@@ -29,8 +29,8 @@ class TrainingOptions:
     epochs: int | None
     cross_epochs: int | None
 
-    def head(self) -> HeadPlan:
-        """How heads are trained.
+    def head(self, *, trained: bool) -> HeadPlan:
+        """How heads are trained; the default if none is.
 
         Raises:
             ConfigError: random negatives without a number of them.
@@ -38,6 +38,8 @@ class TrainingOptions:
         from eval import HeadPlan
 
         plan = HeadPlan()
+        if not trained:
+            return plan
         return replace(
             plan,
             head=replace(plan.head, **_given(initial=self.initial)),

@@ -194,6 +194,16 @@ def read_question_set(
     return questions
 
 
+def splits_of(path: Path) -> tuple[str, ...]:
+    """The splits of the data set in a folder, in any form.
+
+    Raises:
+        SourceError: the folder has the files of no form.
+    """
+    _check_folder(path)
+    return tuple(FORMS[detect_form(path)].splits(path))
+
+
 def _check_folder(path: Path) -> None:
     if not path.is_dir():
         found = "a file" if path.exists() else "none"

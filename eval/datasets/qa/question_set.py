@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
@@ -40,6 +40,8 @@ class QuestionSet:
         questions: all of them, with a relevant passage or without, in the order of the set.
         passages: id to text of all passages of the set, in a pool or not, from which BM25 takes its
             statistics; empty where there are no pools.
+        shown: question and passage to text, where a question has another text of the passage: of a
+            long document that an index finds, each question has its best part.
         corpus: where there are no pools, the files of the corpus, as
             `retriever.corpus.CorpusReader` reads them.
         answers_in_text: whether a passage is relevant because it contains an answer, unjudged;
@@ -52,6 +54,7 @@ class QuestionSet:
     passages: Mapping[str, str]
     corpus: tuple[Path, ...] = ()
     answers_in_text: bool = False
+    shown: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -65,8 +68,14 @@ class QuestionSet:
         """The questions with a relevant passage."""
         return replace(self, questions=tuple(one for one in self.questions if one.answered))
 
+    def text(self, question: Question, passage: str) -> str:
+        """The text of a passage for a question."""
+        return self.shown.get((question.id, passage)) or self.passages[passage]
+
     def pairs(self) -> tuple[list[str], list[str]]:
         """Texts of questions and candidates, pool after pool, in the order of `candidates`."""
         left = [question.text for question in self.questions for _ in question.candidates]
-        right = [self.passages[one] for question in self.questions for one in question.candidates]
+        right = [
+            self.text(question, one) for question in self.questions for one in question.candidates
+        ]
         return left, right

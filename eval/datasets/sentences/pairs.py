@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.files import numbered_lines
+from retriever.corpus.documents import string_fault
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 
@@ -218,8 +219,10 @@ def _jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:
 def text_field(where: str, value: object, field: str) -> str:
     """A text that is not blank; raises SourceError, naming place and field, for anything else."""
     if isinstance(value, str) and value.strip():
+        if (fault := string_fault(value)) is not None:
+            raise SourceError(f"{where}: the {field} {fault}; correct or remove the line")
         return value
     found = "nothing" if isinstance(value, str) else repr(value)[:_SHOWN]
     raise SourceError(
-        f"{where}: expected a sentence as {field}, found {found}; correct or remove the line"
+        f"{where}: expected a text as {field}, found {found}; correct or remove the line"
     )

@@ -50,7 +50,7 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
     """
     from safetensors.torch import save_file
 
-    check_target(folder)
+    check_target(folder, KIND)
     with whole_folder(folder) as new:
         model.backbone.save(new)
         state = {name: value.detach().cpu() for name, value in model.head.state_dict().items()}

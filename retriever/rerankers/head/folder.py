@@ -125,7 +125,7 @@ class HeadReranker:
         """
         from safetensors.torch import save
 
-        check_target(folder)
+        check_target(folder, KIND)
         content = save(self._head.state_dict())
         values = {
             "encoder": self.spec.to_json(),

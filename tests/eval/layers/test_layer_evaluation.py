@@ -18,6 +18,7 @@ from eval import (
 )
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError
+from tests.eval.qa.samples import made_set, write_set
 from tests.eval.sentences.sentence_samples import sentence, write_pairs, write_sts
 
 CPU = Loading(device="cpu")
@@ -157,6 +158,7 @@ def test_vectors_are_read_from_the_cache(model, pairs, tmp_path, monkeypatch):
         ("pairs", None, {"objective": "AP"}, "expected spearman or pearson"),
         ("questions", None, {"test_split": "test"}, "the questions are loaded"),
         ("questions", "pairs", {}, "test: it names a file of scored pairs"),
+        ("pairs", None, {"protocol": "paper", "test_split": "x"}, "divides the pairs itself"),
         ("questions", None, {"objective": "pearson"}, "expected a measure of rankings"),
         ("questions", None, {"protocol": "paper"}, "paper merges and divides scored pairs"),
     ],
@@ -165,6 +167,16 @@ def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test,
     known = {"pairs": pairs, "questions": questions("dev"), None: None}
     with pytest.raises(ConfigError, match=message):
         search_layers(known[data], asked(model, **settings), test=known[test])
+
+
+def test_what_was_searched_on_is_not_held_out(model, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("score\tsentence1\tsentence2\n1\tw1\tw2\n2\tw3\tw4\n3\tw5\tw5\n")
+    with pytest.raises(ConfigError, match=r"found \S+pairs\.tsv again; nothing is held out of it"):
+        search_layers(path, asked(model), test=tmp_path / "." / "pairs.tsv")
+    folder = write_set(tmp_path / "set", made_set("dev"), made_set("test"))
+    with pytest.raises(ConfigError, match="found dev; nothing is held out of it"):
+        search_layers(folder, asked(model, test_split="dev"))
 
 
 def test_questions_without_candidates_are_refused(model):

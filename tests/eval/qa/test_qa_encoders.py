@@ -20,6 +20,7 @@ from eval import (
 )
 from retriever import CorpusReader, Index
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.head.training import HeadTrainingSettings
 from tests.eval.qa.samples import made_set
@@ -86,7 +87,9 @@ def test_a_weight_tuned_for_one_encoder_is_its_own_beside_others(settings, tiny_
         np.testing.assert_allclose(found.scores[0], alone.scores[0], atol=1e-5)
 
 
-def test_heads_on_the_hits_of_an_index_read_the_vectors_of_its_encoder(tiny_models, tmp_path):
+@pytest.fixture
+def indexed(tiny_models, tmp_path):
+    """Splits over an index of one layer of a model, and the index."""
     form = f"{tiny_models['bert']}::layers=1::backend=torch"
     test = SPLITS["test"]
     corpus = tmp_path / "corpus.jsonl"
@@ -101,16 +104,49 @@ def test_heads_on_the_hits_of_an_index_read_the_vectors_of_its_encoder(tiny_mode
             corpus=(corpus,),
             questions=tuple(replace(one, candidates=()) for one in test.questions),
         )
-        for split in ("train", "dev")
+        for split in ("train", "dev", "test")
     }
     with Index.create(tmp_path / "index", form, device="cpu") as index:
         index.add(CorpusReader(corpus))
-        spec = index.encoder_spec
-    data = QuestionSettings(index=tmp_path / "index", depth=9)
+    return splits, tmp_path / "index"
+
+
+def test_heads_on_the_hits_of_an_index_read_the_vectors_of_its_encoder(indexed, tmp_path):
+    splits, folder = indexed
+    data = QuestionSettings(index=folder, depth=9)
     training = HeadTrainingSettings(epochs=1)
     settings = RerankerSettings(
         HeadPlan(training=training), loading=Loading("cpu"), data=data, seeds=1
     )
     fit_reranker(splits, tmp_path / "head", settings)
-    found = HeadReranker.load(tmp_path / "head").spec
-    assert found.fingerprint == spec.fingerprint
+    with Index.open(folder) as index:
+        expected = index.encoder_spec.fingerprint
+    assert HeadReranker.load(tmp_path / "head").spec.fingerprint == expected
+
+
+def test_encoders_beside_that_of_an_index_leave_its_systems_as_they_are(
+    indexed, minilm, tiny_models
+):
+    splits, folder = indexed
+    settings = QASettings(
+        loading=Loading("cpu"),
+        measures=("AP",),
+        data=QuestionSettings(index=folder, depth=9),
+        head=HeadPlan(training=HeadTrainingSettings(epochs=1)),
+        seeds=1,
+    )
+    alone = scores(rank_systems(splits, ["bilinear"], settings))[0]
+    # Without a model, the run is of that of the index, and not of the bundled one.
+    beside = ["bilinear@all-MiniLM-L6-v2", "bilinear@::pooling=cls", "bilinear"]
+    together = rank_systems(splits, beside, settings)
+    np.testing.assert_allclose(scores(together)[2], alone, atol=1e-5)
+    named = [f"bilinear@{tiny_models['bert']}::pooling=cls"]
+    expected = scores(rank_systems(splits, named, settings))[0]
+    np.testing.assert_allclose(scores(together)[1], expected, atol=1e-5)
+
+
+def test_a_cross_encoder_takes_a_model_that_is_there_without_settings(settings):
+    with pytest.raises(ConfigError, match="a model without settings after @"):
+        rank_systems(SPLITS, ["cross-encoder@all-MiniLM-L6-v2::last"], settings)
+    with pytest.raises(ModelError, match="no model 'nowhere'"):
+        rank_systems({}, ["cosine", "cross-encoder@nowhere"], settings)

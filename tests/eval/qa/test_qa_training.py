@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 
 from eval.metrics.ranking import evaluate
 from eval.qa.result import SystemResult
-from eval.qa.scores import PoolBM25
+from eval.qa.scores import PoolBM25, pair_rows
 from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from retriever.analyzer import Analyzer
 from retriever.errors import BadInputError, ConfigError
@@ -122,3 +123,69 @@ def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
     with pytest.raises(BadInputError, match="--dev-split"):
         DevScore(made_set(answered=0))
+
+
+class TestDev:
+    @pytest.mark.parametrize("kept", [(), (0,), (1,)], ids=["none", "relevant", "others"])
+    def test_questions_whose_candidates_are_of_one_kind_choose_nothing(self, kept):
+        questions = made_set("dev")
+        one_kind = replace(
+            questions,
+            questions=tuple(
+                replace(one, candidates=tuple(list(one.grades)[place] for place in kept))
+                for one in questions.questions
+            ),
+        )
+        with pytest.raises(BadInputError, match="made dev: expected a question with a relevant"):
+            DevScore(one_kind)
+
+
+class TestOverlap:
+    """What another set has in the splits that it is tested on is left out."""
+
+    @pytest.fixture
+    def corpus(self, tmp_path):
+        """The split test of a set without pools."""
+        pooled = made_set("test")
+        path = tmp_path / "corpus.jsonl"
+        rows = ({"id": id_, "text": text} for id_, text in pooled.passages.items())
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return replace(
+            pooled,
+            passages={},
+            corpus=(path,),
+            questions=tuple(replace(one, candidates=()) for one in pooled.questions),
+        )
+
+    def test_relevant_documents_of_a_set_without_pools_count(self, corpus):
+        ours = made_set("test")
+        renamed = replace(
+            ours, questions=tuple(replace(one, text=f"x {one.id}") for one in ours.questions)
+        )
+        assert len(without_overlap(renamed, [corpus])) == 0
+
+    def test_passages_that_no_question_of_the_split_ranks_do_not_count(self):
+        train, test = made_set("train"), made_set("test", count=1)
+        both = replace(test, passages={**train.passages, **test.passages})
+        others = replace(both, passages={f"x{id_}": one for id_, one in train.passages.items()})
+        merged = replace(both, passages={**others.passages, **test.passages})
+        assert len(without_overlap(train, [merged])) == len(train)
+
+
+def test_each_question_reads_its_own_part_of_a_passage():
+    questions = made_set(count=2)
+    first, second = questions.questions
+    shared = first.candidates[0]
+    second = replace(second, candidates=(shared,), grades={shared: 1})
+    shown = {(second.id, shared): "its own part"}
+    pools = replace(questions, questions=(first, second), shown=shown)
+    left, right = pools.pairs()
+    assert right[0] == questions.passages[shared]
+    assert (left[-1], right[-1]) == (second.text, "its own part")
+    texts, _, rows = pair_rows(pools)
+    assert [texts[row] for row in rows] == right
+    train = training_set(pools, "pool", lambda: pytest.fail("BM25 is not needed"))
+    read = train.pools
+    assert [train.passages[row] for row in read.positives[read.positive_starts[1] :]] == [
+        "its own part"
+    ]

@@ -137,5 +137,10 @@ def test_what_is_no_such_report_or_contradicts_another_is_refused(write, tmp_pat
     two = write("two", "transfer", {"mr": {"a": 0.7}})
     with pytest.raises(BadInputError, match=r"mr: expected 0\.8 for a as in another report"):
         gather_categories([one, two])
+    three = write("three", "qa", {}, [("mine", [[0.5, 0.1], [0.2, 0.3]])])
+    four = write("four", "qa", {}, [("mine", [[0.5, 0.1], [0.2, 0.4]])])
+    with pytest.raises(BadInputError, match="mine: expected the values of m with cls pooling as"):
+        gather_categories([three, four])
+    assert gather_categories([three, three])
     with pytest.raises(BadInputError, match="a value above 0"):
         gather_categories([write("zero", "transfer", {"mr": {"a": 0.0}})])

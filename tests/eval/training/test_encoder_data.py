@@ -263,3 +263,45 @@ def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, retriever, tiny_models
     assert done.code == 0, done.err
     expected = json.loads(done.out)["systems"][0]["scores"]["AP"]["value"]
     assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_passage_whose_score_is_not_a_number_is_no_hit():
+    data = paired_texts(["q"], ["a"], ["b"])
+    table = {"q": (1, 0), "a": (np.nan, 0), "b": (0, 1)}
+    assert HeldOutRanking(data)(FixedEncoder(table)) == pytest.approx(1 / 2)
+    table = {"q": (1, 0), "a": (0, 1), "b": (np.nan, 0)}
+    assert HeldOutRanking(data)(FixedEncoder(table)) == pytest.approx(1 / 2)
+
+
+def test_options_that_do_not_apply_are_refused_and_a_share_is_held_out_of_a_folder(tmp_path):
+    scored = tmp_path / "sts"
+    scored.mkdir()
+    for split in ("train", "dev", "test"):
+        scored_file(scored / f"{split}.tsv")
+    assert len(read(scored).train.scores) == 40
+    shared = read(scored, dev_share=0.5)
+    assert (len(shared.train.scores), len(shared.dev)) == (20, 20)
+    with pytest.raises(ConfigError, match="dev-split: only sets of questions"):
+        read(scored, dev_split="test")
+    pairs = pairs_file(tmp_path / "pairs.jsonl")
+    with pytest.raises(ConfigError, match="leave one out"):
+        read(pairs, dev=scored, dev_share=0.5)
+    with pytest.raises(ConfigError, match="expected each file once"):
+        read([pairs, tmp_path / "." / "pairs.jsonl"])
+    questions = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
+    assert isinstance(read(questions, dev=scored, form="own").dev, Similarity)
+
+
+@pytest.mark.parametrize("label", [None, " ", ["a"]])
+def test_a_label_is_a_text_or_a_number(tmp_path, label):
+    rows = [{"label": n % 2, "sentence1": f"a{n}", "sentence2": "b"} for n in range(30)]
+    assert read(lines(tmp_path / "good.jsonl", *rows)).train.names == ("0", "1")
+    rows[20]["label"] = label
+    with pytest.raises(SourceError, match=r"bad\.jsonl:21: expected a text as label"):
+        read(lines(tmp_path / "bad.jsonl", *rows))
+
+
+def test_a_text_that_cannot_be_stored_is_refused(tmp_path):
+    pairs = [{"anchor": "q", "positive": "p"}, {"anchor": "r", "positive": "\ud800"}]
+    with pytest.raises(SourceError, match=r"p.jsonl:2: the positive holds the lone surrogate"):
+        read(lines(tmp_path / "p.jsonl", *pairs))

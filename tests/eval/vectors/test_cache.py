@@ -82,3 +82,17 @@ def test_a_cache_that_cannot_be_used_is_named_in_one_line(tmp_path, damage):
     assert str(path) in str(caught.value)
     assert "remove the file" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_vectors_of_another_model_behind_the_same_name_are_forgotten(tmp_path):
+    encoder = FakeEncoder()
+    encoder.probes = np.eye(3, 16, dtype=np.float32)
+    embed(encoder, TEXTS, tmp_path)
+    encoder.probes = encoder.probes + 1e-4
+    embed(encoder, TEXTS, tmp_path)
+    assert encoder.encoded == 3
+    encoder.probes = np.flip(encoder.probes, axis=1)
+    embed(encoder, TEXTS, tmp_path)
+    assert encoder.encoded == 6
+    embed(encoder, TEXTS, tmp_path)
+    assert encoder.encoded == 6

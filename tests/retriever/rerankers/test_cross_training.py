@@ -489,3 +489,11 @@ def test_rates_that_decay_need_layers_that_are_known(models: Models) -> None:
     settings = replace(SETTINGS, epochs=1, layer_decay=0.9)
     with pytest.raises(ConfigError, match="the layers of a modernbert model cannot be read"):
         train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, settings, lambda _: 0.0)
+
+
+@pytest.mark.parametrize("rate", [1e20, 1e30])
+def test_a_loss_that_is_not_finite_ends_the_training(quiet_bert: Path, rate: float) -> None:
+    broken = replace(SETTINGS, learning_rate=rate, warmup=0.0, epochs=2)
+    model = cross_encoder(quiet_bert, training=True)
+    with pytest.raises(BadInputError, match=r"expected a finite loss, found \S+ at step \d+"):
+        train_cross_encoder(model, QUESTIONS, PASSAGES, POOLS, broken, lambda _: 0.5)

@@ -20,6 +20,7 @@ from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.head.model import InteractionHead
 from retriever.rerankers.head.settings import HeadSettings
 from retriever.rerankers.head.training import Epoch, HeadTrainingSettings, TrainedHead
+from retriever.rerankers.manifest import check_target, write_manifest
 
 D = 6
 SPEC = EncoderSpec(EncoderSettings(model="made-up", max_length=128), "ab" * 32, D)
@@ -177,3 +178,12 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, name: str, damage: 
 def test_a_folder_without_a_reranker_says_what_would_make_one(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"expected a reranker's folder .* train one with"):
         HeadReranker.load(tmp_path)
+
+
+def test_a_reranker_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "cross"
+    folder.mkdir()
+    write_manifest(folder, "cross-encoder", "0" * 64, {})
+    with pytest.raises(ConfigError, match="found one of the kind cross-encoder; name another"):
+        check_target(folder, "head")
+    check_target(folder, "cross-encoder")

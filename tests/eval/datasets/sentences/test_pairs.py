@@ -69,7 +69,7 @@ def test_a_file_whose_pairs_are_all_in_another_is_refused(tmp_path):
         ("a.tsv", HEADER + "1\ta\tb\n\ttext\tb\n", 3, "finite number as score, found ''"),
         ("a.tsv", HEADER + "1\ta\n", 2, "expected 3 cells as in the header, found 2"),
         ("a.tsv", HEADER + "1\ta\tb\tc\n", 2, "expected 3 cells as in the header, found 4"),
-        ("a.tsv", HEADER + "1\t \tb\n", 2, "expected a sentence as sentence1, found nothing"),
+        ("a.tsv", HEADER + "1\t \tb\n", 2, "expected a text as sentence1, found nothing"),
         ("a.tsv", "score\tsentence1\n1\ta\n", 1, "one column 'sentence2'"),
         ("a.tsv", "score\tscore\tsentence1\tsentence2\n", 1, "one column 'score'"),
         ("a.tsv", "5.000\ta man\ta woman\n", 1, "begin the file with the names of its columns"),

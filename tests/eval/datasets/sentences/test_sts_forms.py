@@ -156,7 +156,7 @@ class TestSemEval:
             ("a\tb\n", "high\n", "STS.gs.a.txt:1: expected a finite number as score, found 'high'"),
             ("a\tb\nc\td\n", "\nnan\n", "STS.gs.a.txt:2: expected a finite number"),
             ("a\tb\nc d\n", "1\n2\n", "STS.input.a.txt:2: expected 2 cells separated by tabs"),
-            ("a\t \n", "1\n", "STS.input.a.txt:1: expected a sentence as sentence2"),
+            ("a\t \n", "1\n", "STS.input.a.txt:1: expected a text as sentence2"),
             ("a\tb\n", "\n", "STS.gs.a.txt: expected scored pairs, found none"),
             (b"a\tb\n\xff\tb\n", "1\n2\n", "STS.input.a.txt:2: invalid UTF-8"),
         ],
