@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from eval import (
     rank_systems,
 )
 from retriever import CorpusReader, Index
-from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.head.training import HeadTrainingSettings
@@ -27,21 +25,6 @@ from tests.eval.qa.samples import made_set
 
 SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}
 FORMS = ("::layers=0", "::pooling=sep", "::layers=1,2::fusion=max")
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """Number of times that each list of word pieces was run through a model."""
-    counted = Counter()
-    original = Backbone.run
-
-    def run(self, batch, layers, visit):
-        rows = zip(batch.inputs["input_ids"].tolist(), batch.lengths.tolist(), strict=True)
-        counted.update(tuple(ids[:length]) for ids, length in rows)
-        original(self, batch, layers, visit)
-
-    monkeypatch.setattr(Backbone, "run", run)
-    return counted
 
 
 @pytest.fixture(params=[False, True], ids=["no-cache", "cache"])

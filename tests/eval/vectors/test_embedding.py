@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from transformers.utils import logging
@@ -15,7 +13,6 @@ from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.fitting import MetaSettings, fit_meta
-from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, StorageError
 from tests.retriever.encoders.architectures import TEXTS, save
 
@@ -39,21 +36,6 @@ def model(tmp_path_factory):
     logging.disable_progress_bar()
     yield save("bert", tmp_path_factory.mktemp("models") / "bert")
     logging.enable_progress_bar()
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """Number of times that each list of word pieces was run through a model."""
-    counted = Counter()
-    original = Backbone.run
-
-    def run(self, batch, layers, visit):
-        rows = zip(batch.inputs["input_ids"].tolist(), batch.lengths.tolist(), strict=True)
-        counted.update(tuple(ids[:length]) for ids, length in rows)
-        original(self, batch, layers, visit)
-
-    monkeypatch.setattr(Backbone, "run", run)
-    return counted
 
 
 def forms(model, *settings):

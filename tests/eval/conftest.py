@@ -1,0 +1,24 @@
+"""What tests of evaluations share."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from retriever.encoders.transformer.backbone import Backbone
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Number of times that each list of word pieces was run through a model."""
+    counted = Counter()
+    original = Backbone.run
+
+    def run(self, batch, layers, visit):
+        rows = zip(batch.inputs["input_ids"].tolist(), batch.lengths.tolist(), strict=True)
+        counted.update(tuple(ids[:length]) for ids, length in rows)
+        original(self, batch, layers, visit)
+
+    monkeypatch.setattr(Backbone, "run", run)
+    return counted
