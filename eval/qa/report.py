@@ -107,6 +107,11 @@ def _remarks(result: QAResult) -> Iterator[str]:
         f"means over {len(found.queries):,} questions; {found.without_positive:,} questions "
         f"without a relevant passage {treatment}"
     )
+    if result.questions.corpus:
+        yield (
+            f"the first {result.settings.data.depth:,} hits of each question are ranked and "
+            "measured (--depth), also by measures that look further"
+        )
     if any(len(system.scores) > 1 for system in result.systems):
         yield "±: standard deviation of the means of several seeds"
     if len(result.systems) > 1:

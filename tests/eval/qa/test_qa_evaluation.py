@@ -303,6 +303,7 @@ class TestCorpora:
 
     def test_rank_bm25_ranks_the_whole_corpus(self, splits, settings):
         found = rank("bm25,rank-bm25", splits, settings)
+        assert "the first 7 hits of each question are ranked and measured" in found.text()
         ours, theirs = (runs_of(one)[0] for one in found.systems)
         assert {len(run) for run in theirs.values()} == {7}
         for query in ours:
