@@ -317,7 +317,7 @@ def _read_folder(folder: Path, objective: Objective | None) -> tuple[Material, M
         raise SourceError(reasons[0])
     raise SourceError(
         f"{folder}: expected a set of questions with passages, of scored pairs or of labeled "
-        "pairs, found the files of none; name files of pairs, or the pairs to make of a corpus "
+        "pairs, found files of none of them; name files of pairs, or the pairs to make of a corpus "
         "with --pairs"
     )
 

@@ -104,3 +104,10 @@ def test_runs_and_judgments_may_be_gzipped(retriever, files):
     packed = retriever("eval", "run", "good.run.gz", "--qrels", "qrels.gz", "--json")
     assert (packed.code, packed.err) == (0, "")
     assert packed.out == plain.out.replace("good.run", "good.run.gz")
+
+
+def test_runs_of_one_name_are_told_apart(retriever, files):
+    (files / "other").mkdir()
+    (files / "poor.run").rename(files / "other" / "good.run")
+    done = retriever("eval", "run", "good.run", "other/good.run", "--qrels", "qrels", "-m", "RR")
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == ["good.run", "other/good.run"]

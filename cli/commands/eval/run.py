@@ -35,7 +35,7 @@ def command(runs: tuple[Path, ...], qrels: Path, measures: tuple[str, ...], as_j
             click.echo(json.dumps({"run": str(run), "queries": len(judged), **found}))
         return
     rows = [
-        (run.name, *(f"{found[name]:.4f}" for name in measures))
+        (str(run), *(f"{found[name]:.4f}" for name in measures))
         for run, found in zip(runs, means, strict=True)
     ]
     click.echo("\n".join(table(("", *measures), rows)))
