@@ -100,7 +100,7 @@ def rank_systems(
         asked = [replace(one, encoder=resources.form(one.encoder)) for one in asked]
         resources.share(one.encoder for one in asked if one.kind in _EMBEDDED)
         found = [_rank(system, resources, settings) for system in asked]
-        ranked_questions = resources.questions
+        ranked_questions, cuts = resources.questions, tuple(resources.cuts)
     usual = ANSWER_MEASURES if ranked_questions.answers_in_text else MEASURES
     return QAResult.of(
         ranked_questions,
@@ -108,6 +108,7 @@ def rank_systems(
         asked_measures or usual,
         settings,
         command=command,
+        remarks=cuts,
     )
 
 

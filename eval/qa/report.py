@@ -122,6 +122,7 @@ def _remarks(result: QAResult) -> Iterator[str]:
     for name, missing in found.missing.items():
         if missing:
             yield f"{name}: ranks nothing for {missing:,} questions, which count as zero"
+    yield from result.remarks
 
 
 def _systems(result: QAResult) -> Table:
@@ -168,6 +169,7 @@ def _data(result: QAResult) -> Mapping[str, object]:
         "split": result.questions.split,
         "statistics": result.statistics.to_json(),
         "ties": TIES,
+        "remarks": list(result.remarks),
         "counted": len(found.queries),
         "without_answer": found.without_positive,
         "without_answer_excluded": found.excluded,

@@ -99,6 +99,9 @@ class Resources:
         corpus: searches the corpus of a set that has no pools.
         models: a folder for cross-encoders.
         dtype: number format that cross-encoders score in.
+
+    Attributes:
+        cuts: a line on each model that did not read the end of texts of the split to rank.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Resources:
         self.loading = loading or Loading()
         self.progress = progress
         self.notify = notify
+        self.cuts: list[str] = []
         self.corpus = corpus
         self.models = models
         self._dtype = dtype
@@ -256,10 +260,10 @@ class Resources:
             for (form, model), pairs in zip(group.items(), found, strict=True):
                 self._embedded[of, form] = pairs
                 if pairs.cut:
-                    self.notify(
-                        f"{model.spec}: the end of {pairs.cut:,} texts of {questions.split} was "
-                        "not read: they are longer than the window of "
-                        f"{model.spec.max_length} word pieces"
+                    self._note_cut(
+                        f"{model.spec}: the end of {pairs.cut:,} texts",
+                        questions,
+                        model.spec.max_length,
                     )
         return self._embedded[of, encoder]
 
@@ -285,12 +289,22 @@ class Resources:
             done = self.progress(f"scoring {questions.split} with {folder.name}", len(left))
             self._cross[key] = model.score(left, right, done)
             if model.cut:
-                self.notify(
-                    f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs of "
-                    f"{questions.split} was not read: they are longer than the window of "
-                    f"{model.max_length} word pieces"
+                self._note_cut(
+                    f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs",
+                    questions,
+                    model.max_length,
                 )
         return self._cross[key]
+
+    def _note_cut(self, what: str, questions: QuestionSet, window: int) -> None:
+        """Say that texts lost their ends, also in the report if they are those to rank."""
+        line = (
+            f"{what} of {questions.split} was not read: they are longer than the window of "
+            f"{window} word pieces"
+        )
+        self.notify(line)
+        if questions.split == self._split:
+            self.cuts.append(line)
 
     @cached_property
     def rank_bm25(self) -> RankBM25:

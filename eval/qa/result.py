@@ -68,6 +68,7 @@ class QAResult(ReportedResult):
         comparison: of the systems by each measure.
         settings: how they were ranked.
         command: reproduces the result; may be empty.
+        remarks: what a reader should know of all systems, such as texts that were cut.
     """
 
     questions: QuestionSet
@@ -76,6 +77,7 @@ class QAResult(ReportedResult):
     comparison: Comparison
     settings: QASettings
     command: str = ""
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -86,6 +88,7 @@ class QAResult(ReportedResult):
         settings: QASettings,
         *,
         command: str = "",
+        remarks: tuple[str, ...] = (),
     ) -> QAResult:
         """Compare the rankings of systems.
 
@@ -95,7 +98,8 @@ class QAResult(ReportedResult):
             measures: canonical names.
             settings: baseline, resampling, and what becomes of questions without a relevant
                 passage.
-            command: see the attributes.
+            command: see the attributes, as the next.
+            remarks: see the attributes.
 
         Raises:
             BadInputError: no question is left.
@@ -129,7 +133,15 @@ class QAResult(ReportedResult):
             resamples=settings.resampling.resamples,
             seed=settings.resampling.seed,
         )
-        return cls(questions, statistics(questions), tuple(systems), comparison, settings, command)
+        return cls(
+            questions,
+            statistics(questions),
+            tuple(systems),
+            comparison,
+            settings,
+            command,
+            remarks,
+        )
 
     @property
     def measures(self) -> tuple[str, ...]:

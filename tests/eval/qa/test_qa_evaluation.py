@@ -134,9 +134,14 @@ class TestPools:
             fake_encoder.spec, settings=replace(fake_encoder.spec.settings, max_length=8)
         )
         said = []
-        rank("cosine,hybrid", notify=said.append)
+        found = rank("cosine,hybrid", notify=said.append)
         assert len(said) == 1
         assert "window of 8 word pieces" in said[0]
+        assert said[0] in found.text()
+        assert found.to_json()["remarks"] == said
+        # Of the dev split, on which a weight is chosen, the report says nothing.
+        assert len(rank("hybrid:tuned").to_json()["remarks"]) == 1
+        assert rank("bm25").to_json()["remarks"] == []
 
     def test_a_run_of_another_program_is_taken_as_it_is(self, tmp_path):
         found = rank("bm25")
