@@ -405,7 +405,7 @@ def _search(
                 cut=cut[name],
                 values={ACCURACY: values[label]},
                 extra={"error reduction": tested.error_reduction(score.baselines[0])},
-                note=_wins(score) if chosen else "",
+                note="; ".join([*([_wins(score)] * chosen), *_unseen(score)]),
                 details=_divisions(score) if chosen else {"accuracies": list(tested.accuracies)},
                 examples=tested.correct,
             )
@@ -431,9 +431,13 @@ def _note(score: ClassificationScore, classifier: Classifier) -> str:
     notes = []
     if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
         notes.append(f"{classifier.unconverged:,} fits reached the maximum number of steps")
-    if score.unseen:
-        notes.append(f"{score.unseen:,} tests of a class that is not in the training data")
-    return "; ".join(notes)
+    return "; ".join([*notes, *_unseen(score)])
+
+
+def _unseen(score: ClassificationScore | LayerTransferScore) -> list[str]:
+    if not score.unseen:
+        return []
+    return [f"{score.unseen:,} tests of a class that is not in the training data"]
 
 
 def _wins(score: LayerTransferScore) -> str:

@@ -26,7 +26,7 @@ from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, layer_subsets
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions
 from eval.transfer.data import LayerData, Rows
-from eval.transfer.protocols import Outcome, checked_jobs, outer_divisions
+from eval.transfer.protocols import Outcome, checked_jobs, outer_divisions, unseen_tests
 from eval.transfer.scores import correctness, mean_and_spread
 from eval.transfer.subset_ridge import inner_accuracies
 from retriever.errors import BadInputError, ConfigError
@@ -111,6 +111,8 @@ class LayerTransferScore:
         subsets: the sets that were tried.
         inner: (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
         tested: (examples,) int64 rows that were tested, ascending.
+        unseen: number of tests, over all outer divisions, of an example whose class is not in the
+            training data.
     """
 
     task: str
@@ -121,6 +123,7 @@ class LayerTransferScore:
     subsets: LayerSubsets
     inner: NDArray[np.float64]
     tested: Rows
+    unseen: int
 
 
 def search_transfer(
@@ -206,6 +209,7 @@ def search_transfer(
         subsets=subsets,
         inner=inner,
         tested=correctness(data.data.labels, outcomes["chosen"])[0],
+        unseen=sum(one.unseen for one in outcomes["chosen"]),
     )
 
 
@@ -239,7 +243,7 @@ def _test(
         np.concatenate([one[0] for one in found]),
         jobs[0].values,
         None,
-        0,
+        unseen_tests(data.data.labels, jobs),
     )
 
 

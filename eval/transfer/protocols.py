@@ -258,14 +258,18 @@ def _best(scores: NDArray[np.float64]) -> int:
     return int(np.argmax(np.round(scores, 12)))
 
 
+def unseen_tests(labels: Rows, jobs: Sequence[Job]) -> int:
+    """The number of tests of an example whose class is not in the training data of its job."""
+    return sum(int((~np.isin(labels[job.test], labels[job.train])).sum()) for job in jobs)
+
+
 def _outcome(
     data: ClassificationData, jobs: Sequence[Job], predictions: Sequence[Rows], dev: float | None
 ) -> Outcome:
-    known = [np.isin(data.labels[job.test], data.labels[job.train]) for job in jobs]
     return Outcome(
         np.concatenate([job.test for job in jobs]),
         np.concatenate([found[0] for found in predictions]),
         tuple(job.values[0] for job in jobs),
         dev,
-        int((~np.concatenate(known)).sum()),
+        unseen_tests(data.labels, jobs),
     )

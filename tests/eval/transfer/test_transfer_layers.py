@@ -137,6 +137,18 @@ def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
         replace(QUICK, train_share=0.0)
 
 
+def test_tests_of_a_class_that_training_lacks_are_counted():
+    data = layered(clouds(examples=90, classes=3, apart=0.6))
+    # The third class has one example.
+    labels = np.minimum(data.data.labels, 1)
+    labels[7] = 2
+    data = replace(data, data=replace(data.data, labels=labels))
+    settings = replace(QUICK, outer=12)
+    tested = sum(7 in test for _, test in outer_divisions(data.data, 12, 0))
+    assert 0 < tested < 12
+    assert search_transfer(data, settings).unseen == tested
+
+
 def test_no_tested_example_has_a_part_in_the_choice():
     data = layered(clouds(examples=150, apart=0.6))
     settings = replace(QUICK, outer=1)
