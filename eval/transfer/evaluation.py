@@ -405,7 +405,7 @@ def _search(
                 cut=cut[name],
                 values={ACCURACY: values[label]},
                 extra={"error reduction": tested.error_reduction(score.baselines[0])},
-                note="; ".join([*([_wins(score)] * chosen), *_unseen(score)]),
+                note="; ".join(([_wins(score)] if chosen else []) + _unseen(score)),
                 details=_divisions(score) if chosen else {"accuracies": list(tested.accuracies)},
                 examples=tested.correct,
             )
@@ -435,6 +435,7 @@ def _note(score: ClassificationScore, classifier: Classifier) -> str:
 
 
 def _unseen(score: ClassificationScore | LayerTransferScore) -> list[str]:
+    """A note on the tests that no classifier could get right; none if there are none."""
     if not score.unseen:
         return []
     return [f"{score.unseen:,} tests of a class that is not in the training data"]

@@ -26,7 +26,7 @@ from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, layer_subsets
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions
 from eval.transfer.data import LayerData, Rows
-from eval.transfer.protocols import Outcome, checked_jobs, outer_divisions, unseen_tests
+from eval.transfer.protocols import Outcome, checked_jobs, outcome, outer_divisions
 from eval.transfer.scores import correctness, mean_and_spread
 from eval.transfer.subset_ridge import inner_accuracies
 from retriever.errors import BadInputError, ConfigError
@@ -238,13 +238,7 @@ def _test(
 ) -> Outcome:
     features = data.features(layers)
     found = classifier.predict(features, data.data.labels, jobs, settings.seed)
-    return Outcome(
-        np.concatenate([job.test for job in jobs]),
-        np.concatenate([one[0] for one in found]),
-        jobs[0].values,
-        None,
-        unseen_tests(data.data.labels, jobs),
-    )
+    return outcome(data.data, jobs, found, None)
 
 
 def _accuracy(data: LayerData, outcome: Outcome) -> float:

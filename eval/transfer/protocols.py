@@ -112,7 +112,7 @@ def run_protocol(
         predictions = classifier.predict(
             data.features, data.labels, checked_jobs(data, jobs), seed, done
         )
-        return _outcome(data, jobs, predictions, None)
+        return outcome(data, jobs, predictions, None)
     if "all" in data.splits:
         return _nested(data, classifier, protocol.folds, seed, done)
     learned, test = data.splits["train"], data.splits["test"]
@@ -127,7 +127,7 @@ def run_protocol(
         scores = _accuracies(data, [(dev, both[:, : len(dev)])])
         best = _best(scores)
         chosen = Job(learned, test, (grid[best],))
-        return _outcome(data, [chosen], [both[best : best + 1, len(dev) :]], float(scores[best]))
+        return outcome(data, [chosen], [both[best : best + 1, len(dev) :]], float(scores[best]))
     return _folded(data, classifier, protocol.folds, seed, done)
 
 
@@ -172,7 +172,7 @@ def _nested(
         dev.append(float(scores[best]))
         jobs.append(Job(learned, test, (grid[best],)))
     predictions = classifier.predict(data.features, data.labels, jobs, seed, done)
-    return _outcome(data, jobs, predictions, float(np.mean(dev)))
+    return outcome(data, jobs, predictions, float(np.mean(dev)))
 
 
 def _folded(
@@ -184,7 +184,7 @@ def _folded(
     best = _best(scores)
     jobs = [Job(learned, data.splits["test"], (grid[best],))]
     predictions = classifier.predict(data.features, data.labels, jobs, seed, done)
-    return _outcome(data, jobs, predictions, float(scores[best]))
+    return outcome(data, jobs, predictions, float(scores[best]))
 
 
 def _fold_scores(
@@ -258,18 +258,22 @@ def _best(scores: NDArray[np.float64]) -> int:
     return int(np.argmax(np.round(scores, 12)))
 
 
-def unseen_tests(labels: Rows, jobs: Sequence[Job]) -> int:
-    """The number of tests of an example whose class is not in the training data of its job."""
-    return sum(int((~np.isin(labels[job.test], labels[job.train])).sum()) for job in jobs)
-
-
-def _outcome(
+def outcome(
     data: ClassificationData, jobs: Sequence[Job], predictions: Sequence[Rows], dev: float | None
 ) -> Outcome:
+    """Put the test parts together.
+
+    Args:
+        data: the task.
+        jobs: what was trained, each with one strength.
+        predictions: for each job (strengths, tests) classes, of which the first row counts.
+        dev: see `Outcome`.
+    """
+    known = [np.isin(data.labels[job.test], data.labels[job.train]) for job in jobs]
     return Outcome(
         np.concatenate([job.test for job in jobs]),
         np.concatenate([found[0] for found in predictions]),
         tuple(job.values[0] for job in jobs),
         dev,
-        unseen_tests(data.labels, jobs),
+        int((~np.concatenate(known)).sum()),
     )
