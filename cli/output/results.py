@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.figure import Figure
 
 
@@ -50,8 +52,10 @@ def draw(result: DrawnResult, path: Path | None) -> None:
         save_figure(result.figure(), path)
 
 
-def show(result: Result, *, as_json: bool) -> None:
-    """Print a result."""
+def show(result: Result, *, as_json: bool, quiet: bool = False) -> None:
+    """Print a result; nothing if quiet, except JSON."""
+    if quiet and not as_json:
+        return
     click.echo(json.dumps(result.to_json(), allow_nan=False) if as_json else result.text())
 
 
@@ -71,6 +75,16 @@ def command_line() -> str:
 def say(line: str) -> None:
     """Print a line to stderr."""
     click.echo(line, err=True)
+
+
+def saying(*, quiet: bool) -> Callable[[str], None]:
+    """What prints a line to stderr; if quiet, only notes and warnings."""
+    return _say_notes if quiet else say
+
+
+def _say_notes(line: str) -> None:
+    if line.startswith(("note: ", "warning: ")):
+        say(line)
 
 
 def _summary(names: list[Path]) -> list[str]:

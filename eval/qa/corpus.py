@@ -75,7 +75,7 @@ def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: 
         if not found.missing and not found.changed:
             return
         notify(
-            f"{index.store}: {found.missing:,} documents of the corpus were missing and "
+            f"note: {index.store}: {found.missing:,} documents of the corpus were missing and "
             f"{found.changed:,} had changed; they are indexed now"
         )
     index.add(reader, progress=_Stage(progress("indexing passages", None)))

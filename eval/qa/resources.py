@@ -185,7 +185,7 @@ class Resources:
         others = [one for path in self._data.without for one in _tested(path)]
         kept = without_overlap(questions, others)
         self.notify(
-            f"{questions.name}: left out {len(questions) - len(kept):,} of {len(questions):,} "
+            f"note: {questions.name}: left out {len(questions) - len(kept):,} of {len(questions):,} "
             f"questions, which overlap with {', '.join(map(str, self._data.without))}"
         )
         return kept
@@ -302,7 +302,7 @@ class Resources:
             f"{what} of {questions.split} was not read: they are longer than the window of "
             f"{window} word pieces"
         )
-        self.notify(line)
+        self.notify(f"warning: {line}")
         if questions.split == self._split:
             self.cuts.append(line)
 

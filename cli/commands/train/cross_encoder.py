@@ -81,7 +81,7 @@ def command(
     the last one whose dev AP is at most --tolerance below the best before it.
     """
     from cli.output.progress import Stages
-    from cli.output.results import draw, say, show
+    from cli.output.results import draw, say, saying, show
     from eval import (
         CrossEncoderSettings,
         CrossPlan,
@@ -108,7 +108,7 @@ def command(
             ),
             restart=restart,
             progress=progress,
-            notify=say,
+            notify=saying(quiet=quiet),
         )
     draw(result, plot)
-    show(result, as_json=as_json)
+    show(result, as_json=as_json, quiet=quiet)

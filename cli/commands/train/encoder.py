@@ -114,7 +114,7 @@ def command(
     and in sentence-transformers. The same command resumes an interrupted run.
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import draw, say, show
+    from cli.output.results import draw, say, saying, show
     from eval import CorpusPairs, EncoderFitSettings, Loading, check_figure, fit_encoder
     from retriever.encoders.training.settings import EncoderTrainingSettings
 
@@ -148,9 +148,9 @@ def command(
             ),
             restart=restart,
             progress=progress,
-            notify=say,
+            notify=saying(quiet=quiet),
         )
     if reader is not None:
         warn_reader(reader, say)
     draw(result, plot)
-    show(result, as_json=as_json)
+    show(result, as_json=as_json, quiet=quiet)
