@@ -185,8 +185,8 @@ class Resources:
         others = [one for path in self._data.without for one in _tested(path)]
         kept = without_overlap(questions, others)
         self.notify(
-            f"note: {questions.name}: left out {len(questions) - len(kept):,} of {len(questions):,} "
-            f"questions, which overlap with {', '.join(map(str, self._data.without))}"
+            f"note: {questions.name}: left out {len(questions) - len(kept):,} of "
+            f"{len(questions):,} questions, which overlap with {', '.join(map(str, self._data.without))}"
         )
         return kept
 
