@@ -31,6 +31,7 @@ def neighbors(candidates: list[list[str]]) -> dict[str, list[str]]:
 
 
 def main() -> None:
+    """Read the arguments and write the set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--output", type=Path, required=True)

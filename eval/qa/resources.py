@@ -186,7 +186,8 @@ class Resources:
         kept = without_overlap(questions, others)
         self.notify(
             f"note: {questions.name}: left out {len(questions) - len(kept):,} of "
-            f"{len(questions):,} questions, which overlap with {', '.join(map(str, self._data.without))}"
+            f"{len(questions):,} questions, which overlap with "
+            f"{', '.join(map(str, self._data.without))}"
         )
         return kept
 

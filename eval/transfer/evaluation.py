@@ -266,13 +266,13 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
             else ""
         )
         return {
-            "protocol": f"bert-lc: {_divisions(search.outer)} into 85% to learn from and 15% "
+            "protocol": f"bert-lc: {_counted(search.outer)} into 85% to learn from and 15% "
             "to test on",
             **(
                 {"training": f"{search.train_share:g} of the 85%"} if search.train_share < 1 else {}
             ),
             "choice": f"sets of up to {search.max_layers or 'all'} layers, on "
-            f"{_divisions(search.inner)} of the 85%, by a ridge classifier{finalists}",
+            f"{_counted(search.inner)} of the 85%, by a ridge classifier{finalists}",
         }, (
             "accuracies of BERT-LC's logistic regression on layers that were chosen without the "
             "tested examples, on the last layer, on the last four, and on as many random layers as "
@@ -283,7 +283,7 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
     said = f"senteval: the splits of each set, or {protocol.folds} nested folds"
     if protocol.name == "bert-lc":
         classifier = "logistic regression by SAGA with C = 10 (BERT-LC)"
-        said = f"bert-lc: {_divisions(protocol.outer)} into 85% to train on and 15% to test on"
+        said = f"bert-lc: {_counted(protocol.outer)} into 85% to train on and 15% to test on"
     return {
         "classifier": f"{settings.classifier}: {classifier}",
         "protocol": said,
@@ -291,7 +291,7 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
     }, (f"accuracies of {classifier}; {said}",)
 
 
-def _divisions(number: int) -> str:
+def _counted(number: int) -> str:
     return "1 division" if number == 1 else f"{number} divisions"
 
 

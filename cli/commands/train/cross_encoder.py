@@ -81,7 +81,7 @@ def command(
     the last one whose dev AP is at most --tolerance below the best before it.
     """
     from cli.output.progress import Stages
-    from cli.output.results import draw, say, saying, show
+    from cli.output.results import draw, saying, show
     from eval import (
         CrossEncoderSettings,
         CrossPlan,

@@ -124,7 +124,7 @@ def command(
     split is kept, which may be the untrained head, and of several seeds the best one.
     """
     from cli.output.progress import Stages
-    from cli.output.results import draw, say, saying, show
+    from cli.output.results import draw, saying, show
     from eval import HeadPlan, Loading, RerankerSettings, fit_reranker
     from retriever.rerankers.head.settings import HeadSettings
     from retriever.rerankers.head.training import HeadTrainingSettings

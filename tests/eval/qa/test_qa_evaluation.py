@@ -326,8 +326,8 @@ class TestCorpora:
         said = []
         found = rank("bm25,cosine", splits, part, notify=said.append)
         assert said == [
-            f"note: {part.data.index}: 20 documents of the corpus were missing and 1 had changed; they "
-            "are indexed now"
+            f"note: {part.data.index}: 20 documents of the corpus were missing and 1 had changed; "
+            "they are indexed now"
         ]
         for one, other in zip(found.systems, expected.systems, strict=True):
             assert [pool.candidates for pool in one.pools] == [
