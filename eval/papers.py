@@ -78,14 +78,13 @@ def _probing(command: str) -> tuple[tuple[str, str], ...]:
     return (("probing", made), ("probe", f"{command} {files}"))
 
 
+# Logistic regression with two nested folds: ten, for every layer and pooling, take days.
+_LOGISTIC = "--classifier lr --folds 2 --seeds 1"
 _BY_LAYER = (
     ("sts", "eval sts " + " ".join(f"{{data}}/{one}" for one in _STS) + " --by-layer"),
-    # One division each: the nested folds of the default protocol would take days.
     *(
         (f"transfer-{name}", command)
-        for name, command in _each(
-            "eval transfer {set} --by-layer --protocol bert-lc --outer 1 --seeds 1", _ENTAILED
-        )
+        for name, command in _each(f"eval transfer {{set}} --by-layer {_LOGISTIC}", _ENTAILED)
     ),
     *_probing("eval probe --by-layer --seeds 1"),
     *(
@@ -215,7 +214,9 @@ _ALL = (
             ("sts", "eval sts " + " ".join(f"{{data}}/{one}" for one in _STS) + f" {_MODELS}"),
             *(
                 (f"transfer-{name}", command)
-                for name, command in _each(f"eval transfer {{set}} --seeds 1 {_MODELS}", _ENTAILED)
+                for name, command in _each(
+                    f"eval transfer {{set}} {_LOGISTIC} {_MODELS}", _ENTAILED
+                )
             ),
             *_probing(f"eval probe --seeds 1 {_MODELS}"),
             (
