@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,9 +39,11 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     pairs = read_pairs([Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"])
     texts = list(dict.fromkeys([*pairs.left, *pairs.right]))[: arguments.texts]
-    models = os.environ.get("RETRIEVER_MODELS")
-    second = str(Path(models) / "all-mpnet-base-v2") if models else f"{MINILM}::layers=2,3,4"
-    forms = arguments.source or [MINILM, second]
+    second = Path(os.environ.get("RETRIEVER_MODELS", "")) / "all-mpnet-base-v2"
+    if not arguments.source and not second.is_dir():
+        print(f"{second.name} is not in RETRIEVER_MODELS: left out", file=sys.stderr)
+    there = str(second) if second.is_dir() else f"{MINILM}::layers=2,3,4"
+    forms = arguments.source or [MINILM, there]
     with tempfile.TemporaryDirectory() as folder:
         encoders = {form: Encoder.load(form, device="cpu") for form in forms}
         for method, pooling in METHODS:

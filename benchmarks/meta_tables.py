@@ -119,6 +119,8 @@ def _sources(arguments: argparse.Namespace, corpus: Path) -> dict[str, str]:
         found["mpnet"] = str(arguments.models / "all-mpnet-base-v2")
         made["usif"] = [*fit, "usif", "--vectors", str(arguments.models / "glove-6b-50d.txt")]
     needed = {name for group in arguments.groups for name in GROUPS[group]}
+    if "mpnet" in needed & found.keys() and not Path(found["mpnet"]).is_dir():
+        sys.exit(f"{found['mpnet']}: no such folder; make it by examples/offline_models.py")
     for name in sorted(needed & made.keys()):
         folder = arguments.output / name
         _make(made[name], folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -52,24 +53,43 @@ def command(
     from eval import experiments
 
     for one in experiments(paper, table):
-        say(f"{one.paper} {one.name}: {one.title}")
+        say(f"{one.paper} {', '.join((one.name, *one.also))}: {one.title}")
         for folder, arguments in one.commands(
             data or Path("$RETRIEVER_DATA"), model or MINILM, output or Path("OUTPUT")
         ):
             if output is None:
-                click.echo(" ".join(["retriever", *arguments]))
+                click.echo(" ".join(["retriever", *map(_quoted, arguments)]))
                 continue
             if data is None:
                 raise click.UsageError(
                     "--data: expected the folder of the data sets, found none; name it, or set "
                     "RETRIEVER_DATA"
                 )
+            line = shlex.join(["retriever", *arguments])
             if any((folder / name).exists() for name in _FINISHED):
+                _check_same(folder / "report.json", line)
                 say(f"{folder}: exists, skipped")
                 continue
             folder.parent.mkdir(parents=True, exist_ok=True)
-            say(shlex.join(["retriever", *arguments]))
+            say(line)
             sys.argv[1:] = arguments  # The report names the command that makes it.
             code = run(arguments)
             if code:
                 raise click.exceptions.Exit(code)
+
+
+def _quoted(argument: str) -> str:
+    """The argument for a shell; `$RETRIEVER_DATA` is left for the shell to replace."""
+    return argument if argument.startswith("$") else shlex.quote(argument)
+
+
+def _check_same(report: Path, line: str) -> None:
+    """Refuse a report that another command made, such as one with another model."""
+    if not report.exists():
+        return
+    made = json.loads(report.read_text(encoding="utf-8")).get("command")
+    if made != line:
+        raise click.UsageError(
+            f"{report}: expected the report of `{line}`, found that of `{made}`; name another "
+            "--output, or remove the folder"
+        )

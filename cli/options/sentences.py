@@ -70,9 +70,9 @@ class SentenceOptions(LayerOptions):
 
     def compared_with(self) -> str | None:
         """The text form of the baseline; without a model it is of --model."""
-        if self.baseline is None or not self.baseline.startswith("::"):
-            return self.baseline
-        return f"{self.model or MINILM}{self.baseline}"
+        from retriever.encoders.settings import over_model
+
+        return self.baseline and over_model(self.baseline, self.model or MINILM)
 
     def loading(self) -> Loading:
         """Where models come from, and where vectors are kept."""

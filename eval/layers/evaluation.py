@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from eval.datasets.qa.forms import read_question_set
 from eval.datasets.qa.question_set import QuestionSet
-from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.datasets.sentences.pairs import ScoredPairs, contained, read_pairs
 from eval.datasets.sentences.sts import read_sts
 from eval.layers.figures import effects_figure
 from eval.layers.fused import LayerFusion, encode_fused, layer_fusion
@@ -304,12 +304,18 @@ def _read(
                 f"{name}: it names a split of a folder; for scored pairs name the file to test on "
                 "(--test)"
             )
-        if test is not None and _is_same(data, test):
+        held_out = None if test is None else _loaded(test, None)
+        # Pairs that are loaded may be the same: a caller who passes them twice asks for it.
+        if (
+            isinstance(test, str | Path)
+            and isinstance(held_out, _Pairs)
+            and contained([searched.pairs, held_out.pairs])
+        ):
             raise ConfigError(
-                f"test: expected other pairs than those that are searched on, found {test} again; "
-                "nothing is held out of it"
+                "test: expected other pairs than those that are searched on, found "
+                f"{held_out.name} again; nothing is held out of it"
             )
-        return searched, None if test is None else _loaded(test, None)
+        return searched, held_out
     if test is not None and not isinstance(test, QuestionSet):
         raise ConfigError(
             "test: it names a file of scored pairs; for a folder of questions name the split to "
@@ -330,14 +336,6 @@ def _read(
             f"{settings.test_split}; nothing is held out of it"
         )
     return searched, _loaded(data, settings.test_split)
-
-
-def _is_same(data: LayerData, test: LayerData) -> bool:
-    """Whether the file to test on is one that is searched on; loaded data are never."""
-    if isinstance(data, ScoredPairs | QuestionSet) or not isinstance(test, str | Path):
-        return False
-    paths = [data] if isinstance(data, str | Path) else data
-    return Path(test).resolve() in {Path(one).resolve() for one in paths}
 
 
 def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:

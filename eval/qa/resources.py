@@ -21,7 +21,7 @@ from retriever.analyzer import Analyzer
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.remote.address import is_url, require_asked
-from retriever.encoders.settings import Dtype, parse_encoder
+from retriever.encoders.settings import Dtype, over_model, parse_encoder
 from retriever.errors import ConfigError, SourceError
 from retriever.rerankers.cross.folder import load_cross_encoder
 from retriever.search import BM25Settings
@@ -213,7 +213,7 @@ class Resources:
             model = self.corpus.index.encoder_spec.model
             if is_url(model):
                 require_asked(model, None)
-        return f"{model or DEFAULT_MODEL}{encoder}"
+        return over_model(encoder, model or DEFAULT_MODEL)
 
     def share(self, encoders: Iterable[str]) -> None:
         """Let encoders of one model share its passes.

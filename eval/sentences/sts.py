@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.sentences.pairs import contained, joined_pairs
 from eval.datasets.sentences.sts import read_sts
 from eval.datasets.sentences.tasks import STSTask
 from eval.metrics.correlation import CorrelationName, Correlations
@@ -101,7 +102,8 @@ def score_sts(
         command: reproduces the result, for its report.
 
     Raises:
-        ConfigError: an encoder or the baseline is unknown, or two tests have the same name.
+        ConfigError: an encoder or the baseline is unknown, two tests have the same name, or all
+            pairs of one are in another.
         SourceError: a test cannot be read.
         BadInputError: a part of a test has fewer than two pairs or gold scores that are all equal,
             or the supervised protocol lacks training or dev pairs.
@@ -111,6 +113,10 @@ def score_sts(
     settings = settings or STSSettings()
     names = named_encoders(encoders)
     tasks = load_sets("tests", tests, read_sts)
+    twice = contained([joined_pairs([part.pairs for part in task.subsets]) for task in tasks])
+    if twice is not None:
+        one, other = (tasks[place].name for place in twice)
+        raise ConfigError(f"{one}: all of its pairs are in {other} too; name each pair once")
     for task in tasks:
         check_sts(task, settings)
     sets: list[SetScores] = []

@@ -104,9 +104,13 @@ class TransferSettings:
             )
         if self.layer_search is None:
             return
+        if self.poolings:
+            raise ConfigError(
+                "layer search: it chooses among the hidden states, so they are not scored one by "
+                "one; leave out --layers-search or --by-layer"
+            )
         for name, found in (
             ("classifier", self.classifier != "lr"),
-            ("poolings", bool(self.poolings)),
             ("baseline", self.baseline is not None),
         ):
             if found:

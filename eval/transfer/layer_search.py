@@ -220,7 +220,7 @@ def _inner_divisions(
     if held < 1:
         raise BadInputError(
             f"{data.data.name}: expected at least 6 examples to choose layers on, found "
-            f"{len(rows)}; add examples"
+            f"{len(rows)}; add examples, or train on a larger share"
         )
     random = np.random.default_rng([settings.seed, 3, number])
     orders = [random.permutation(rows) for _ in range(settings.inner)]

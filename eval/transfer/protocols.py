@@ -240,7 +240,8 @@ def checked_jobs(data: ClassificationData, jobs: Sequence[Job]) -> Sequence[Job]
         if (labels == labels[0]).all():
             raise BadInputError(
                 f"{data.name}: {len(job.train)} examples to train on are all of class "
-                f"{data.classes[labels[0]]!r}: another class has too few examples; add some"
+                f"{data.classes[labels[0]]!r}: another class has too few examples; add some, or "
+                "train on a larger share"
             )
     return jobs
 

@@ -14,7 +14,7 @@ from eval.vectors.layers import layer_form, split_layers
 from eval.vectors.shared_backbone import load_encoders
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models.finding import DEFAULT_MODEL
-from retriever.encoders.settings import EncoderSettings, Pooling, parse_encoder
+from retriever.encoders.settings import EncoderSettings, Pooling, over_model, parse_encoder
 from retriever.encoders.static.folder import FITTED, is_static_folder
 from retriever.encoders.static.model import fit_static
 from retriever.errors import ConfigError, require_several
@@ -96,8 +96,8 @@ def named_encoders(
     require_several("encoders", encoders)
     require_several("lists", lists)
     model = model or DEFAULT_MODEL
-    forms = [f"{model}::{setting}" for name in lists for setting in _listed(name)]
-    forms += [f"{model}{form}" if form.startswith("::") else form for form in encoders]
+    listed = [f"::{setting}" for name in lists for setting in _listed(name)]
+    forms = [over_model(form, model) for form in (*listed, *encoders)]
     if not forms:
         raise ConfigError(
             f"encoder: expected at least one, found none; name one with --encoder, such as {model}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 from urllib.parse import quote, unquote
 
@@ -138,7 +138,7 @@ class EncoderSettings:
 
     def _check_combination(self) -> None:
         if self.static is not None:
-            self._refuse(_TRANSFORMER, "a static encoder has no layers: leave it out")
+            self._refuse(_TRANSFORMER, "a static encoder does not run the model: leave it out")
         if self.fusion != "sbert-wk":
             self._refuse(_WK, "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out")
         else:
@@ -229,6 +229,23 @@ def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> 
         _add(asked, _preset(preset))
     _add(asked, {name: value for name, value in options.items() if value is not None})
     return EncoderSettings(**asked)
+
+
+def over_model(form: str, model: str) -> str:
+    """The text form with a model: settings alone, such as ``::last4``, are put over `model`.
+
+    Of a model that names a backend or number format, a static encoder gets neither: it does not run
+    the model.
+
+    Raises:
+        ConfigError: as `parse_encoder`.
+    """
+    if not form.startswith(_SEPARATOR):
+        return form
+    named = parse_encoder(model)
+    if parse_encoder(form).static is not None and (named.backend or named.dtype):
+        model = str(replace(named, backend=None, dtype=None))
+    return f"{model}{form}"
 
 
 def _add(asked: dict[str, Any], more: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
     write_probe(tmp_path / "nodev.txt", {"tr": 20, "te": 10})
     head = "score\tsentence1\tsentence2\n"
     (tmp_path / "words.tsv").write_text(f"{head}high\tw1\tw2\n")
+    (tmp_path / "labels.tsv").write_text("label\tsentence1\tsentence2\nyes\tw1\tw2\n")
     (tmp_path / "constant.tsv").write_text(f"{head}2\tw1\tw2\n2\tw3\tw4\n")
     (tmp_path / "single.tsv").write_text(f"{head}2\tw1\tw2\n")
     (tmp_path / "alone").mkdir()
@@ -36,6 +37,7 @@ def folder(tmp_path, monkeypatch):
         ("sts words.tsv", ["words.tsv:2", "finite number", "'high'"]),
         ("sts constant.tsv", ["constant", "scores that differ", "leave the part out"]),
         ("sts single.tsv", ["single", "at least 2 scored pairs"]),
+        ("sts alone pairs.tsv", ["alone: all of its pairs are in pairs too"]),
         ("sts absent", ["absent: no such file or folder"]),
         ("sts alone --supervised", ["alone", "no training pairs"]),
         ("sts pairs -e {model}::colour=red", ["unknown setting 'colour'"]),
@@ -46,6 +48,7 @@ def folder(tmp_path, monkeypatch):
         ("sts pairs -e {model}::last --by-layer", ["leave layers out"]),
         ("sts pairs -e {model} --output words.tsv", ["words.tsv", "found a file"]),
         ("sts pairs -e {model} --output no/report", ["expected its parent"]),
+        ("sts labels.tsv", ["labels.tsv:1", "one column 'score'", "or leave the file out"]),
         ("transfer one.tsv", ["one", "at least 2 classes"]),
         ("transfer few.tsv -e {model}", ["few", "10 folds", "at most 6"]),
         ("transfer lacking.tsv", ["lacking.tsv", "train and test", "found train"]),
@@ -75,7 +78,10 @@ def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
             "transfer texts.tsv --layers-search --classifier mlp",
             "classifier: found mlp, but",
         ),
-        ("transfer texts.tsv --layers-search --by-layer", "poolings: found"),
+        (
+            "transfer texts.tsv --layers-search --by-layer",
+            "leave out --layers-search or --by-layer",
+        ),
         (
             "transfer texts.tsv --layers-search --protocol senteval",
             "--protocol: --layers-search",

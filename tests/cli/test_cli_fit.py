@@ -149,6 +149,7 @@ def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
         (["--method", "lsa", "--components", "2"], "--components: lsa has no use for it"),
         (["--method", "sif", "--vectors", "x", "--min-df", "2"], "--min-df: sif has no use for it"),
         (["--method", "sif"], "sif combines word vectors: name them with --vectors"),
+        (["--method", "p-mean", "--vectors", "x", "--vectors", "y"], "one file or model, found 2"),
     ],
 )
 def test_options_of_lsa_and_of_the_others_are_kept_apart(retriever, tmp_path, options, said):

@@ -314,6 +314,24 @@ def test_a_loss_and_a_decay_of_the_rates_are_options_of_both_commands(
     assert [(one.loss, one.layer_decay) for one in given] == [("softmax", 0.5), ("hinge", 1.0)]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-s", "cosine", "--epochs", "3"], "--epochs: it is for training a head, and"),
+        (["-s", "uv", "--loss", "softmax"], "--loss: it is for training a cross-encoder, and"),
+        (["-s", "cross-encoder", "--seeds", "2"], "--seeds: it is for training a head, and"),
+        (["-s", "bm25", "--margin", "2"], "--margin: it is for training a head or a cross-encoder"),
+        (["--by-layer", "--count", "5"], "--count: it is for training a head or a cross-encoder"),
+    ],
+)
+def test_options_of_trainings_that_do_not_take_place_are_refused(
+    retriever, dataset, model, options, said
+):
+    done = retriever("eval", "qa", dataset, *model, *options)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
 def test_layers_rank_in_place_of_systems(retriever, dataset, model, tmp_path):
     report, asked = tmp_path / "qa", ("--by-layer", "--poolings", "cls,mean")
     done = retriever("eval", "qa", dataset, *model, *asked, "--json", "--output", report)
@@ -411,7 +429,10 @@ def test_the_published_baseline_stands_beside_ours(retriever, dataset, model, mo
         (("eval", "qa", "{set}", "-s", "uv", "--train-split", "none"), "none"),
         (("eval", "qa", "{set}", "-s", "cross-encoder:ensemble"), "--cross-seeds 2 or more"),
         (("eval", "qa", "{set}", "-s", "cross-encoder:mse"), "hinge, softmax, pointwise"),
-        (("eval", "qa", "{set}", "--loss", "softmax", "--margin", "0"), "margin: it belongs to"),
+        (
+            ("eval", "qa", "{set}", "-s", "cross-encoder", "--loss", "softmax", "--margin", "0"),
+            "margin: it belongs to",
+        ),
         (("train", "cross-encoder", "{set}", "--output", "c", "--loss", "mse"), "'mse'"),
         (("train", "cross-encoder", "{set}", "--output", "c", "--layer-decay", "0"), "0<x<=1"),
         (("train", "reranker", "{set}", "--output", "{set}"), "--output"),

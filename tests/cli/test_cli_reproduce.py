@@ -38,9 +38,13 @@ def test_without_an_output_folder_commands_are_printed(retriever):
     first = done.out.splitlines()[0]
     assert first.startswith("retriever eval sts D/sts12 -e ::last -e ::sbert-wk::wk-words=uniform")
     assert first.endswith("--model M --output OUTPUT/sbert-wk/table-7/sts12")
+    same = [retriever("reproduce", "bert-lc", name).out for name in ("table-1", "table-4")]
+    assert same[0] == same[1] != ""
+    quoted = retriever("reproduce", "bert-lc", "table-1", "--model", "two words").out
+    assert "--model 'two words' --output" in quoted
     unknown = retriever("reproduce", "bert-lc", "table-9")
     assert unknown.code == 2
-    assert "bert-lc: table-1, table-2, figure-1" in unknown.err
+    assert "bert-lc: table-1, table-4, table-2" in unknown.err
 
 
 def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_path, monkeypatch):
@@ -66,3 +70,7 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     assert made == {"first", "all"}
     again = retriever(*asked)
     assert again.err.count("exists, skipped") == 2
+    other = retriever(*asked[:-1], tiny_models["roberta"])
+    assert other.code == 2
+    assert "first/report.json: expected the report of `retriever eval sts" in other.err
+    assert other.err.count("Traceback") == 0

@@ -135,6 +135,8 @@ def command(
     from eval.qa.systems import INTERACTIONS, parse_systems
 
     named = parse_systems(systems)
+    kinds = set() if states.by_layer else {one.kind for one in named}
+    _refuse_idle(heads=bool(kinds & {*INTERACTIONS}), crosses="cross-encoder" in kinds)
     choice = encoder.choice()
     asked = QASettings(
         encoder=choice.encoder,
@@ -165,6 +167,21 @@ def command(
                 dataset, systems, asked, progress=progress, notify=say, command=command_line()
             )
     report(result, output, as_json=as_json)
+
+
+def _refuse_idle(*, heads: bool, crosses: bool) -> None:
+    """Refuse the options of trainings that no system has."""
+    for of, used, names in (
+        ("a head", heads, ("seeds", "initial", "epochs")),
+        ("a cross-encoder", crosses, ("cross_seeds", "cross_epochs", "loss", "layer_decay")),
+        ("a head or a cross-encoder", heads or crosses, ("negatives", "count", "margin")),
+    ):
+        for name in names:
+            if not used and is_given(name):
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')}: it is for training {of}, and none is trained "
+                    "here; leave it out"
+                )
 
 
 def _refuse_systems(baseline: str | None) -> None:

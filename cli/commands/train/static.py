@@ -78,6 +78,7 @@ _LSA = [
 @source_options
 @option(
     "--vectors",
+    multiple=True,  # To refuse a second one; files are combined by `train meta`.
     metavar="FILE|MODEL",
     help="GloVe, word2vec or fastText (.vec) file, or a model for its input embeddings; "
     "not for lsa.",
@@ -130,7 +131,7 @@ _LSA = [
 def command(
     sources: tuple[str, ...],
     source: SourceOptions,
-    vectors: str | None,
+    vectors: tuple[str, ...],
     method: Static | Literal["lsa"],
     download: bool,
     output: Path,
@@ -156,19 +157,23 @@ def command(
 
     fitting = FitSettings(a, components, sample, word_counts=word_counts)
     if method == "lsa":
-        _refuse("lsa has", {"--vectors": vectors, "--word-counts": word_counts, "--a": a})
+        _refuse("lsa has", {"--vectors": vectors or None, "--word-counts": word_counts, "--a": a})
         _refuse("lsa has", {"--components": components})
     else:
         fitting.check(method)
         _refuse(f"{method} has", {f"--{one.replace('_', '-')}": 1 for one in lsa.named()})
-        if vectors is None:
+        if not vectors:
             raise click.UsageError(f"{method} combines word vectors: name them with --vectors")
+        if len(vectors) > 1:
+            raise click.UsageError(
+                f"--vectors: expected one file or model, found {len(vectors)}; fit each, and "
+                "combine the folders with `retriever train meta --method conc --level sentence`"
+            )
     check_target(output)
     if method != "lsa" and method not in FITTED:
         if sources:
             say(f"note: {method} has nothing to fit; SOURCE is not read")
-        assert vectors is not None
-        model = fit_static(vectors, method, (), settings=fitting, download=download)
+        model = fit_static(vectors[0], method, (), settings=fitting, download=download)
     elif not sources:
         raise click.UsageError(f"{method} is fitted on texts: name a SOURCE")
     else:
@@ -176,9 +181,8 @@ def command(
             if method == "lsa":
                 model = fit_lsa(texts, LSASettings(**lsa.named(), sample=sample), done=done)
             else:
-                assert vectors is not None
                 model = fit_static(
-                    vectors, method, texts, settings=fitting, download=download, done=done
+                    vectors[0], method, texts, settings=fitting, download=download, done=done
                 )
     model.save(output)
     _report(model, output, quiet=quiet, as_json=as_json)

@@ -70,13 +70,22 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
 
 def _check_distinct(paths: Sequence[Path], parts: Sequence[ScoredPairs]) -> None:
     """Refuse a file whose pairs are all in another one, so that none counts twice."""
+    found = contained(parts)
+    if found is not None:
+        one, other = found
+        raise SourceError(
+            f"{paths[one]}: all of its pairs are in {paths[other]} too; name each pair once, "
+            "or the folder of the test"
+        )
+
+
+def contained(parts: Sequence[ScoredPairs]) -> tuple[int, int] | None:
+    """The first part whose pairs of sentences are all in another part, and that part."""
     texts = [set(zip(part.left, part.right, strict=True)) for part in parts]
-    for one, other in permutations(range(len(paths)), 2):
+    for one, other in permutations(range(len(parts)), 2):
         if texts[one] <= texts[other]:
-            raise SourceError(
-                f"{paths[one]}: all of its pairs are in {paths[other]} too; name each pair once, "
-                "or the folder of the test"
-            )
+            return one, other
+    return None
 
 
 def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]]) -> ScoredPairs:
@@ -192,9 +201,14 @@ def _table(rows: Iterator[tuple[str, list[str]]], fields: Sequence[str]) -> Iter
 def _check_header(where: str, header: list[str], fields: Sequence[str]) -> None:
     for field in fields:
         if header.count(field) != 1:
+            remedy = (
+                "name its column so, or leave the file out"
+                if field not in header and {*header} & {*fields}
+                else "begin the file with the names of its columns"
+            )
             raise SourceError(
                 f"{where}: expected a header with one column {field!r}, found "
-                f"{', '.join(header)[:_SHOWN]!r}; begin the file with the names of its columns"
+                f"{', '.join(header)[:_SHOWN]!r}; {remedy}"
             )
 
 

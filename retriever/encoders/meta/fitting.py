@@ -439,7 +439,8 @@ def _remark(sources: Sources, settings: MetaSettings, notify: Callable[[str], ob
             if spec.settings.static is not None:
                 notify(
                     f"note: of {spec.model} the word vectors are used, each of length 1, without "
-                    "weights of words; --level sentence keeps those that SIF, uSIF and LSA have"
+                    "weights of words; --level sentence keeps those that SIF, uSIF and LSA have, "
+                    "and the maximum and minimum of p-mean"
                 )
 
 

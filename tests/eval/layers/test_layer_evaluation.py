@@ -174,6 +174,10 @@ def test_what_was_searched_on_is_not_held_out(model, tmp_path):
     path.write_text("score\tsentence1\tsentence2\n1\tw1\tw2\n2\tw3\tw4\n3\tw5\tw5\n")
     with pytest.raises(ConfigError, match=r"found \S+pairs\.tsv again; nothing is held out of it"):
         search_layers(path, asked(model), test=tmp_path / "." / "pairs.tsv")
+    part = tmp_path / "part.tsv"
+    part.write_text("score\tsentence1\tsentence2\n2\tw3\tw4\n1\tw1\tw2\n")
+    with pytest.raises(ConfigError, match=r"found \S+part\.tsv again; nothing is held out of it"):
+        search_layers(path, asked(model), test=part)
     folder = write_set(tmp_path / "set", made_set("dev"), made_set("test"))
     with pytest.raises(ConfigError, match="found dev; nothing is held out of it"):
         search_layers(folder, asked(model, test_split="dev"))

@@ -42,6 +42,13 @@ def test_a_form_without_a_model_is_of_the_model_that_is_named():
     assert named_encoders(["::lc:0,1", "other"], (), "a-model") == ("a-model::lc:0,1", "other")
 
 
+def test_a_static_encoder_gets_no_number_format_of_the_model():
+    model = "a-model::dtype=bfloat16::max-length=32"
+    forms = named_encoders(["::last", "::static=sif"], (), model)
+    assert forms == (f"{model}::last", "a-model::max-length=32::static=sif")
+    assert len(named_encoders((), ["paper"], model)) == len(LISTS["paper"])
+
+
 @pytest.mark.parametrize(
     ("forms", "lists", "said"),
     [
