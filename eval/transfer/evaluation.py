@@ -68,10 +68,11 @@ class TransferSettings:
         protocol: how it is trained and tested.
         seeds: number of random seeds.
         layer_search: choose layers for each task as BERT-LC does, and compare them with the last
-            layer; None scores the encoders.
+            layer, the last four and random ones; None scores the encoders.
         poolings: score every hidden state of each encoder's model with these poolings, instead of
             the encoder's own vectors; empty scores the encoders.
-        baseline: the encoder that the others are compared with; None takes the first.
+        baseline: the encoder that the others are compared with; None takes the first. Of a layer
+            search it is a model with ``::last``, which is the default, or ``::last4``.
         resampling: of intervals and p-values.
         loading: where models come from, and where vectors are cached.
 
@@ -109,15 +110,11 @@ class TransferSettings:
                 "layer search: it chooses among the hidden states, so they are not scored one by "
                 "one; leave out --layers-search or --by-layer"
             )
-        for name, found in (
-            ("classifier", self.classifier != "lr"),
-            ("baseline", self.baseline is not None),
-        ):
-            if found:
-                raise ConfigError(
-                    f"{name}: found {getattr(self, name)}, but a layer search compares the chosen "
-                    "layers with the last one, by BERT-LC's logistic regression; leave it out"
-                )
+        if self.classifier != "lr":
+            raise ConfigError(
+                f"classifier: found {self.classifier}, but a layer search is scored by BERT-LC's "
+                "logistic regression; leave it out"
+            )
 
     def make(self) -> Classifier:
         """A new classifier; raises MissingExtraError if scikit-learn is not installed."""
@@ -201,9 +198,9 @@ def _score_tasks(
     baseline: str | None = None
     if settings.layer_search is not None:
         searched = _Searched(names, settings.loading)
-        baseline = searched.baseline
-        search = settings.layer_search
-        sets = [_search(task, searched, search, settings.resampling, progress) for task in tasks]
+        labels = [label for name in names for label in searched.labels(name).values()]
+        baseline = check_baseline(settings.baseline, labels)
+        sets = [_search(task, searched, settings, baseline, progress) for task in tasks]
     elif settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
         grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
@@ -247,7 +244,6 @@ class _Searched:
         self.names = tuple(names)
         self.encoders = LayerEncoders(kept, ("mean",), loading)
         self.fusions = [layer_fusion(one, loading) for one in asked]
-        self.baseline = self.labels(names[0])["last"]
 
     @staticmethod
     def labels(name: str) -> dict[str, str]:
@@ -376,14 +372,13 @@ def _grids(
 def _search(
     task: ClassificationTask,
     searched: _Searched,
-    settings: LayerTransferSettings,
-    resampling: Resampling,
+    settings: TransferSettings,
+    baseline: str,
     progress: Progress,
 ) -> SetScores:
-    """The layers that BERT-LC chooses from every model beside baselines, on one task.
-
-    All are compared with the last layer of the first model.
-    """
+    """The layers that BERT-LC chooses from every model beside the last ones, on one task."""
+    search = settings.layer_search
+    assert search is not None
     texts = task_texts(task)
     done = progress(f"{task.name}: vectors", len(texts) * len(searched.names))
     found: dict[str, tuple[str, LayerTransferScore, LayerAccuracy]] = {}
@@ -391,18 +386,18 @@ def _search(
     vectors = searched.encoders.vectors(texts, done)
     for name, fusion, (_, one) in zip(searched.names, searched.fusions, vectors, strict=True):
         data = layer_data(task, one.vectors, fusion)
-        most = min(settings.max_layers or data.hidden_states, data.hidden_states)
+        most = min(search.max_layers or data.hidden_states, data.hidden_states)
         sets = count_subsets(data.hidden_states, most)
-        tried = progress(f"{task.name}: sets of layers", sets * settings.outer * settings.inner)
-        score = search_transfer(data, settings, done=tried)
+        tried = progress(f"{task.name}: sets of layers", sets * search.outer * search.inner)
+        score = search_transfer(data, search, done=tried)
         for tested in (*score.baselines, score.chosen):
             found[searched.labels(name)[tested.name]] = name, score, tested
         cut[name] = one.cut
     values = compare_accuracies(
         {label: (one.accuracy, one.spread) for label, (_, _, one) in found.items()},
         {label: one.correct for label, (_, _, one) in found.items()},
-        searched.baseline,
-        resampling,
+        baseline,
+        settings.resampling,
     )
     scores = []
     for label, (name, score, tested) in found.items():

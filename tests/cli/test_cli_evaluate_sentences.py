@@ -176,6 +176,15 @@ def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model)
     assert chosen["sets"][0]["scores"][3]["extra"]["error reduction"] == pytest.approx(
         expected.chosen.error_reduction(expected.baselines[0])
     )
+    beside = evaluate(
+        "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
+        "--max-layers", "2", "--baseline", f"{model}::last4",
+    )  # fmt: skip
+    compared = {one["encoder"]: one["values"]["accuracy"] for one in beside["sets"][0]["scores"]}
+    assert compared[f"{model}::last4"]["difference"] is None
+    assert compared[f"{model}::last"]["difference"] is not None
+    assert beside["baseline"] == f"{model}::last4"
+    assert first(beside, "accuracy") == values
     head = evaluate(
         "transfer", task, "-e", f"{model}::head=yes", "--layers-search", "--outer", "2",
         "--inner", "2", "--max-layers", "2", "--train-share", "0.5",

@@ -89,7 +89,7 @@ def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
         ("transfer texts.tsv --layers-search --seeds 3", "--seeds: --layers-search"),
         (
             "transfer texts.tsv --layers-search --baseline x",
-            "baseline: found x, but",
+            "baseline: expected one of the encoders",
         ),
         ("transfer texts.tsv --folds 1", "--folds"),
         ("transfer texts.tsv --train-share 0.5", "--train-share: only --layers-search uses it"),
