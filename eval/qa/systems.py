@@ -146,6 +146,11 @@ def parse_system(text: str) -> System:
             "reranker or a TREC run, found none of them"
         )
     if at:
+        if re.search(rf",\s*({'|'.join(_NAMES)})([:@,]|$)", encoder):
+            raise ConfigError(
+                f"system {text!r}: expected one system beside an encoder (@), found several; give "
+                "each a --systems of its own"
+            )
         if name in _LEXICAL:
             raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)

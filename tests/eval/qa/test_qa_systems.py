@@ -73,6 +73,8 @@ def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
         ("rank-bm25@m", "rank-bm25 has no encoder"),
         ("rank-bm25:1", "nothing can follow rank-bm25"),
         ("bm25:1", "nothing can follow bm25"),
+        ("cosine@a.npy,hybrid@b.npy", "expected one system beside an encoder"),
+        ("cosine@::lc:0,6,bm25", "expected one system beside an encoder"),
         ("cosine:linear", "nothing can follow cosine"),
         ("uv:deep", "expected linear or mlp"),
         ("uv:random", "expected linear or mlp"),
