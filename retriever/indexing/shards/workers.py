@@ -105,18 +105,27 @@ def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> No
     _take_share(place, workers)
     try:
         # Received first, so that the parent need not wait while the model is loaded.
-        block = connection.recv()
+        block = _next_block(connection)
         try:
             encoder = job.load()
             progress = _Sent(connection)
             while True:
                 connection.send(job.make(block, encoder, progress))
-                block = connection.recv()
+                block = _next_block(connection)
         except RetrieverError as error:
             connection.send(error)
     except (EOFError, ConnectionError):
         # The parent closed its end, or is gone.
         return
+
+
+def _next_block(connection: Connection) -> Block:
+    """The next block; raises EOFError if there is none, or if the parent was stopped within it."""
+    try:
+        block: Block = connection.recv()
+    except OSError as error:
+        raise EOFError from error
+    return block
 
 
 def _take_share(place: int, workers: int) -> None:

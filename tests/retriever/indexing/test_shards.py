@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import multiprocessing
+import os
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ from retriever.errors import (
     SourceError,
     StorageError,
 )
+from retriever.indexing.shards import workers
 from tests.retriever.indexing.moving_samples import (
     answers,
     choice_of,
@@ -373,3 +376,12 @@ def test_processes_make_the_same_shards_and_one_that_is_killed_ends_the_run(tmp_
     done = encode_shards(documents, tmp_path / "s")
     assert 0 < done.made < 10
     assert contents(tmp_path / "s") == contents(tmp_path / "alone")
+
+
+def test_a_worker_ends_quietly_if_its_parent_was_stopped_while_it_sent(monkeypatch):
+    monkeypatch.setattr(workers, "_take_share", lambda place, of: None)
+    ours, theirs = multiprocessing.Pipe()
+    # A message begins with its length; the parent was interrupted after three of its bytes.
+    os.write(ours.fileno(), struct.pack("!i", 100) + b"abc")
+    ours.close()
+    workers._work(None, theirs, 0, 1)
