@@ -321,10 +321,11 @@ def test_a_loss_and_a_decay_of_the_rates_are_options_of_both_commands(
         (["-s", "uv", "--loss", "softmax"], "--loss: it is for training a cross-encoder, and"),
         (["-s", "cross-encoder", "--seeds", "2"], "--seeds: it is for training a head, and"),
         (["-s", "bm25", "--margin", "2"], "--margin: it is for training a head or a cross-encoder"),
+        (["-s", "heads", "--initial", "random"], "--initial: with random, heads named"),
         (["--by-layer", "--count", "5"], "--count: it is for training a head or a cross-encoder"),
     ],
 )
-def test_options_of_trainings_that_do_not_take_place_are_refused(
+def test_options_of_trainings_without_an_effect_are_refused(
     retriever, dataset, model, options, said
 ):
     done = retriever("eval", "qa", dataset, *model, *options)

@@ -136,6 +136,11 @@ def command(
 
     named = parse_systems(systems)
     kinds = set() if states.by_layer else {one.kind for one in named}
+    if training.initial == "random" and any(one.random_start for one in named):
+        raise click.UsageError(
+            "--initial: with random, heads named with :random and without are the same; leave out "
+            "one of the two"
+        )
     _refuse_idle(heads=bool(kinds & {*INTERACTIONS}), crosses="cross-encoder" in kinds)
     choice = encoder.choice()
     asked = QASettings(
