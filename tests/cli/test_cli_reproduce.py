@@ -70,6 +70,9 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     assert made == {"first", "all"}
     again = retriever(*asked)
     assert again.err.count("exists, skipped") == 2
+    monkeypatch.chdir(tmp_path)
+    relative = ["out" if one == tmp_path / "out" else one for one in asked]
+    assert "first: exists, skipped" in retriever(*relative).err
     other = retriever(*asked[:-1], tiny_models["roberta"])
     assert other.code == 2
     assert "first/report.json: expected the report of `retriever eval sts" in other.err
