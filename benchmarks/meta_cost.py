@@ -41,7 +41,9 @@ def main() -> None:
     texts = list(dict.fromkeys([*pairs.left, *pairs.right]))[: arguments.texts]
     second = Path(os.environ.get("RETRIEVER_MODELS", "")) / "all-mpnet-base-v2"
     if not arguments.source and not second.is_dir():
-        print(f"{second.name} is not in RETRIEVER_MODELS: left out", file=sys.stderr)
+        print(
+            f"{second.name} is not in RETRIEVER_MODELS: layers of {MINILM} instead", file=sys.stderr
+        )
     there = str(second) if second.is_dir() else f"{MINILM}::layers=2,3,4"
     forms = arguments.source or [MINILM, there]
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -67,7 +66,7 @@ def command(
                 )
             line = shlex.join(["retriever", *arguments])
             if any((folder / name).exists() for name in _FINISHED):
-                _check_same(folder / "report.json", line)
+                _check_same(folder, line)
                 say(f"{folder}: exists, skipped")
                 continue
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -83,11 +82,14 @@ def _quoted(argument: str) -> str:
     return argument if argument.startswith("$") else shlex.quote(argument)
 
 
-def _check_same(report: Path, line: str) -> None:
+def _check_same(folder: Path, line: str) -> None:
     """Refuse a report that another command made, such as one with another model."""
+    from eval.reports.files import read_report
+
+    report = folder / "report.json"
     if not report.exists():
         return
-    made = json.loads(report.read_text(encoding="utf-8")).get("command")
+    made = read_report(folder).get("command")
     # The folder is this one, however its path was written.
     if str(made).rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
         raise click.UsageError(

@@ -21,13 +21,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from eval.reports.figure_files import FORMATS, new_figure, save_figure
 from eval.reports.latex import latex_lines
 from eval.reports.markdown import markdown_lines
 from eval.reports.model import Report
 from eval.reports.text import text_lines
-from retriever.errors import MissingExtraError, StorageError
+from retriever.errors import MissingExtraError, SourceError, StorageError
 from retriever.files import write_lines
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -47,6 +48,24 @@ def check_report_folder(folder: Path) -> None:
         raise StorageError(f"{folder}: expected its parent to exist; make the folder {parent}")
     if not os.access(folder if folder.exists() else parent, os.W_OK | os.X_OK):
         raise StorageError(f"{folder}: cannot write the report; choose a writable folder")
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The content of a report's `report.json`.
+
+    Raises:
+        SourceError: there is none, or it cannot be read; names the file.
+    """
+    file = folder / "report.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"{file}: cannot be read ({error}); name the folder of a report"
+        ) from error
+    if not isinstance(found, dict):
+        raise SourceError(f"{file}: expected a report, found something else; remove the folder")
+    return found
 
 
 def write_report(folder: Path, report: Report) -> list[Path]:

@@ -7,7 +7,6 @@ and the average score is the mean over categories.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.reports.figure_files import heat_map, new_figure, plain_text, short_label
-from eval.reports.files import write_report
+from eval.reports.files import read_report, write_report
 from eval.reports.model import Report, Section, Table, environment
 from eval.reports.scores import percent
 from eval.reports.text import text_lines
@@ -282,17 +281,11 @@ def layers_by_task(tasks: Sequence[TaskScores], model: str, pooling: str) -> Fig
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    file = folder / "report.json"
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    found = read_report(folder)
+    if found.get("kind") not in _KINDS:
         raise SourceError(
-            f"{file}: cannot be read ({error}); name the folder of a report"
-        ) from error
-    if not isinstance(found, dict) or found.get("kind") not in _KINDS:
-        raise SourceError(
-            f"{file}: expected a report of eval sts, eval transfer, eval probe or eval qa "
-            "--by-layer, found another; leave it out"
+            f"{folder / 'report.json'}: expected a report of eval sts, eval transfer, eval probe "
+            "or eval qa --by-layer, found another; leave it out"
         )
     return found
 

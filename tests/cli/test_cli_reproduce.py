@@ -76,4 +76,7 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     other = retriever(*asked[:-1], tiny_models["roberta"])
     assert other.code == 2
     assert "first/report.json: expected the report of `retriever eval sts" in other.err
-    assert other.err.count("Traceback") == 0
+    (tmp_path / "out/ma/table-1/first/report.json").write_text("{")
+    damaged = retriever(*asked)
+    assert damaged.code == 2
+    assert "first/report.json: cannot be read" in damaged.err
