@@ -192,12 +192,9 @@ _ALL = (
         "bert-lc",
         "figure-1",
         "Training size",
-        tuple(
-            (f"{name}-{part}", f"{command} --train-share {1 / part}")
-            for part in (1, 4, 16, 64, 256)
-            for name, command in _each(
-                "eval transfer {set} --layers-search", ("mr", "subj", "trec")
-            )
+        _each(
+            "eval transfer {set} --layers-search --train-share 1,1/4,1/16,1/64,1/256",
+            ("mr", "subj", "trec"),
         ),
     ),
     Experiment(

@@ -10,12 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eval.reports.figure_files import heat_map, new_figure, panels, plain_text, short_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from eval.metrics.comparison import Score
     from eval.sentences.result import LayerGrid, SentenceResult, SetScores
 
 _COLUMNS = 4
@@ -30,6 +32,8 @@ def sentence_figures(result: SentenceResult) -> dict[str, Callable[[], Figure]]:
     for measure in result.measures:
         if result.sets:
             found[f"scores-{measure}"] = partial(scores_figure, result.sets, measure)
+        if any(one.curve for one in result.sets):
+            found[f"sizes-{measure}"] = partial(sizes_figure, result.sets, measure)
         for number, model in enumerate(models, 1):
             grids = [one for one in result.grids if (one.encoder, one.measure) == (model, measure)]
             name = f"layers-{measure}" + (f"-{number}" if len(models) > 1 else "")
@@ -51,17 +55,51 @@ def scores_figure(sets: Sequence[SetScores], measure: str) -> Figure:
     axes_of_sets = panels(figure, [one.name for one in sets], share_y=True)
     places = np.arange(len(names))
     for place, (axes, one) in enumerate(zip(axes_of_sets, sets, strict=True)):
-        values = [score.values[measure] for score in one.scores]
-        middle = np.array([value.value for value in values]) * 100
-        # Where examples are tested unequally often, a value may lie outside its interval.
-        low = np.maximum(middle - np.array([value.low for value in values]) * 100, 0)
-        high = np.maximum(np.array([value.high for value in values]) * 100 - middle, 0)
-        axes.errorbar(middle, places, xerr=[low, high], fmt="o", markersize=4, capsize=2)
+        middle, around = _percentages([score.values[measure] for score in one.scores])
+        axes.errorbar(middle, places, xerr=around, fmt="o", markersize=4, capsize=2)
         axes.grid(alpha=0.3)
         if place % columns == 0:
             plain_text(*(tick.label1 for tick in axes.set_yticks(places, names)))
     axes_of_sets[0].invert_yaxis()
     figure.supxlabel(f"{measure} × 100, 95% interval", fontsize="small")
+    return figure
+
+
+def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:
+    """Each encoder by the number of examples that were learned from, with 95% intervals, and the
+    reduction of error beside the model's last layer; Fig. 1 of Hosseini et al. (2023).
+
+    Args:
+        sets: of the same encoders, each with a `curve`; at least one.
+        measure: one of theirs.
+    """
+    curves: dict[str, list[SetScores]] = {}
+    for one in sets:
+        assert one.curve is not None
+        curves.setdefault(one.curve[0], []).append(one)
+    figure = new_figure(max(3.2 * len(curves), 6.4), 6.6)
+    axes = panels(figure, [*curves] * 2, columns=len(curves))
+    for of, values, errors in zip(
+        curves.values(), axes[: len(curves)], axes[len(curves) :], strict=True
+    ):
+        ordered = sorted(of, key=lambda one: one.curve or ("", 0))
+        learned = [one.curve[1] for one in ordered if one.curve]
+        for place, score in enumerate(ordered[0].scores):
+            found = [one.scores[place] for one in ordered]
+            middle, around = _percentages([one.values[measure] for one in found])
+            label = short_label(score.encoder)
+            values.errorbar(
+                learned, middle, yerr=around, fmt=".-", capsize=2, alpha=0.8, label=label
+            )
+            reduced = [one.extra["error reduction"] * 100 for one in found]
+            errors.plot(learned, reduced, ".-", alpha=0.8, label=label)
+        for panel in (values, errors):
+            panel.set_xscale("log")
+            panel.grid(alpha=0.3)
+    axes[0].set_ylabel(f"{measure} × 100, 95% interval", fontsize="small")
+    axes[len(curves)].set_ylabel("error reduction × 100", fontsize="small")
+    figure.supxlabel("examples learned from", fontsize="small")
+    plain_text(*axes[0].legend(fontsize="x-small").get_texts())
     return figure
 
 
@@ -86,3 +124,11 @@ def layers_figure(grids: Sequence[LayerGrid]) -> Figure:
     title = f"{short_label(grids[0].encoder)}, {grids[0].measure} × 100"
     plain_text(figure.suptitle(title, fontsize="medium"))
     return figure
+
+
+def _percentages(values: Sequence[Score]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The values, and (2, values) the lengths of their intervals below and above, × 100."""
+    middle = np.array([value.value for value in values]) * 100
+    ends = np.array([(value.low, value.high) for value in values]).T * 100
+    # Where examples are tested unequally often, a value may lie outside its interval.
+    return middle, np.maximum([middle - ends[0], ends[1] - middle], 0)

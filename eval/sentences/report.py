@@ -67,7 +67,8 @@ def _overview(result: SentenceResult) -> Iterator[Table]:
     if not result.sets:
         return
     names = [one.name for one in result.sets]
-    mean = ("mean",) if len(names) > 1 else ()
+    # Over sizes of the same set a mean says nothing.
+    mean = ("mean",) if len(names) > 1 and result.sets[0].curve is None else ()
     for measure in result.measures:
         rows = []
         for place, score in enumerate(result.sets[0].scores):

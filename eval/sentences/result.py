@@ -50,6 +50,7 @@ class SetScores:
         texts: number of different texts that were encoded.
         examples: columns of what was tested, of equal length: texts, labels or gold scores.
         scores: in the order in which the encoders were named.
+        curve: if a set is learned from in several sizes, its name and this number of examples.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SetScores:
     texts: int
     examples: Mapping[str, Sequence[object]]
     scores: tuple[EncoderScore, ...]
+    curve: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,8 +4,10 @@ of layers for a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +32,9 @@ from eval.transfer.data import (
     without_features,
 )
 from eval.transfer.layer_search import (
-    LayerAccuracy,
     LayerTransferScore,
     LayerTransferSettings,
+    layer_divisions,
     search_transfer,
 )
 from eval.transfer.protocols import TransferProtocol, trainings
@@ -69,6 +71,8 @@ class TransferSettings:
         seeds: number of random seeds.
         layer_search: choose layers for each task as BERT-LC does, and compare them with the last
             layer, the last four and random ones; None scores the encoders.
+        train_shares: shares of the training examples to repeat the layer search with, see
+            `layer_divisions`; each is a set of its own in the result.
         poolings: score every hidden state of each encoder's model with these poolings, instead of
             the encoder's own vectors; empty scores the encoders.
         baseline: the encoder that the others are compared with; None takes the first. Of a layer
@@ -84,6 +88,7 @@ class TransferSettings:
     protocol: TransferProtocol = field(default_factory=TransferProtocol)
     seeds: int = 5
     layer_search: LayerTransferSettings | None = None
+    train_shares: tuple[float, ...] = (1.0,)
     poolings: tuple[Pooling, ...] = ()
     baseline: str | None = None
     resampling: Resampling = field(default_factory=Resampling)
@@ -102,6 +107,11 @@ class TransferSettings:
         if self.poolings and self.baseline is not None:
             raise ConfigError(
                 "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
+        if len(set(self.train_shares)) < max(len(self.train_shares), 1):
+            raise ConfigError(
+                "train-share: expected one or several different shares, found "
+                f"{', '.join(f'{one:g}' for one in self.train_shares) or 'none'}"
             )
         if self.layer_search is None:
             return
@@ -200,7 +210,12 @@ def _score_tasks(
         searched = _Searched(names, settings.loading)
         labels = [label for name in names for label in searched.labels(name).values()]
         baseline = check_baseline(settings.baseline, labels)
-        sets = [_search(task, searched, settings, baseline, progress) for task in tasks]
+        for task, share in product(tasks, settings.train_shares):
+            # Raises what a division lacks before anything is encoded.
+            deque(layer_divisions(without_features(task), settings.layer_search, share), maxlen=0)
+        sets = [
+            one for task in tasks for one in _search(task, searched, settings, baseline, progress)
+        ]
     elif settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
         grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
@@ -258,7 +273,7 @@ class _Searched:
 
 def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
     """The facts and the remarks of a report on these settings."""
-    search = settings.layer_search
+    search, shares = settings.layer_search, settings.train_shares
     if search is not None:
         finalists = (
             f", then by the logistic regression of {search.finalists} finalists"
@@ -269,7 +284,9 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
             "protocol": f"bert-lc: {_counted(search.outer)} into 85% to learn from and 15% "
             "to test on",
             **(
-                {"training": f"{search.train_share:g} of the 85%"} if search.train_share < 1 else {}
+                {"training": f"{', '.join(f'{one:g}' for one in shares)} of the 85%"}
+                if shares != (1,)
+                else {}
             ),
             "choice": f"sets of up to {search.max_layers or 'all'} layers, on "
             f"{_counted(search.inner)} of the 85%, by a ridge classifier{finalists}",
@@ -375,32 +392,69 @@ def _search(
     settings: TransferSettings,
     baseline: str,
     progress: Progress,
-) -> SetScores:
-    """The layers that BERT-LC chooses from every model beside the last ones, on one task."""
-    search = settings.layer_search
+) -> list[SetScores]:
+    """The layers that BERT-LC chooses from every model beside the last ones, on one task: a set of
+    scores for each share of its training examples.
+    """
+    search, shares = settings.layer_search, settings.train_shares
     assert search is not None
     texts = task_texts(task)
     done = progress(f"{task.name}: vectors", len(texts) * len(searched.names))
-    found: dict[str, tuple[str, LayerTransferScore, LayerAccuracy]] = {}
+    found: list[dict[str, LayerTransferScore]] = [{} for _ in shares]
     cut: dict[str, int] = {}
     vectors = searched.encoders.vectors(texts, done)
     for name, fusion, (_, one) in zip(searched.names, searched.fusions, vectors, strict=True):
         data = layer_data(task, one.vectors, fusion)
         most = min(search.max_layers or data.hidden_states, data.hidden_states)
         sets = count_subsets(data.hidden_states, most)
-        tried = progress(f"{task.name}: sets of layers", sets * search.outer * search.inner)
-        score = search_transfer(data, search, done=tried)
-        for tested in (*score.baselines, score.chosen):
-            found[searched.labels(name)[tested.name]] = name, score, tested
+        steps = sets * search.outer * search.inner * len(shares)
+        tried = progress(f"{task.name}: sets of layers", steps)
+        for share, scores in zip(shares, found, strict=True):
+            scores[name] = search_transfer(data, search, done=tried, train_share=share)
         cut[name] = one.cut
+    varied = len(shares) > 1
+    return [
+        _searched_set(task, searched, scores, cut, baseline, settings.resampling, varied=varied)
+        for scores in found
+    ]
+
+
+def _searched_set(
+    task: ClassificationTask,
+    searched: _Searched,
+    found: Mapping[str, LayerTransferScore],
+    cut: Mapping[str, int],
+    baseline: str,
+    resampling: Resampling,
+    *,
+    varied: bool,
+) -> SetScores:
+    """The search of every model on one task with one share of the training examples.
+
+    Args:
+        task: it.
+        searched: the models.
+        found: of each of them.
+        cut: number of texts that each of them cut.
+        baseline: label of what the others are compared with.
+        resampling: of intervals and p-values.
+        varied: whether there are other shares.
+    """
+    rows = [
+        (label, name, score, tested)
+        for name, score in found.items()
+        for label, tested in zip(
+            searched.labels(name).values(), (*score.baselines, score.chosen), strict=True
+        )
+    ]
     values = compare_accuracies(
-        {label: (one.accuracy, one.spread) for label, (_, _, one) in found.items()},
-        {label: one.correct for label, (_, _, one) in found.items()},
+        {label: (one.accuracy, one.spread) for label, _, _, one in rows},
+        {label: one.correct for label, _, _, one in rows},
         baseline,
-        settings.resampling,
+        resampling,
     )
     scores = []
-    for label, (name, score, tested) in found.items():
+    for label, name, score, tested in rows:
         chosen = tested is score.chosen
         scores.append(
             EncoderScore(
@@ -413,13 +467,15 @@ def _search(
                 examples=tested.correct,
             )
         )
-    rows = score.tested
+    any_score = next(iter(found.values()))
+    learned = f"{any_score.learned:,}"
     return SetScores(
-        name=task.name,
-        facts=task_facts(task, rows),
-        texts=len(texts),
-        examples=tested_columns(task, rows),
+        name=f"{task.name}, {learned} examples" if varied else task.name,
+        facts={**task_facts(task, any_score.tested), "learned from": f"{learned} examples"},
+        texts=len(task_texts(task)),
+        examples=tested_columns(task, any_score.tested),
         scores=tuple(scores),
+        curve=(task.name, any_score.learned) if varied else None,
     )
 
 

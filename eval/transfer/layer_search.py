@@ -16,7 +16,7 @@ the logistic regression.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, layer_subsets
 from eval.transfer.classifiers import Classifier, Job, LogisticRegressions
-from eval.transfer.data import LayerData, Rows
+from eval.transfer.data import ClassificationData, LayerData, Rows
 from eval.transfer.protocols import Outcome, checked_jobs, outcome, outer_divisions
 from eval.transfer.scores import correctness, mean_and_spread
 from eval.transfer.subset_ridge import inner_accuracies
@@ -45,8 +45,6 @@ class LayerTransferSettings:
         strength: of the ridge classifier's penalty, as a share of the mean variance of features.
         finalists: number of sets that the logistic regression chooses from; 1 leaves the choice to
             the ridge classifier.
-        train_share: share of the 85% of each division that is kept to choose and learn on, in
-            (0, 1]; the tested examples stay the same (Fig. 1 of the paper).
         seed: of the divisions and of the random layers.
 
     Raises:
@@ -58,7 +56,6 @@ class LayerTransferSettings:
     inner: int = 10
     strength: float = 0.01
     finalists: int = 1
-    train_share: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -67,8 +64,21 @@ class LayerTransferSettings:
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
         if not 0 < self.strength < np.inf:
             raise ConfigError(f"strength: expected a number above 0, found {self.strength}")
-        if not 0 < self.train_share <= 1:
-            raise ConfigError(f"train-share: expected above 0, up to 1, found {self.train_share}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerDivision:
+    """A division of the examples to test on, and divisions of the others to choose on.
+
+    Attributes:
+        train: (examples,) int64 rows to learn on.
+        test: (examples,) int64 rows to test on.
+        inner: of the rows of `train`, to train on and to validate.
+    """
+
+    train: Rows
+    test: Rows
+    inner: tuple[tuple[Rows, Rows], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +120,7 @@ class LayerTransferScore:
         wins: the sets that were chosen and their numbers of divisions, most frequent first.
         subsets: the sets that were tried.
         inner: (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
+        learned: number of examples that each division learned on.
         tested: (examples,) int64 rows that were tested, ascending.
         unseen: number of tests, over all outer divisions, of an example whose class is not in the
             training data.
@@ -122,6 +133,7 @@ class LayerTransferScore:
     wins: tuple[tuple[tuple[int, ...], int], ...]
     subsets: LayerSubsets
     inner: NDArray[np.float64]
+    learned: int
     tested: Rows
     unseen: int
 
@@ -131,6 +143,8 @@ def search_transfer(
     settings: LayerTransferSettings | None = None,
     classifier: Classifier | None = None,
     done: Callable[[int], object] = lambda steps: None,
+    *,
+    train_share: float = 1.0,
 ) -> LayerTransferScore:
     """Choose layers on inner divisions, test them on outer ones.
 
@@ -140,11 +154,11 @@ def search_transfer(
         classifier: what is tested; None is the logistic regression of the paper.
         done: called with the number of sets tried on a division; outer times inner times the number
             of sets in all.
+        train_share: see `layer_divisions`.
 
     Raises:
         ConfigError: the classifier has several strengths.
-        BadInputError: there are too few examples to divide, or a training part has only one
-            class.
+        What `layer_divisions` raises.
         MissingExtraError: scikit-learn is not installed.
     """
     settings = settings or LayerTransferSettings()
@@ -157,27 +171,23 @@ def search_transfer(
             f"{classifier.name}: the layers are chosen for one strength of regularization, found "
             f"{len(values)}; use the logistic regression of bert-lc"
         )
-    outer = [
-        (train[: max(2, round(settings.train_share * len(train)))], test)
-        for train, test in outer_divisions(data.data, settings.outer, settings.seed)
-    ]
-    inner = np.zeros((len(outer), len(subsets)))
+    inner = np.zeros((settings.outer, len(subsets)))
     layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
     choice = []
-    for number, (train, test) in enumerate(outer):
-        job = Job(train, test, values)
-        checked_jobs(data.data, [job])
-        parts = _inner_divisions(data, train, settings, number)
-        inner[number] = inner_accuracies(data, parts, subsets, settings.strength, done).mean(axis=0)
+    learned = 0
+    for number, one in enumerate(layer_divisions(data.data, settings, train_share)):
+        learned, job = len(one.train), Job(one.train, one.test, values)
+        tries = inner_accuracies(data, one.inner, subsets, settings.strength, done)
+        inner[number] = tries.mean(axis=0)
         best = best_first(inner[number], settings.finalists).tolist()
         scores = inner[number, best]
         if len(best) > 1:
-            tried = [Job(*part, values) for part in parts]
+            tried = [Job(*part, values) for part in one.inner]
             scores = np.array(
                 [
-                    _accuracy(data, _test(data, subsets.layers(one), classifier, tried, settings))
-                    for one in best
+                    _accuracy(data, _test(data, subsets.layers(place), classifier, tried, settings))
+                    for place in best
                 ]
             )
         # Of equal ones the one that the ridge classifier prefers.
@@ -186,14 +196,14 @@ def search_transfer(
         states, chosen = data.hidden_states, subsets.layers(best[first])
         random = np.random.default_rng([settings.seed, 5, number])
         drawn = random.choice(states, len(chosen), replace=False).tolist()
-        for name, one in (
+        for name, averaged in (
             ("last", (states - 1,)),
             ("last4", tuple(range(max(states - 4, 0), states))),
             ("random", tuple(sorted(drawn))),
             ("chosen", chosen),
         ):
-            layers[name].append(one)
-            outcomes[name].append(_test(data, one, classifier, [job], settings))
+            layers[name].append(averaged)
+            outcomes[name].append(_test(data, averaged, classifier, [job], settings))
     found = []
     for name, tests in outcomes.items():
         accuracies = tuple(_accuracy(data, one) for one in tests)
@@ -208,25 +218,43 @@ def search_transfer(
         wins=tuple(Counter(layers["chosen"]).most_common()),
         subsets=subsets,
         inner=inner,
+        learned=learned,
         tested=correctness(data.data.labels, outcomes["chosen"])[0],
         unseen=sum(one.unseen for one in outcomes["chosen"]),
     )
 
 
-def _inner_divisions(
-    data: LayerData, rows: Rows, settings: LayerTransferSettings, number: int
-) -> list[tuple[Rows, Rows]]:
-    held = int(len(rows) * _DEV_SHARE)
-    if held < 1:
-        raise BadInputError(
-            f"{data.data.name}: expected at least 6 examples to choose layers on, found "
-            f"{len(rows)}; add examples, or train on a larger share"
-        )
-    random = np.random.default_rng([settings.seed, 3, number])
-    orders = [random.permutation(rows) for _ in range(settings.inner)]
-    parts = [(order[held:], order[:held]) for order in orders]
-    checked_jobs(data.data, [Job(*part, ()) for part in parts])
-    return parts
+def layer_divisions(
+    data: ClassificationData, settings: LayerTransferSettings, train_share: float = 1.0
+) -> Iterator[LayerDivision]:
+    """The divisions that layers are chosen, learned and tested on.
+
+    Args:
+        data: a task; its features are not used.
+        settings: number of divisions and seed.
+        train_share: share of the 85% of each division that is kept to choose and learn on, in
+            (0, 1]; the tested examples stay the same (Fig. 1 of the paper).
+
+    Raises:
+        ConfigError: the share is impossible.
+        BadInputError: there are too few examples to divide, or a training part has only one class.
+    """
+    if not 0 < train_share <= 1:
+        raise ConfigError(f"train-share: expected above 0, up to 1, found {train_share}")
+    for number, (rows, test) in enumerate(outer_divisions(data, settings.outer, settings.seed)):
+        train = rows[: max(2, round(train_share * len(rows)))]
+        checked_jobs(data, [Job(train, test, ())])
+        held = int(len(train) * _DEV_SHARE)
+        if held < 1:
+            raise BadInputError(
+                f"{data.name}: expected at least 6 examples to choose layers on, found "
+                f"{len(train)}; add examples, or train on a larger share"
+            )
+        random = np.random.default_rng([settings.seed, 3, number])
+        orders = [random.permutation(train) for _ in range(settings.inner)]
+        inner = tuple((order[held:], order[:held]) for order in orders)
+        checked_jobs(data, [Job(*part, ()) for part in inner])
+        yield LayerDivision(train, test, inner)
 
 
 def _test(

@@ -199,6 +199,26 @@ def test_the_protocol_of_bert_lc_and_its_choice_of_layers(evaluate, task, model)
     assert first(plain, "accuracy")[f"{model}::normalize=no"] == values[f"{model}::last"]
 
 
+def test_several_training_shares_are_drawn_as_a_curve(evaluate, task, model, tmp_path):
+    report = tmp_path / "report"
+    search = (
+        "transfer", task, "-e", model, "--layers-search", "--outer", "2", "--inner", "2",
+        "--max-layers", "2",
+    )  # fmt: skip
+    found = evaluate(*search, "--train-share", "1,1/2", "-o", report)
+    # 85% of 90 examples are 77; a half of them is 38.
+    assert [one["set"] for one in found["sets"]] == ["texts, 77 examples", "texts, 38 examples"]
+    for one, share in zip(found["sets"], ("1", "0.5"), strict=True):
+        alone = evaluate(*search, "--train-share", share)
+        assert one["scores"] == alone["sets"][0]["scores"]
+        assert one["facts"] == alone["sets"][0]["facts"]
+    overview = (report / "report.md").read_text()
+    assert "| encoder | texts, 77 examples | texts, 38 examples |" in overview
+    curve = (report / "figures/sizes-accuracy.svg").read_text()
+    assert "examples learned from" in curve
+    assert "error reduction" in curve
+
+
 def test_probing_is_scored_on_its_own_test_split(evaluate, probe, model):
     found = evaluate("probe", probe, "-e", model)
     read = read_probing(probe)

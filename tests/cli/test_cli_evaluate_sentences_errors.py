@@ -93,6 +93,13 @@ def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
         ),
         ("transfer texts.tsv --folds 1", "--folds"),
         ("transfer texts.tsv --train-share 0.5", "--train-share: only --layers-search uses it"),
+        ("transfer texts.tsv --layers-search --train-share 1,2", "expected shares above 0"),
+        ("transfer texts.tsv --layers-search --train-share 1/0", "expected shares above 0"),
+        ("transfer texts.tsv --layers-search --train-share 1/4,0.25", "different shares, found"),
+        (
+            "transfer texts.tsv --layers-search --train-share 1,1/64",
+            "texts: 2 examples to train on are all of class",
+        ),
         ("transfer texts.tsv --outer 3", "--outer: only --protocol bert-lc or --layers-search"),
         ("transfer texts.tsv --protocol bert-lc --folds 3", "--folds: only --protocol senteval"),
         ("sts pairs --poolings cls", "--poolings: those of --by-layer"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,21 @@ from cli.options.sentences import (
     datasets_argument,
     sentence_options,
 )
+
+
+def _shares(ctx: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
+    """Shares above 0, up to 1, separated by commas."""
+    shares = []
+    for part in value.split(","):
+        try:
+            shares.append(float(Fraction(part.strip())))
+        except (ValueError, ZeroDivisionError, OverflowError):
+            shares.append(0.0)
+        if not 0 < shares[-1] <= 1:
+            raise click.BadParameter(
+                f"expected shares above 0, up to 1, such as 1,1/4, found {value!r}", ctx, param
+            )
+    return tuple(shares)
 
 
 @click.command("transfer", cls=Command)
@@ -81,11 +97,11 @@ from cli.options.sentences import (
 )
 @option(
     "--train-share",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    metavar="SHARE",
+    callback=_shares,
+    default="1",
+    metavar="SHARE[,SHARE...]",
     help="Share of the training examples of each division that --layers-search chooses and learns "
-    "on.",
+    "on, such as 0.25 or 1/4. Several are drawn as a curve.",
     section="Training",
 )
 @report_option("the report, values by example and figures")
@@ -103,7 +119,7 @@ def command(
     inner: int,
     max_layers: int,
     finalists: int,
-    train_share: float,
+    train_share: tuple[float, ...],
     output: Path | None,
     resampling: ResamplingOptions,
     as_json: bool,
@@ -144,11 +160,10 @@ def command(
         classifier=classifier.classifier,
         protocol=TransferProtocol(protocol or "senteval", folds, outer),
         seeds=classifier.seeds or 5,
-        layer_search=LayerTransferSettings(
-            max_layers, outer, inner, finalists=finalists, train_share=train_share
-        )
+        layer_search=LayerTransferSettings(max_layers, outer, inner, finalists=finalists)
         if layers_search
         else None,
+        train_shares=train_share,
         poolings=encoders.scored_poolings(),
         baseline=encoders.compared_with(),
         resampling=resampling.settings(),

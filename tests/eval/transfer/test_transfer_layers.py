@@ -125,7 +125,7 @@ def test_maxima_and_heads_are_searched_by_their_features(pairs):
 def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
     data = layered(clouds(examples=300, apart=0.6))
     whole = search_transfer(data, QUICK)
-    part = search_transfer(data, replace(QUICK, train_share=0.1))
+    part = search_transfer(data, QUICK, train_share=0.1)
     np.testing.assert_array_equal(whole.tested, part.tested)
     for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
         few = train[:26]  # A tenth of 255.
@@ -134,7 +134,7 @@ def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
         score = model.fit(x[few], data.data.labels[few]).score(x[test], data.data.labels[test])
         assert part.baselines[0].accuracies[number] == pytest.approx(score, abs=0.03)
     with pytest.raises(ConfigError, match="train-share"):
-        replace(QUICK, train_share=0.0)
+        search_transfer(data, QUICK, train_share=0.0)
 
 
 def test_tests_of_a_class_that_training_lacks_are_counted():
