@@ -124,6 +124,12 @@ _MODELS = (
 _ALL = (
     Experiment(
         "sbert-wk",
+        "table-1",
+        "Words by the variance of their layers",
+        (("words", f"inspect words {_CORPUS} --limit 10000"),),
+    ),
+    Experiment(
+        "sbert-wk",
         "table-3",
         "Similarity by cosine; STS-B and SICK-R also trained, as in the paper",
         (
@@ -165,13 +171,22 @@ _ALL = (
     ),
     Experiment(
         "sbert-wk",
+        "figure-1",
+        "Cosines between layers",
+        (("layers", f"inspect layers {_CORPUS}"),),
+    ),
+    Experiment(
+        "sbert-wk",
         "figure-3",
-        "Window and start layer, by classifiers; for cosines see `retriever inspect sensitivity`",
-        _each(
-            "eval transfer {set} --classifier mlp --seeds 3 "
-            + " ".join(f"{_WK}::window={one}" for one in (1, 3, 4))
-            + "".join(f" {_WK}::window=2::start-layer={one}" for one in (0, 1, 2, 3, 4, 5)),
-            ("sick", "sst2"),
+        "Window and start layer, by cosines and by classifiers",
+        (
+            ("stsb", "inspect sensitivity {data}/stsb/test.tsv --objective pearson"),
+            *_each(
+                "eval transfer {set} --classifier mlp --seeds 3 "
+                + " ".join(f"{_WK}::window={one}" for one in (1, 3, 4))
+                + "".join(f" {_WK}::window=2::start-layer={one}" for one in (0, 1, 2, 3, 4, 5)),
+                ("sick", "sst2"),
+            ),
         ),
     ),
     Experiment(

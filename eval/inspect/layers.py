@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from eval.inspect.figures import similarity_figure
 from eval.inspect.states import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports.model import Table
-from eval.reports.text import table_lines
+from eval.reports.files import ReportedResult
+from eval.reports.model import Report, Section, Table, environment
 from eval.vectors.encoders import Loading
 from retriever.errors import BadInputError
 
@@ -82,26 +82,26 @@ class LayerSimilarity:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerInspection:
+class LayerInspection(ReportedResult):
     """The result of `inspect_layers`.
 
     Attributes:
         encoder: text form.
         read: the texts.
         similarity: of the hidden states of their word pieces.
+        device: as asked for.
+        command: reproduces the result; may be empty.
     """
 
     encoder: str
     read: TextsRead
     similarity: LayerSimilarity
+    device: str | None = None
+    command: str = ""
 
-    def text(self) -> str:
+    def report(self) -> Report:
         """The cosines and the offset diagonals as tables."""
-        return "\n".join(self._lines())
-
-    def to_json(self) -> dict[str, object]:
-        """All numbers."""
-        return {
+        data = {
             "encoder": self.encoder,
             "texts": self.read.texts,
             "cut": self.read.cut,
@@ -111,31 +111,35 @@ class LayerInspection:
             "deviation": self.similarity.deviation.tolist(),
             "diagonals": [asdict(diagonal) for diagonal in self.similarity.diagonals()],
         }
+        return Report(
+            name="inspect-layers",
+            title=f"{self.encoder}: {self.read}, {self.similarity.pieces:,} word pieces",
+            sections=(Section(tables=tuple(self._tables()), brief=True),),
+            data=data,
+            command=self.command,
+            environment=environment(self.device),
+            figures={"layers": self.figure},
+        )
 
     def figure(self) -> Figure:
         """The matrix as a heat map beside its offset diagonals; see `similarity_figure`."""
         return similarity_figure(self.similarity)
 
-    def _lines(self) -> Iterator[str]:
+    def _tables(self) -> Iterator[Table]:
         mean = self.similarity.mean
         decimals = 3 if len(mean) < _MANY_LAYERS else 2
         layers = [str(layer) for layer in range(len(mean))]
-        yield f"{self.encoder}: {self.read}, {self.similarity.pieces:,} word pieces"
-        yield ""
-        yield "mean cosine between hidden states (0: embeddings)"
         rows = [
             (layer, *(f"{value:.{decimals}f}" for value in row))
             for layer, row in zip(layers, mean.tolist(), strict=True)
         ]
-        yield from table_lines(Table(("", *layers), tuple(rows)))
-        yield ""
-        yield "offset diagonals"
+        yield Table(("", *layers), tuple(rows), "mean cosine between hidden states (0: embeddings)")
         names = ("mean", "deviation", "lowest", "highest")
         diagonals = [
             (str(one.offset), *(f"{getattr(one, name):.4f}" for name in names))
             for one in self.similarity.diagonals()
         ]
-        yield from table_lines(Table(("layers apart", *names), tuple(diagonals)))
+        yield Table(("layers apart", *names), tuple(diagonals), "offset diagonals")
 
 
 def inspect_layers(
@@ -146,6 +150,7 @@ def inspect_layers(
     loading: Loading | None = None,
     progress: Progress = silent,
     notify: Notify = ignore,
+    command: str = "",
 ) -> LayerInspection:
     """Compute the mean cosine between every two hidden states of a word piece.
 
@@ -156,6 +161,7 @@ def inspect_layers(
         loading: where the model comes from.
         progress: of the texts.
         notify: called with a warning if texts are cut at the window.
+        command: reproduces the result, for its report.
 
     Raises:
         BadInputError: there is no word piece.
@@ -163,10 +169,13 @@ def inspect_layers(
         TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
-    model = (loading or Loading()).load(encoder)
+    loading = loading or Loading()
+    model = loading.load(encoder)
     inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
     similarity = layer_similarity((one.states.states, one.states.kept) for one in inspection)
-    return LayerInspection(str(model.spec), inspection.read, similarity)
+    return LayerInspection(
+        str(model.spec), inspection.read, similarity, device=loading.device, command=command
+    )
 
 
 def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:

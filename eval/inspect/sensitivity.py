@@ -22,8 +22,8 @@ from eval.inspect.states import StatesEncoder, all_states, cut_warning
 from eval.inspect.weights import as_sbert_wk
 from eval.metrics.correlation import Correlation, pair_correlation
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports.model import Table
-from eval.reports.text import table_lines
+from eval.reports.files import ReportedResult
+from eval.reports.model import Report, Section, Table, environment
 from eval.vectors.encoders import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
 from retriever.encoders.loading.resolution import sbert_wk_settings
@@ -59,7 +59,7 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SensitivityInspection:
+class SensitivityInspection(ReportedResult):
     """The result of `inspect_sensitivity`.
 
     Attributes:
@@ -70,6 +70,8 @@ class SensitivityInspection:
         pairs: their number.
         asked: the windows that were asked for.
         found: the correlations.
+        device: as asked for.
+        command: reproduces the result; may be empty.
     """
 
     encoder: str
@@ -79,14 +81,13 @@ class SensitivityInspection:
     pairs: int
     asked: tuple[int, ...]
     found: Sensitivity
+    device: str | None = None
+    command: str = ""
 
-    def text(self) -> str:
+    def report(self) -> Report:
         """A table with a row for each window."""
-        return "\n".join(self._lines())
-
-    def to_json(self) -> dict[str, object]:
-        """All numbers."""
-        return {
+        model = self.encoder.split("::")[0]
+        data = {
             "encoder": self.encoder,
             "preset": self.preset,
             "objective": self.objective,
@@ -97,28 +98,35 @@ class SensitivityInspection:
             "values": self.found.values,
             "baseline": self.found.baseline,
         }
+        return Report(
+            name="inspect-sensitivity",
+            title=f"SBERT-WK ({self.preset}) of {model}: {self.objective} over {self.pairs:,} "
+            f"pairs of {self.source}",
+            sections=(
+                Section(tables=(self._table(),), remarks=tuple(self._remarks()), brief=True),
+            ),
+            data=data,
+            command=self.command,
+            environment=environment(self.device),
+            figures={"sensitivity": self.figure},
+        )
 
     def figure(self) -> Figure:
         """The correlation over both settings; see `sensitivity_figure`."""
         return sensitivity_figure(self.found, self.objective)
 
-    def _lines(self) -> Iterator[str]:
-        model = self.encoder.split("::")[0]
-        yield (
-            f"SBERT-WK ({self.preset}) of {model}: {self.objective} over {self.pairs:,} pairs of "
-            f"{self.source}"
-        )
-        yield ""
+    def _table(self) -> Table:
         rows = [
             (str(window), *("-" if value is None else f"{value:.4f}" for value in row))
             for window, row in zip(self.found.windows, self.found.values, strict=True)
         ]
         columns = ("window", *(f"start {start}" for start in self.found.start_layers))
-        yield from table_lines(Table(columns, tuple(rows)))
+        return Table(columns, tuple(rows))
+
+    def _remarks(self) -> Iterator[str]:
         impossible = sorted(set(self.asked) - set(self.found.windows))
         if impossible:
             yield f"too few layers for window {', '.join(map(str, impossible))}"
-        yield ""
         yield f"last layer, mean over all pieces: {self.found.baseline:.4f}"
 
 
@@ -132,6 +140,7 @@ def inspect_sensitivity(
     loading: Loading | None = None,
     progress: Progress = silent,
     notify: Notify = ignore,
+    command: str = "",
 ) -> SensitivityInspection:
     """Correlate SBERT-WK's cosines with gold scores for each window and start layer.
 
@@ -144,6 +153,7 @@ def inspect_sensitivity(
         loading: where the model comes from.
         progress: of the pairs.
         notify: called with a warning if texts are cut at the window.
+        command: reproduces the result, for its report.
 
     Raises:
         ConfigError: the encoder has another fusion, a window, a start layer or a head, or no window
@@ -160,7 +170,8 @@ def inspect_sensitivity(
         read, source = read_pairs(paths), ", ".join(map(str, paths))
     goal = pair_correlation(read.gold, objective, source)
     # A window and a start layer that every model allows.
-    model = (loading or Loading()).load(replace(asked, window=1, start_layer=0, head=False))
+    loading = loading or Loading()
+    model = loading.load(replace(asked, window=1, start_layer=0, head=False))
     base = sbert_wk_settings(model.spec.settings, model.depth)
     grid = settings_grid(base, model.depth, windows, start_layers)
     found = sensitivity(model, read, goal, grid, progress("scoring pairs", len(read)))
@@ -175,6 +186,8 @@ def inspect_sensitivity(
         pairs=len(read),
         asked=tuple(windows),
         found=found,
+        device=loading.device,
+        command=command,
     )
 
 

@@ -8,7 +8,7 @@ variance and content words a high one; in other models it may be the reverse.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ from eval.inspect.figures import variances_figure
 from eval.inspect.layers import unit_vectors
 from eval.inspect.states import InspectedText, Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports.model import Table
-from eval.reports.text import table_lines
+from eval.reports.files import ReportedResult
+from eval.reports.model import Report, Section, Table, environment
 from eval.vectors.encoders import Loading
 from retriever.encoders.fusion.whole_words import word_of_pieces, word_spans, word_vectors
 from retriever.errors import BadInputError
@@ -61,7 +61,7 @@ class VarianceGroups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WordInspection:
+class WordInspection(ReportedResult):
     """The result of `inspect_words`.
 
     Attributes:
@@ -71,6 +71,8 @@ class WordInspection:
         min_count: number of occurrences that a word needs.
         words: number of words with that many.
         groups: some of the words, by variance.
+        device: as asked for.
+        command: reproduces the result; may be empty.
     """
 
     encoder: str
@@ -79,14 +81,12 @@ class WordInspection:
     min_count: int
     words: int
     groups: VarianceGroups
+    device: str | None = None
+    command: str = ""
 
-    def text(self) -> str:
+    def report(self) -> Report:
         """The groups beside each other as a table."""
-        return "\n".join(self._lines())
-
-    def to_json(self) -> dict[str, object]:
-        """All numbers."""
-        return {
+        data = {
             "encoder": self.encoder,
             "texts": self.read.texts,
             "cut": self.read.cut,
@@ -95,18 +95,22 @@ class WordInspection:
             "words": self.words,
             **asdict(self.groups),
         }
+        return Report(
+            name="inspect-words",
+            title=f"{self.encoder}: {self.read}, {self.words:,} words that occur at least "
+            f"{self.min_count} times",
+            sections=(Section(tables=(self._table(),), brief=True),),
+            data=data,
+            command=self.command,
+            environment=environment(self.device),
+            figures={"words": self.figure},
+        )
 
     def figure(self) -> Figure:
         """The words with their variances; see `variances_figure`."""
         return variances_figure(self.groups)
 
-    def _lines(self) -> Iterator[str]:
-        yield (
-            f"{self.encoder}: {self.read}, {self.words:,} words that occur at least "
-            f"{self.min_count} times"
-        )
-        yield ""
-        yield "variance of the adjacent-layer cosines, mean over occurrences"
+    def _table(self) -> Table:
         header: list[str] = []
         columns = []
         for name in ("low", "middle", "high"):
@@ -115,7 +119,8 @@ class WordInspection:
             columns.append([(one.word, f"{one.variance:.2e}", f"{one.count:,}") for one in group])
         rows = zip_longest(*columns, fillvalue=("", "", ""))
         cells = tuple(tuple(cell for part in row for cell in part) for row in rows)
-        yield from table_lines(Table(tuple(header), cells, left=(0, 3, 6)))
+        title = "variance of the adjacent-layer cosines, mean over occurrences"
+        return Table(tuple(header), cells, title, left=(0, 3, 6))
 
 
 def inspect_words(
@@ -128,6 +133,7 @@ def inspect_words(
     loading: Loading | None = None,
     progress: Progress = silent,
     notify: Notify = ignore,
+    command: str = "",
 ) -> WordInspection:
     """Find the words whose adjacent-layer cosines vary least, moderately and most.
 
@@ -140,6 +146,7 @@ def inspect_words(
         loading: where the model comes from.
         progress: of the texts.
         notify: called with a warning if texts are cut at the window.
+        command: reproduces the result, for its report.
 
     Raises:
         BadInputError: no word occurs often enough.
@@ -147,7 +154,8 @@ def inspect_words(
         TypeError: one string instead of several.
         What `Encoder.load` raises.
     """
-    model = (loading or Loading()).load(encoder)
+    loading = loading or Loading()
+    model = loading.load(encoder)
     inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
     words = word_variances(inspection, min_count)
     if not words:
@@ -157,7 +165,14 @@ def inspect_words(
         )
     groups = variance_groups(words, top)
     return WordInspection(
-        str(model.spec), inspection.read, model.depth + 1, min_count, len(words), groups
+        str(model.spec),
+        inspection.read,
+        model.depth + 1,
+        min_count,
+        len(words),
+        groups,
+        device=loading.device,
+        command=command,
     )
 
 

@@ -95,6 +95,8 @@ def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:
             errors.plot(learned, reduced, ".-", alpha=0.8, label=label)
         for panel in (values, errors):
             panel.set_xscale("log")
+            panel.set_xticks(learned, [f"{one:,}" for one in learned])
+            panel.set_xticks([], minor=True)
             panel.grid(alpha=0.3)
     axes[0].set_ylabel(f"{measure} × 100, 95% interval", fontsize="small")
     axes[len(curves)].set_ylabel("error reduction × 100", fontsize="small")

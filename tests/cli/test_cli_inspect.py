@@ -225,8 +225,27 @@ class TestSensitivity:
         assert lines[2].split() == ["window", "start", "0", "start", "1"]
         assert [line.split()[0] for line in lines[3:5]] == ["1", "2"]
         assert lines[4].split()[2] == "-"
-        assert lines[5] == "too few layers for window 3, 4"
+        assert lines[6] == "too few layers for window 3, 4"
         assert lines[-1].startswith("last layer, mean over all pieces: ")
+
+
+@pytest.mark.parametrize("kind", ["layers", "words", "sensitivity"])
+def test_a_report_holds_what_is_printed(inspect, corpus, pairs, tmp_path, kind):
+    report = tmp_path / "report"
+    source = pairs if kind == "sensitivity" else corpus
+    outcome = inspect(kind, source, "--output", report)
+    written = json.loads((report / "report.json").read_text())
+    assert {**read(inspect(kind, source, "--json")), "command": written["command"]} == written
+    assert "torch" in written["environment"]
+    page = (report / "report.md").read_text()
+    for line in outcome.out.splitlines():
+        for word in line.split():
+            assert word.replace("_", "\\_") in page or set(word) & set("~<>()*")
+    pytest.importorskip("matplotlib")
+    assert {path.name for path in (report / "figures").iterdir()} == {f"{kind}.png", f"{kind}.svg"}
+    refused = inspect(kind, source, "--output", tmp_path / "absent" / "report")
+    assert refused.code == 2
+    assert "expected its parent to exist" in refused.err
 
 
 def test_each_command_draws_its_figure(inspect, corpus, pairs, tmp_path):

@@ -9,7 +9,7 @@ import click
 from cli.commands.inspect.texts import checked_text, limit_option
 from cli.options.declaring import Command, complete_path, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
-from cli.options.evaluation import plot_option
+from cli.options.evaluation import plot_option, report_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
 
@@ -20,6 +20,7 @@ from cli.options.source import SourceOptions, corpus_texts, source_options
 @limit_option
 @source_options
 @encoder_options(MINILM, only=STATES)
+@report_option("the report and its figure")
 @plot_option
 @json_option
 @quiet_option
@@ -29,6 +30,7 @@ def command(
     limit: int,
     source: SourceOptions,
     encoder: EncoderOptions,
+    output: Path | None,
     plot: Path | None,
     as_json: bool,
     quiet: bool,
@@ -39,7 +41,7 @@ def command(
     diagonal too (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import draw, say, show
+    from cli.output.results import command_line, draw, report, say
     from eval import Loading, inspect_layers
 
     if bool(sources) == (text is not None):
@@ -55,8 +57,9 @@ def command(
             loading=Loading(choice.device, choice.download),
             progress=progress,
             notify=say,
+            command=command_line(),
         )
     if reader:
         warn_reader(reader, say)
     draw(result, plot)
-    show(result, as_json=as_json)
+    report(result, output, as_json=as_json)

@@ -11,7 +11,7 @@ import click
 
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
-from cli.options.evaluation import plot_option
+from cli.options.evaluation import plot_option, report_option
 from cli.options.output import json_option, quiet_option
 
 
@@ -63,6 +63,7 @@ def _numbers(
     section="Scoring",
 )
 @encoder_options(MINILM, only=(*STATES, "wk_preset", "omega", "wk_variance"))
+@report_option("the report and its figure")
 @plot_option
 @json_option
 @quiet_option
@@ -72,6 +73,7 @@ def command(
     start_layers: tuple[int, ...] | None,
     objective: str,
     encoder: EncoderOptions,
+    output: Path | None,
     plot: Path | None,
     as_json: bool,
     quiet: bool,
@@ -82,7 +84,7 @@ def command(
     the model once.
     """
     from cli.output.progress import Stages
-    from cli.output.results import draw, say, show
+    from cli.output.results import command_line, draw, report, say
     from eval import Loading, inspect_sensitivity, sbert_wk_form
 
     choice = replace(encoder, model=sbert_wk_form(encoder.model or "")).choice()
@@ -96,6 +98,7 @@ def command(
             loading=Loading(choice.device, choice.download),
             progress=progress,
             notify=say,
+            command=command_line(),
         )
     draw(result, plot)
-    show(result, as_json=as_json)
+    report(result, output, as_json=as_json)

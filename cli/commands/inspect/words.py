@@ -9,7 +9,7 @@ import click
 from cli.commands.inspect.texts import limit_option
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
-from cli.options.evaluation import plot_option
+from cli.options.evaluation import plot_option, report_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options, sources_argument
 
@@ -35,6 +35,7 @@ from cli.options.source import SourceOptions, corpus_texts, source_options, sour
     section="Output",
 )
 @encoder_options(MINILM, only=STATES)
+@report_option("the report and its figure")
 @plot_option
 @json_option
 @quiet_option
@@ -45,6 +46,7 @@ def command(
     min_count: int,
     top: int,
     encoder: EncoderOptions,
+    output: Path | None,
     plot: Path | None,
     as_json: bool,
     quiet: bool,
@@ -55,7 +57,7 @@ def command(
     over its occurrences (SBERT-WK, Table I).
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import draw, say, show
+    from cli.output.results import command_line, draw, report, say
     from eval import Loading, inspect_words
 
     reader = source.reader(sources)
@@ -70,7 +72,8 @@ def command(
             loading=Loading(choice.device, choice.download),
             progress=progress,
             notify=say,
+            command=command_line(),
         )
     warn_reader(reader, say)
     draw(result, plot)
-    show(result, as_json=as_json)
+    report(result, output, as_json=as_json)
