@@ -126,7 +126,7 @@ _ALL = (
         "sbert-wk",
         "table-1",
         "Words by the variance of their layers",
-        (("words", f"inspect words {_CORPUS} --limit 10000"),),
+        (("words", f"inspect words {_CORPUS} --limit 10000 --min-count 51"),),
     ),
     Experiment(
         "sbert-wk",
