@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -25,8 +24,9 @@ def _shares(ctx: click.Context, param: click.Parameter, value: str) -> tuple[flo
     shares = []
     for part in value.split(","):
         try:
-            shares.append(float(Fraction(part.strip())))
-        except (ValueError, ZeroDivisionError, OverflowError):
+            top, slash, bottom = part.partition("/")
+            shares.append(float(top) / (float(bottom) if slash else 1))
+        except (ValueError, ZeroDivisionError):
             shares.append(0.0)
         if not 0 < shares[-1] <= 1:
             raise click.BadParameter(
