@@ -5,8 +5,8 @@ of layers for a task.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -14,8 +14,6 @@ from typing import Literal
 from eval.datasets.probing.files import read_probing
 from eval.datasets.sentences.classification import read_classification
 from eval.datasets.sentences.tasks import ClassificationTask
-from eval.layers.fused import layer_fusion
-from eval.layers.subsets import count_subsets
 from eval.metrics.significance import Resampling
 from eval.progress import Progress, silent
 from eval.sentences.comparison import compare_accuracies
@@ -25,20 +23,21 @@ from eval.transfer.batched_mlp import MLPs
 from eval.transfer.classifiers import Classifier, LogisticRegressions
 from eval.transfer.data import (
     classification_data,
-    layer_data,
     task_facts,
     task_texts,
     tested_columns,
     without_features,
 )
-from eval.transfer.layer_search import (
-    LayerTransferScore,
-    LayerTransferSettings,
-    layer_divisions,
-    search_transfer,
-)
+from eval.transfer.layer_search import LayerTransferSettings, layer_divisions
 from eval.transfer.protocols import TransferProtocol, trainings
-from eval.transfer.scores import ClassificationScore, effective_seeds, score_classification
+from eval.transfer.scores import (
+    ACCURACY,
+    ClassificationScore,
+    effective_seeds,
+    score_classification,
+    unseen_notes,
+)
+from eval.transfer.searched_layers import SearchedModels, searched_sets
 from eval.vectors.embedding import TextVectors
 from eval.vectors.encoders import (
     Done,
@@ -48,11 +47,10 @@ from eval.vectors.encoders import (
     fitted_remark,
     named_encoders,
 )
-from retriever.encoders.settings import Pooling, parse_encoder
+from retriever.encoders.settings import Pooling
 from retriever.errors import ConfigError, require_classifiers
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
-ACCURACY = "accuracy"
 CLASSIFIERS: dict[ClassifierName, str] = {
     "lr": "logistic regression on scaled features",
     "lr-senteval": "logistic regression on features as they are, with SentEval's strengths",
@@ -207,14 +205,24 @@ def _score_tasks(
     grids: list[LayerGrid] = []
     baseline: str | None = None
     if settings.layer_search is not None:
-        searched = _Searched(names, settings.loading)
+        searched = SearchedModels(names, settings.loading)
         labels = [label for name in names for label in searched.labels(name).values()]
         baseline = check_baseline(settings.baseline, labels)
         for task, share in product(tasks, settings.train_shares):
             # Raises what a division lacks before anything is encoded.
             deque(layer_divisions(without_features(task), settings.layer_search, share), maxlen=0)
         sets = [
-            one for task in tasks for one in _search(task, searched, settings, baseline, progress)
+            one
+            for task in tasks
+            for one in searched_sets(
+                task,
+                searched,
+                settings.layer_search,
+                settings.train_shares,
+                baseline,
+                settings.resampling,
+                progress,
+            )
         ]
     elif settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
@@ -240,35 +248,6 @@ def _score_tasks(
         device=settings.loading.device,
         command=command,
     )
-
-
-class _Searched:
-    """Models whose layers are searched, each with what a set of layers becomes.
-
-    Args:
-        names: text forms as `LayerEncoders` takes them, also with ``fusion=max`` and ``head=yes``.
-        loading: where they come from.
-    """
-
-    def __init__(self, names: Sequence[str], loading: Loading) -> None:
-        asked = [parse_encoder(name) for name in names]
-        kept = [
-            str(replace(one, fusion=None, head=None)) if one.head or one.fusion == "max" else name
-            for name, one in zip(names, asked, strict=True)
-        ]
-        self.names = tuple(names)
-        self.encoders = LayerEncoders(kept, ("mean",), loading)
-        self.fusions = [layer_fusion(one, loading) for one in asked]
-
-    @staticmethod
-    def labels(name: str) -> dict[str, str]:
-        """What a report calls the baselines and the chosen layers of a model."""
-        return {
-            "last": f"{name}::last",
-            "last4": f"{name}::last4",
-            "random": f"{name}, random layers",
-            "chosen": f"{name}, layers chosen",
-        }
 
 
 def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -386,99 +365,6 @@ def _grids(
     return score_states(task.name, task_texts(task), layers, (ACCURACY,), score, stage, progress)
 
 
-def _search(
-    task: ClassificationTask,
-    searched: _Searched,
-    settings: TransferSettings,
-    baseline: str,
-    progress: Progress,
-) -> list[SetScores]:
-    """The layers that BERT-LC chooses from every model beside the last ones, on one task: a set of
-    scores for each share of its training examples.
-    """
-    search, shares = settings.layer_search, settings.train_shares
-    assert search is not None
-    texts = task_texts(task)
-    done = progress(f"{task.name}: vectors", len(texts) * len(searched.names))
-    found: list[dict[str, LayerTransferScore]] = [{} for _ in shares]
-    cut: dict[str, int] = {}
-    vectors = searched.encoders.vectors(texts, done)
-    for name, fusion, (_, one) in zip(searched.names, searched.fusions, vectors, strict=True):
-        data = layer_data(task, one.vectors, fusion)
-        most = min(search.max_layers or data.hidden_states, data.hidden_states)
-        sets = count_subsets(data.hidden_states, most)
-        steps = sets * search.outer * search.inner * len(shares)
-        tried = progress(f"{task.name}: sets of layers", steps)
-        for share, scores in zip(shares, found, strict=True):
-            scores[name] = search_transfer(data, search, done=tried, train_share=share)
-        cut[name] = one.cut
-    varied = len(shares) > 1
-    return [
-        _searched_set(task, searched, scores, cut, baseline, settings.resampling, varied=varied)
-        for scores in found
-    ]
-
-
-def _searched_set(
-    task: ClassificationTask,
-    searched: _Searched,
-    found: Mapping[str, LayerTransferScore],
-    cut: Mapping[str, int],
-    baseline: str,
-    resampling: Resampling,
-    *,
-    varied: bool,
-) -> SetScores:
-    """The search of every model on one task with one share of the training examples.
-
-    Args:
-        task: it.
-        searched: the models.
-        found: of each of them.
-        cut: number of texts that each of them cut.
-        baseline: label of what the others are compared with.
-        resampling: of intervals and p-values.
-        varied: whether there are other shares.
-    """
-    rows = [
-        (label, name, score, tested)
-        for name, score in found.items()
-        for label, tested in zip(
-            searched.labels(name).values(), (*score.baselines, score.chosen), strict=True
-        )
-    ]
-    values = compare_accuracies(
-        {label: (one.accuracy, one.spread) for label, _, _, one in rows},
-        {label: one.correct for label, _, _, one in rows},
-        baseline,
-        resampling,
-    )
-    scores = []
-    for label, name, score, tested in rows:
-        chosen = tested is score.chosen
-        scores.append(
-            EncoderScore(
-                encoder=label,
-                cut=cut[name],
-                values={ACCURACY: values[label]},
-                extra={"error reduction": tested.error_reduction(score.baselines[0])},
-                note="; ".join(([_wins(score)] if chosen else []) + _unseen(score)),
-                details=_divisions(score) if chosen else {"accuracies": list(tested.accuracies)},
-                examples=tested.correct,
-            )
-        )
-    any_score = next(iter(found.values()))
-    learned = f"{any_score.learned:,}"
-    return SetScores(
-        name=f"{task.name}, {learned} examples" if varied else task.name,
-        facts={**task_facts(task, any_score.tested), "learned from": f"{learned} examples"},
-        texts=len(task_texts(task)),
-        examples=tested_columns(task, any_score.tested),
-        scores=tuple(scores),
-        curve=(task.name, any_score.learned) if varied else None,
-    )
-
-
 def _steps(task: ClassificationTask, settings: TransferSettings) -> int:
     """Number of classifiers that are trained for one encoder."""
     data, classifier = without_features(task), settings.make()
@@ -490,32 +376,4 @@ def _note(score: ClassificationScore, classifier: Classifier) -> str:
     notes = []
     if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
         notes.append(f"{classifier.unconverged:,} fits reached the maximum number of steps")
-    return "; ".join([*notes, *_unseen(score)])
-
-
-def _unseen(score: ClassificationScore | LayerTransferScore) -> list[str]:
-    """A note on the tests that no classifier could get right; none if there are none."""
-    if not score.unseen:
-        return []
-    return [f"{score.unseen:,} tests of a class that is not in the training data"]
-
-
-def _wins(score: LayerTransferScore) -> str:
-    won = "; ".join(f"{','.join(map(str, layers))} ({times})" for layers, times in score.wins)
-    return f"layers chosen (divisions): {won}"
-
-
-def _divisions(score: LayerTransferScore) -> dict[str, object]:
-    return {
-        "divisions": [
-            {"layers": list(layers), "inner": inner, "accuracy": accuracy, "baseline": last}
-            for layers, inner, accuracy, last in zip(
-                score.chosen.layers,
-                score.choice,
-                score.chosen.accuracies,
-                score.baselines[0].accuracies,
-                strict=True,
-            )
-        ],
-        "wins": [{"layers": list(layers), "divisions": times} for layers, times in score.wins],
-    }
+    return "; ".join([*notes, *unseen_notes(score.unseen)])

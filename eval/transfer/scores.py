@@ -13,6 +13,8 @@ from eval.transfer.data import ClassificationData, Rows
 from eval.transfer.protocols import Done, Outcome, TransferProtocol, run_protocol
 from retriever.errors import ConfigError
 
+ACCURACY = "accuracy"
+
 
 @dataclass(frozen=True, slots=True)
 class SeedScore:
@@ -159,3 +161,12 @@ def _seed_score(data: ClassificationData, outcome: Outcome) -> SeedScore:
         f1 = both / max(int(found.sum() + wanted.sum()), 1)
     accuracy = float((outcome.predicted == labels).mean())
     return SeedScore(accuracy, f1, outcome.dev, outcome.chosen)
+
+
+def unseen_notes(unseen: int) -> list[str]:
+    """A note on the tests that no classifier could get right; none if there are none.
+
+    Args:
+        unseen: their number.
+    """
+    return [f"{unseen:,} tests of a class that is not in the training data"] if unseen else []
