@@ -24,8 +24,6 @@ from eval.transfer.data import LayerData, Rows
 
 Floats = NDArray[np.float64]
 
-_ROWS_AT_ONCE = 1024
-
 
 def inner_accuracies(
     data: LayerData,
@@ -44,8 +42,8 @@ def inner_accuracies(
         done: called with 1 for each set and division.
 
     Returns:
-        (divisions, subsets) float64 in [0, 1]. For single texts this takes memory for three
-        float64 matrices of (hidden states times width)².
+        (divisions, subsets) float64 in [0, 1]. For single texts this takes memory for one
+        float64 matrix of (hidden states times width)².
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))
@@ -59,50 +57,80 @@ def inner_accuracies(
 def _by_blocks(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets, strength: float
 ) -> Iterator[tuple[int, int, float]]:
-    rows = np.concatenate(divisions[0])
-    # Subtracting what all examples have in common keeps sums of squares exact.
-    center = data.left[rows].mean(axis=0, dtype=np.float64)
-
-    def flat(chosen: Rows) -> Floats:
-        without: Floats = data.left[chosen] - center
-        return without.reshape(len(chosen), -1)
-
-    total = _scatter(flat, rows)
+    largest = int(subsets.sizes[-1])
     labels, classes = data.data.labels, len(data.data.classes)
+    rows = np.concatenate(divisions[0])
+    whole = _Sums(data.left, rows, _targets(labels[rows], classes), joined=largest > 1)
     for number, (train, test) in enumerate(divisions):
         fitted = _Fit(labels[train], classes)
+        tested = data.left[test] - whole.center
         # Rows that are not tested are trained on.
-        scatter = total - _scatter(flat, test)
-        blocks = _Blocks(flat(train), flat(test), scatter, fitted.targets, center.shape)
-        for chosen, outputs in blocks.outputs(int(subsets.sizes[-1]), strength):
+        blocks = _Blocks(whole, tested, _targets(labels[test], classes), fitted.targets)
+        for chosen, outputs in blocks.outputs(largest, strength):
             mask = sum(1 << layer for layer in chosen)
             yield number, mask, fitted.accuracy(outputs, labels[test])
+
+
+class _Sums:
+    """Sums over examples, for each layer and for each two.
+
+    Args:
+        vectors: (examples, hidden states, width) float32.
+        rows: the examples that are summed.
+        targets: (rows, classes).
+        joined: whether the scatter of two layers is needed.
+
+    Attributes:
+        center: (hidden states, width), the mean vectors. They are subtracted, which keeps sums of
+            squares exact.
+        products: (hidden states, width, classes), of vectors and targets.
+        scatter: of layers (i, j), i <= j, see `_scatter`.
+    """
+
+    def __init__(
+        self, vectors: NDArray[np.float32], rows: Rows, targets: Floats, *, joined: bool
+    ) -> None:
+        self.center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
+        layers = range(len(self.center))
+        products = []
+        self.scatter: dict[tuple[int, int], Floats] = {}
+        for i in layers:
+            # One layer at a time, because all of them in float64 are large.
+            first = vectors[rows, i] - self.center[i]
+            products.append(first.T @ targets)
+            self.scatter[i, i] = _scatter(first)
+            for j in layers[i + 1 :] if joined else ():
+                self.scatter[i, j] = _scatter(first, vectors[rows, j] - self.center[j])
+        self.products = np.stack(products)
 
 
 class _Blocks:
     """One division of single texts, in blocks of layers.
 
     Args:
-        train: (rows, hidden states times width) float64.
-        test: (rows, hidden states times width) float64.
-        scatter: of the rows to train on; is overwritten.
+        whole: the sums over all rows, to train on and to test on.
+        test: (rows, hidden states, width) float64, minus the center.
+        test_targets: (rows, classes) of the rows to test on.
         targets: (rows, classes) of the rows to train on.
-        shape: (hidden states, width).
     """
 
-    def __init__(
-        self, train: Floats, test: Floats, scatter: Floats, targets: Floats, shape: tuple[int, ...]
-    ) -> None:
-        self._states, self._width = shape
-        self._rows = len(train)
-        mean = train.mean(axis=0)
-        products = train.T @ targets - np.outer(mean, targets.sum(axis=0))
-        self._products = products.reshape(*shape, targets.shape[1])
-        self._test = (test - mean).reshape(len(test), *shape)
-        scatter -= len(train) * np.outer(mean, mean)
-        blocks = scatter.reshape(*shape, *shape).transpose(0, 2, 1, 3)
-        layers = range(self._states)
-        self._pairs = {(i, j): _pair(blocks, i, j) for i in layers for j in layers if i <= j}
+    def __init__(self, whole: _Sums, test: Floats, test_targets: Floats, targets: Floats) -> None:
+        self._states, self._width = whole.center.shape
+        self._rows = len(targets)
+        # All vectors sum to zero, so those to train on to minus those to test on.
+        mean = -test.sum(axis=0) / self._rows
+        self._test = test - mean
+        self._products = (
+            whole.products
+            - np.tensordot(test, test_targets, axes=(0, 0))
+            - mean[:, :, None] * targets.sum(axis=0)
+        )
+        # Around its mean, the scatter is less by the mean's own, once for each row to train on.
+        taken = np.concatenate([test, np.sqrt(self._rows) * mean[None]])
+        self._scatter = {
+            (i, j): both - _scatter(taken[:, i], taken[:, j] if i < j else None)
+            for (i, j), both in whole.scatter.items()
+        }
 
     def outputs(self, largest: int, strength: float) -> Iterator[tuple[tuple[int, ...], Floats]]:
         """Every set of up to `largest` layers, and (test rows, classes) without the intercept."""
@@ -128,9 +156,9 @@ class _Blocks:
         """The sets that add layers above those of this set, whose sums are given."""
         size = len(chosen) + 1
         for layer in range(chosen[-1] + 1 if chosen else 0, self._states):
-            joined = scatter + self._pairs[layer, layer]
+            joined = scatter + self._scatter[layer, layer]
             for lower in chosen:
-                joined += self._pairs[lower, layer]
+                joined += self._scatter[lower, layer]
             added = products + self._products[layer]
             seen = tested + self._test[:, layer]
             weights = _solve(joined / size**2, added / size, strength, self._rows)
@@ -148,13 +176,13 @@ def _by_features(
     for position, mask in enumerate(subsets.masks.tolist()):
         features = data.features(subsets.layers(position)).astype(np.float64)
         features -= features[rows].mean(axis=0)
-        total = _scatter(features.__getitem__, rows)
+        total = _scatter(features[rows])
         for number, (train, test) in enumerate(divisions):
             fitted = _Fit(labels[train], classes)
             mean = features[train].mean(axis=0)
             products = features[train].T @ fitted.targets
             products -= np.outer(mean, fitted.targets.sum(axis=0))
-            scatter = total - _scatter(features.__getitem__, test)
+            scatter = total - _scatter(features[test])
             scatter -= len(train) * np.outer(mean, mean)
             weights = _solve(scatter, products, strength, len(train))
             outputs = (features[test] - mean) @ weights
@@ -165,7 +193,7 @@ class _Fit:
     """The targets of one division's training rows."""
 
     def __init__(self, labels: Rows, classes: int) -> None:
-        self.targets = np.where(labels[:, None] == np.arange(classes), 1.0, -1.0)
+        self.targets = _targets(labels, classes)
         self._means = self.targets.mean(axis=0)
 
     def accuracy(self, outputs: Floats, labels: Rows) -> float:
@@ -173,33 +201,28 @@ class _Fit:
         return float(((outputs + self._means).argmax(axis=1) == labels).mean())
 
 
-def _scatter(rows_of: Callable[[Rows], Floats], rows: Rows) -> Floats:
-    """The sum of the outer products of rows, computed a block of rows at a time."""
-    total: Floats | None = None
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        block = rows_of(rows[start : start + _ROWS_AT_ONCE])
-        if total is None:
-            total = block.T @ block
-        else:
-            total += block.T @ block
-    assert total is not None
-    return total
+def _targets(labels: Rows, classes: int) -> Floats:
+    """(rows, classes): 1 for a row's class and -1 for the others."""
+    return np.where(labels[:, None] == np.arange(classes), 1.0, -1.0)
 
 
-def _pair(blocks: Floats, first: int, second: int) -> Floats:
-    if first == second:
-        return np.ascontiguousarray(blocks[first, first])
-    both: Floats = blocks[first, second] + blocks[second, first]
-    return both
+def _scatter(first: Floats, second: Floats | None = None) -> Floats:
+    """The sum of the outer products of rows, (rows, width); with those of `second`, both ways."""
+    if second is None:
+        return first.T @ first
+    products: Floats = first.T @ second
+    return products + products.T
 
 
 def _solve(scatter: Floats, products: Floats, strength: float, rows: int) -> Floats:
-    """(features, classes) weights of the ridge regression."""
-    from scipy.linalg import solve
+    """(features, classes) weights of the ridge regression; the scatter is overwritten."""
+    from scipy.linalg import cho_factor, cho_solve
 
     size = len(scatter)
     mean_variance = float(np.trace(scatter)) / size
     # Where no feature varies, any penalty gives weights of zero.
     scatter[np.diag_indices(size)] += strength * mean_variance if mean_variance > 0 else rows
-    weights: Floats = solve(scatter, products, assume_a="pos", overwrite_a=True, check_finite=False)
+    # The matrix is symmetric, and its transpose is in the order of Fortran: nothing is copied.
+    factor = cho_factor(scatter.T, overwrite_a=True, check_finite=False)
+    weights: Floats = cho_solve(factor, products, check_finite=False)
     return weights
