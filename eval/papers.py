@@ -65,7 +65,8 @@ def experiments(paper: str | None = None, name: str | None = None) -> tuple[Expe
             named.setdefault(one.paper, []).extend((one.name, *one.also))
         known = "; ".join(f"{of}: {', '.join(names)}" for of, names in named.items())
         raise ConfigError(
-            f"experiment: expected one of {known}; found {paper} {name or ''}".strip()
+            f"experiment: expected one of {known} (tables of times are benchmarks of the "
+            f"repository, see docs/results.md); found {paper} {name or ''}".strip()
         )
     return found
 

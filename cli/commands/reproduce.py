@@ -44,8 +44,8 @@ def command(
 
     PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et al. 2023), ma (Ma et al. 2019) or
     unsup (Takahashi and Bollegala 2022). TABLE is one of those that are printed without --output,
-    such as table-3. Existing reports are kept, so an interrupted run resumes; use one --output
-    folder per model.
+    such as table-3; tables of times are benchmarks of the repository. Existing reports are kept, so
+    an interrupted run resumes; use one --output folder per model.
     """
     from cli.main import run
     from cli.output.results import say
