@@ -1,7 +1,10 @@
-"""What the commands that evaluate and train share: measures, resampling, cache, seeds, figures."""
+"""What the commands that evaluate and train share: data sets, measures, resampling, cache, seeds,
+figures.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,43 @@ def _check_report(ctx: click.Context, param: click.Parameter, value: Path | None
 
         check_report_folder(value)
     return value
+
+
+def data_set(path: Path) -> Path:
+    """The path of a data set, or the same path below $RETRIEVER_DATA if it is only there.
+
+    Raises:
+        SourceError: it is in neither place.
+    """
+    folder = os.environ.get("RETRIEVER_DATA")
+    below = Path(folder, path) if folder else None
+    for one in (path, below):
+        if one is not None and os.path.exists(one):
+            return one
+    from retriever.errors import SourceError
+
+    if path.is_absolute():
+        raise SourceError(f"{path}: no such file or folder; check the path")
+    if below is None:
+        raise SourceError(
+            f"{path}: no such file or folder; check the path, or let RETRIEVER_DATA name the "
+            "folder that holds the data sets"
+        )
+    raise SourceError(
+        f"{path}: no such file or folder, and no {below} in the folder that RETRIEVER_DATA names; "
+        "check the path"
+    )
+
+
+class DataSet(click.Path):
+    """A parameter that names a data set, see `data_set`."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path of the data set."""
+        return data_set(Path(value))
 
 
 cache_option = option(
@@ -110,7 +150,7 @@ def seed_option(of: str, section: Section = RARE) -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class ResamplingOptions:
-    """How intervals and p-values are computed."""
+    """How p-values, and intervals of correlations, are computed."""
 
     resamples: int
     seed: int
@@ -131,7 +171,7 @@ resampling_options: Callable[[Any], Callable[..., Any]] = settings(
             type=click.IntRange(min=100),
             default=10_000,
             metavar="N",
-            help="Number of resamples of the bootstrap and the randomization test.",
+            help="Number of resamples of a test, and of the intervals of correlations.",
             section=RARE,
         ),
         seed_option("the resamples"),

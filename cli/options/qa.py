@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.options.declaring import RARE, complete_path, option, settings
+from cli.options.evaluation import DataSet
 from cli.options.index import IndexLocation, Location
 
 if TYPE_CHECKING:
     from eval import QuestionSettings
 
-dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
+dataset_argument = click.argument("dataset", type=DataSet())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ question_options: Callable[[Any], Callable[..., Any]] = settings(
         option(
             "--without",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=DataSet(),
             metavar="DATASET",
             help="Do not train on what overlaps with the dev and test splits of this set; "
             "repeatable.",

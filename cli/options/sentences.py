@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from cli.options.declaring import Decorator, is_given, option, settings
 from cli.options.encoder import MINILM, device_option, download_option, model_option
-from cli.options.evaluation import cache_folder, cache_option
+from cli.options.evaluation import DataSet, cache_folder, cache_option
 
 if TYPE_CHECKING:
     from eval import Loading
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import Pooling
 
 datasets_argument = click.argument(
-    "datasets", nargs=-1, required=True, metavar="DATASET...", type=click.Path(path_type=Path)
+    "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
 )
 
 

@@ -62,6 +62,24 @@ def test_bad_input_is_one_line(retriever, folder, tiny_models, arguments, said):
     assert not (folder / "report").exists()
 
 
+def test_a_data_set_that_is_nowhere_is_missed_with_the_place_of_the_data_sets(
+    retriever, folder, monkeypatch
+):
+    monkeypatch.setenv("RETRIEVER_DATA", "sets")
+    refused(
+        retriever("eval", "sts", "absent"), "absent: no such file or folder, and no sets/absent"
+    )
+    absolute = str(folder / "absent")
+    refused(retriever("eval", "sts", absolute), f"{absolute}: no such file or folder; check")
+    for value in ("", None):
+        monkeypatch.delenv("RETRIEVER_DATA", raising=False)
+        if value is not None:
+            monkeypatch.setenv("RETRIEVER_DATA", value)
+        refused(
+            retriever("eval", "qa", "absent"), "absent: no such file", "let RETRIEVER_DATA name"
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -64,8 +64,8 @@ def command(
 ) -> None:
     """Compare each RUN (TREC format) with the first one, or with --baseline.
 
-    For each measure: means with 95% bootstrap intervals, the difference from the baseline with its
-    own, and the p-value of a paired randomization test with Holm's correction over the runs.
+    For each measure: means with 95% intervals, the difference from the baseline with its own, and
+    the p-value of a paired randomization test with Holm's correction over the runs.
     """
     from eval import compare
     from retriever.corpus import CorpusReader

@@ -11,7 +11,7 @@ import click
 
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
-from cli.options.evaluation import plot_option, report_option
+from cli.options.evaluation import DataSet, plot_option, report_option
 from cli.options.output import json_option, quiet_option
 
 
@@ -36,9 +36,7 @@ def _numbers(
 
 
 @click.command("sensitivity", cls=Command)
-@click.argument(
-    "pairs", nargs=-1, required=True, metavar="PAIRS...", type=click.Path(path_type=Path)
-)
+@click.argument("pairs", nargs=-1, required=True, metavar="PAIRS...", type=DataSet())
 @option(
     "--windows",
     callback=_numbers(1),

@@ -9,7 +9,7 @@ import click
 
 from cli.options.declaring import RARE, Command, complete_path, option
 from cli.options.encoder import MINILM, ModelOptions, model_options
-from cli.options.evaluation import plot_option
+from cli.options.evaluation import DataSet, data_set, plot_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.qa import QuestionOptions, question_options
 from cli.options.source import SourceOptions, source_options
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @question_options
 @option(
     "--dev",
-    type=click.Path(path_type=Path),
+    type=DataSet(),
     metavar="PATH",
     help="File or folder to choose the epoch on.",
     shown_default="the dev split of DATA, else a tenth of it, at most 1,000 pairs",
@@ -130,8 +130,10 @@ def command(
         **tuning.named(),
     )
     reader: CorpusReader | None = None
-    given: EncoderData = [Path(one) for one in sources]
-    if pairs is not None:
+    given: EncoderData
+    if pairs is None:
+        given = [data_set(Path(one)) for one in sources]
+    else:
         reader = source.reader(sources)
         given = CorpusPairs(reader, pairs, sample, tuning.seed)
     with Stages(quiet=quiet) as progress:

@@ -12,6 +12,7 @@ import click
 
 from cli.options.declaring import RARE, Command, complete_path, option, settings
 from cli.options.encoder import device_option, download_option
+from cli.options.evaluation import DataSet
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
 
@@ -89,7 +90,7 @@ _TRAINING = [
 @source_options
 @option(
     "--train",
-    type=click.Path(path_type=Path),
+    type=DataSet(),
     metavar="DATASET",
     help="sup: scored pairs to train on, as `retriever eval sts` reads them; of a folder its "
     "training split.",
@@ -97,7 +98,7 @@ _TRAINING = [
 )
 @option(
     "--dev",
-    type=click.Path(path_type=Path),
+    type=DataSet(),
     metavar="DATASET",
     help="sup and unsup: scored pairs whose Pearson correlation stops training; of a folder its "
     "dev split.",

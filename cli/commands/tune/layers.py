@@ -10,6 +10,7 @@ import click
 from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
 from cli.options.evaluation import (
+    DataSet,
     cache_folder,
     cache_option,
     plot_option,
@@ -20,10 +21,10 @@ from cli.options.output import json_option, quiet_option
 
 
 @click.command("layers", cls=Command)
-@click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True, metavar="DATA...", type=DataSet())
 @option(
     "--test",
-    type=click.Path(path_type=Path),
+    type=DataSet(),
     metavar="FILE",
     help="File of scored pairs to test the choice on.",
     section="Input",
