@@ -359,10 +359,10 @@ def _baselines(hidden_states: int, size: int, seed: int | list[int]) -> dict[str
 def bootstrap_gain(
     task: Task, best: int, baseline: int, resamples: int, seed: int | list[int]
 ) -> tuple[float, float]:
-    """The 95% percentile interval of the objective of one set minus that of another.
+    """The 95% interval of the objective of one set minus that of another.
 
     Pairs or questions are drawn with replacement, the same for both sets, and the objective is
-    recomputed on each draw.
+    recomputed on each draw; see `percentile_interval`. Of one question it is the whole range.
 
     Args:
         task: the pairs or questions.
@@ -371,10 +371,13 @@ def bootstrap_gain(
         resamples: number of draws, at least 1.
         seed: of the draws.
     """
+    units = task.objective.units
+    if units == 1:
+        return -1.0, 1.0
     cosines = task.grams.cosines(np.array([best, baseline]))
     random = np.random.default_rng(seed)
     gains = []
-    for weights in resampling_weights(task.objective.units, resamples, random):
+    for weights in resampling_weights(units, resamples, random):
         values = task.objective.resampled(cosines, weights)
         gains.append(values[:, 0] - values[:, 1])
-    return percentile_interval(np.concatenate(gains))
+    return percentile_interval(np.concatenate(gains), units)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eval.metrics.measures import parse_measures
 from eval.metrics.ranking import Grades, Scores, run_values
-from eval.metrics.significance import bootstrap_interval, holm, randomization_test
+from eval.metrics.significance import holm, mean_interval, randomization_test
 from eval.metrics.trec import read_qrels, read_run
 from retriever.errors import ConfigError
 
@@ -28,7 +28,7 @@ class Difference:
 
     Attributes:
         value: of the system minus that of the baseline.
-        low, high: its 95% bootstrap interval.
+        low, high: its 95% interval.
         p: of the paired test, two-sided.
         adjusted: p after Holm's correction over the systems that are compared.
         better, worse: queries or examples on which the system is above, and below, the baseline;
@@ -57,7 +57,7 @@ class Score:
         value: in [0, 1], or a correlation in [-1, 1]; over several seeds the mean.
         spread: standard deviation (n - 1) over the seeds, or over the divisions of a layer search;
             None where there is one.
-        low, high: the 95% bootstrap interval over queries or examples.
+        low, high: its 95% interval over queries or examples.
         difference: from the baseline; None for the baseline itself.
     """
 
@@ -171,8 +171,8 @@ def compare(
         measures: names, see `eval.metrics.measures`.
         baseline: a name in `runs`; None takes the first.
         keep_without_positive: count queries without a relevant document, as zero.
-        resamples: of bootstrap and randomization test.
-        seed: of both.
+        resamples: of the randomization test.
+        seed: of the resamples.
 
     Raises:
         ConfigError: the baseline is no run, or a measure is unknown.
@@ -219,14 +219,14 @@ def compare_systems(
     """Compare systems whose values by query are known.
 
     Args:
-        values: system to measure to (seeds, queries) float64; at least one system.
+        values: system to measure to (seeds, queries) float64 in [0, 1]; at least one system.
         queries: ids, in the order of the values.
         without_positive: see `Comparison`, as the next two.
         excluded: see there.
         missing: see there.
         baseline: one of the systems; None takes the first.
-        resamples: of bootstrap and randomization test.
-        seed: of both.
+        resamples: of the randomization test.
+        seed: of the resamples.
 
     Raises:
         ConfigError: the baseline is none of the systems.
@@ -268,10 +268,10 @@ def compare_values(
     """Compare systems by the means of their values, with a paired randomization test.
 
     Args:
-        values: system to (units,) float64, of the same units in the same order.
+        values: system to (units,) float64 in [0, 1], of the same units in the same order.
         baseline: one of the systems.
-        resamples: of bootstrap and randomization test.
-        seed: of both.
+        resamples: of the randomization test.
+        seed: of the resamples.
         spreads: system to its standard deviation over seeds.
     """
     differences = {
@@ -286,14 +286,13 @@ def compare_values(
             one = differences[name]
             difference = Difference(
                 float(one.mean()),
-                *bootstrap_interval(one, resamples, seed),
+                *mean_interval(one, -1.0),
                 *tested[name],
                 better=int((one > 0).sum()),
                 worse=int((one < 0).sum()),
             )
-        interval = bootstrap_interval(found, resamples, seed)
         spread = None if spreads is None else spreads[name]
-        scores[name] = Score(float(found.mean()), spread, *interval, difference)
+        scores[name] = Score(float(found.mean()), spread, *mean_interval(found, 0.0), difference)
     return scores
 
 

@@ -16,7 +16,7 @@ from eval.metrics.trec import check_run, run_lines
 from eval.qa.figures import qa_figures
 from eval.reports.files import FileNames, csv_lines
 from eval.reports.model import Report, Section, Table, environment
-from eval.reports.scores import comparison_table, score_cell
+from eval.reports.scores import comparison_table, few_remark, score_cell
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ def qa_report(result: QAResult) -> Report:
             Section(
                 "Tests",
                 remarks=(
-                    "intervals are bootstrapped over questions; differences are from "
+                    "intervals are of Student's t over questions; differences are from "
                     f"{found.baseline}; p is that of a paired randomization test, and Holm is p "
                     "after Holm's correction for the number of systems",
+                    *few_remark(len(found.queries), "questions"),
                 ),
             ),
             *(

@@ -130,7 +130,7 @@ class QASettings:
         baseline: the system that the others are compared with; None takes the first.
         without_positive: whether questions without a relevant passage are left out or count as
             zero.
-        resampling: of intervals and tests.
+        resampling: of tests.
         seeds: number of times that each head is trained, with seeds 0, 1, ...
         cross_seeds: number of times that each cross-encoder is fine-tuned.
         models: a folder that keeps cross-encoders; None keeps none.

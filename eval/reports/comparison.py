@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from eval.reports.scores import comparison_table
+from eval.reports.scores import comparison_table, few_remark
 from eval.reports.text import printable, table_lines
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def comparison_lines(found: Comparison, queries: Mapping[str, str], top: int) ->
         f"{len(found.queries):,} queries; {found.without_positive:,} without a relevant document, "
         f"{treatment}; 95% intervals"
     )
+    yield from few_remark(len(found.queries), "queries")
     for run, missing in found.missing.items():
         if missing:
             said = (

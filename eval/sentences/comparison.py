@@ -51,7 +51,7 @@ def compare_correlations(
 
     Pairs are drawn with replacement within each part, the same for all encoders. An encoder's value
     in a draw is the weighted mean over the parts of the correlation of predicted and gold scores,
-    averaged over seeds. Intervals are the 2.5% and 97.5% points. p of a difference is
+    averaged over seeds. Intervals are those of `percentile_interval`. p of a difference is
     (1 + 2 m) / (1 + resamples), at most 1, where m is the number of draws on the rarer side of 0.
 
     Args:
@@ -65,6 +65,7 @@ def compare_correlations(
     """
     seeds = [len(one) for one in predictions.values()]
     rows = np.concatenate(list(predictions.values()))
+    pairs = rows.shape[1]
     drawn = np.zeros((resampling.resamples, len(rows)))
     random = np.random.default_rng(resampling.seed)
     start = 0
@@ -86,10 +87,10 @@ def compare_correlations(
         encoder: Score(
             value,
             spread,
-            *percentile_interval(means[encoder]),
+            *percentile_interval(means[encoder], pairs),
             Difference(
                 value - found[baseline][0],
-                *percentile_interval(differences[encoder]),
+                *percentile_interval(differences[encoder], pairs),
                 *tested[encoder],
             )
             if encoder in differences
@@ -107,7 +108,7 @@ def compare_accuracies(
 ) -> dict[str, Score]:
     """The accuracies of encoders with intervals, and their differences from a baseline.
 
-    Intervals are bootstrapped over examples; p is that of the paired randomization test, which is
+    Intervals are those of `mean_interval`; p is that of the paired randomization test, which is
     McNemar's exact test where each example is tested once. Where examples are tested unequally
     often, intervals and differences count each example once, accuracies each test.
 

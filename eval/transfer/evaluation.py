@@ -75,7 +75,7 @@ class TransferSettings:
             the encoder's own vectors; empty scores the encoders.
         baseline: the encoder that the others are compared with; None takes the first. Of a layer
             search it is a model with ``::last``, which is the default, or ``::last4``.
-        resampling: of intervals and p-values.
+        resampling: of p-values.
         loading: where models come from, and where vectors are cached.
 
     Raises:

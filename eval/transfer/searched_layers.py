@@ -66,7 +66,7 @@ def searched_sets(
         search: how sets of layers are tried.
         shares: of the training examples, see `layer_divisions`; different, at least one.
         baseline: label of what the others are compared with.
-        resampling: of intervals and p-values.
+        resampling: of p-values.
         progress: of encoding and of the search.
 
     Raises:
@@ -111,7 +111,7 @@ def _searched_set(
         found: of each of them.
         cut: number of texts that each of them cut.
         baseline: label of what the others are compared with.
-        resampling: of intervals and p-values.
+        resampling: of p-values.
         varied: whether there are other shares.
     """
     rows = [

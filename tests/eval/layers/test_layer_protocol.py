@@ -204,6 +204,10 @@ def test_the_interval_of_a_difference_that_never_varies_is_a_point():
     assert bootstrap_gain(made_ranking(cosines), 0b01, 0b01, 300, 0) == (0.0, 0.0)
 
 
+def test_one_question_says_nothing_of_the_gain_on_others():
+    assert bootstrap_gain(made_ranking(np.array([[[0.9, 0.1]]] * 2)), 0b01, 0b10, 300, 0) == (-1, 1)
+
+
 def test_the_interval_of_a_mean_difference_is_near_the_normal_one():
     wins = np.arange(200) % 4 == 0
     cosines = np.empty((2, 200, 2))
@@ -229,7 +233,8 @@ def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
         - scipy.stats.spearmanr(theirs[row], scores[row])[0]
         for row in drawn
     ]
-    assert expected == pytest.approx(np.quantile(gains, [0.025, 0.975]), abs=1e-12)
+    level = scipy.stats.norm.cdf(-np.sqrt(40 / 39) * scipy.stats.t.ppf(0.975, 39))
+    assert expected == pytest.approx(np.quantile(gains, [level, 1 - level]), rel=1e-4)
     monkeypatch.setattr(
         "eval.layers.protocol.resampling_weights",
         lambda units, resamples, random: resampling_weights(units, resamples, random, 40 * 7),

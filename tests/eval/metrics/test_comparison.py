@@ -130,3 +130,10 @@ def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
         assert found.scores[measure]["one"].spread is None
         np.testing.assert_array_equal(*found.values[measure])
         assert found.most_different(measure, "three", 5) == []
+
+
+@pytest.mark.parametrize(("queries", "warned"), [(19, True), (20, False)])
+def test_intervals_of_few_queries_come_with_a_warning(queries, warned):
+    qrels = {str(number): {"a": 1} for number in range(queries)}
+    text = compare({"run": {query: {"a": 1.0} for query in qrels}}, qrels, ["AP"]).text()
+    assert ("intervals from fewer than 20 queries are often too short" in text) == warned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from eval.metrics.significance import bootstrap_interval, holm, randomization_test
+from eval.metrics.significance import (
+    holm,
+    mean_interval,
+    percentile_interval,
+    randomization_test,
+)
 
 
 def by_enumeration(differences):
@@ -90,14 +96,85 @@ def test_holm_is_the_step_down_procedure(p_values):
         assert {i for i, p in enumerate(adjusted) if p <= alpha} == rejected
 
 
-def test_an_interval_is_that_of_scipy():
-    values = np.random.default_rng(5).beta(2, 5, 60)
-    low, high = bootstrap_interval(values, 20_000, 0)
-    expected = stats.bootstrap(
-        (values,), np.mean, n_resamples=20_000, method="percentile", random_state=1
-    ).confidence_interval
-    assert (low, high) == pytest.approx((expected.low, expected.high), abs=0.003)
+@pytest.mark.parametrize("queries", [2, 3, 4, 5, 6, 12, 300])
+def test_an_interval_of_a_mean_is_that_of_scipy(queries):
+    values = np.random.default_rng(5).uniform(0.45, 0.55, queries)
+    expected = stats.t.interval(0.95, queries - 1, values.mean(), stats.sem(values))
+    assert mean_interval(values, 0) == pytest.approx(expected, rel=1e-3)
+    assert mean_interval(-values, -1) == pytest.approx((-expected[1], -expected[0]), rel=1e-3)
 
 
-def test_equal_values_have_no_interval():
-    assert bootstrap_interval(np.full(9, 0.25), 100, 0) == (0.25, 0.25)
+def test_an_interval_of_a_mean_ends_at_the_range_of_the_values():
+    assert mean_interval(np.array([1.0, 1.0, 0.5]), 0)[1] == 1
+    assert mean_interval(np.array([0.0, 0.0, 0.5]), 0)[0] == 0
+    assert mean_interval(np.array([0.0, -1.0]), -1) == (-1, 1)
+
+
+@pytest.mark.parametrize("least", [0, -1])
+def test_one_query_says_nothing_of_others(least):
+    assert mean_interval(np.array([0.25]), least) == (least, 1)
+
+
+# The mean of 0.1 several times is not 0.1 to the last digit.
+@pytest.mark.parametrize("value", [0.0, 0.25, 0.1, 1.0, -0.3])
+def test_equal_values_have_no_interval(value):
+    values = np.full(9, value)
+    assert mean_interval(values, -1) == (values.mean(), values.mean())
+
+
+@cache
+def populations():
+    random = np.random.default_rng(0)
+    ranks, others = random.geometric([[0.6], [0.5]], (2, 100_000))
+    return {
+        "AP": (random.beta(4, 1, 100_000), 0),
+        "RR": (1 / others, 0),
+        "nDCG": (np.minimum(1, 1.3 * random.beta(2, 2, 100_000)), 0),
+        "differences in RR": (1 / ranks - 1 / others, -1),
+        "differences, mostly none": (
+            random.laplace(0.02, 0.1, 100_000).clip(-1, 1) * (random.random(100_000) < 0.5),
+            -1,
+        ),
+    }
+
+
+def percentile_of_means(values, least):
+    drawn = np.random.default_rng(1).choice(values, (400, len(values)))
+    return tuple(np.quantile(drawn.mean(axis=1), [0.025, 0.975]))
+
+
+def coverage(method, values, least, queries, repetitions):
+    samples = np.random.default_rng(2).choice(values, (repetitions, queries))
+    intervals = np.array([method(one, least) for one in samples])
+    mean = values.mean()
+    return np.mean((intervals[:, 0] <= mean) & (mean <= intervals[:, 1]))
+
+
+@pytest.mark.parametrize("name", populations())
+def test_intervals_of_ten_queries_hold_the_mean_more_often_than_percentiles(name):
+    values, least = populations()[name]
+    found = coverage(mean_interval, values, least, 10, 2000)
+    assert 0.90 < found < 0.97
+    assert found > coverage(percentile_of_means, values, least, 10, 500) + 0.01
+
+
+@pytest.mark.parametrize("name", populations())
+def test_intervals_of_fifty_queries_hold_the_mean_95_percent_of_the_time(name):
+    values, least = populations()[name]
+    assert coverage(mean_interval, values, least, 50, 2000) == pytest.approx(0.95, abs=0.015)
+
+
+@pytest.mark.parametrize("units", [2, 5, 10, 1000])
+def test_points_of_a_bootstrap_are_moved_out_by_students_t(units):
+    values = np.random.default_rng(3).normal(0, 1, 1_000_000)
+    low, high = percentile_interval(values, units)
+    expected = stats.norm.cdf(-np.sqrt(units / (units - 1)) * stats.t.ppf(0.975, units - 1))
+    assert (low, high) == pytest.approx(np.quantile(values, [expected, 1 - expected]), rel=1e-3)
+
+
+def test_a_bootstrapped_mean_of_ten_normal_values_has_the_interval_of_students_t():
+    values = stats.norm.ppf((np.arange(10) + 0.5) / 10) / 10
+    means = np.random.default_rng(4).choice(values, (100_000, 10)).mean(axis=1)
+    found = np.array(percentile_interval(means, 10))
+    assert found == pytest.approx(mean_interval(values, -1), rel=0.06)
+    assert np.quantile(means, 0.975) < 0.9 * found[1]
