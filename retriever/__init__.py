@@ -5,8 +5,11 @@
 ...     index.add(["The cat sat on the mat."])
 ...     hits = index.search("feline")
 
-Importing it loads neither torch nor FAISS; searching by BM25 needs neither.
+Importing it loads neither torch nor FAISS; searching by BM25 needs neither. `__version__` is the
+installed release.
 """
+
+import typing as _typing
 
 from indexes import BM25Settings as BM25Settings
 from indexes import BM25Variant as BM25Variant
@@ -68,3 +71,15 @@ from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
 from retriever.search.settings import SearchSettings as SearchSettings
+
+if _typing.TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name):
+        """`__version__`, looked up when it is asked for, because that takes time."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("layer-retriever")

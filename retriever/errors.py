@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from indexes import BadInputError as BadInputError
 from indexes import ClosedIndexError as ClosedIndexError
@@ -19,8 +21,13 @@ from indexes import RetrieverError as RetrieverError
 from indexes import SourceError as SourceError
 from indexes import StorageError as StorageError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 # Module to the package that is installed, where they have different names.
 _PACKAGES = {"sklearn": "scikit-learn", "rank_bm25": "rank-bm25"}
+# What other libraries call some of our keywords.
+_ELSEWHERE = {"top_k": "k", "limit": "k", "n_results": "k", "filter": "where", "filters": "where"}
 
 
 def require_several(name: str, values: object) -> None:
@@ -37,6 +44,15 @@ def require_several(name: str, values: object) -> None:
         raise TypeError(
             f"{name}: expected several strings, found {values!r:.60}; put it into a list"
         )
+
+
+def unexpected_keyword(name: str, known: Iterable[str]) -> TypeError:
+    """The error of a keyword that does not exist, with the nearest one that does and all others."""
+    there = sorted(known)
+    other = _ELSEWHERE.get(name)
+    near = [other] if other in there else get_close_matches(name, there, 1)
+    guess = f"; did you mean {near[0]!r}?" if near else ""
+    return TypeError(f"unexpected keyword {name!r}{guess} (known: {', '.join(there)})")
 
 
 def require_extra(extra: str, purpose: str, *modules: str) -> None:

@@ -111,9 +111,14 @@ def compile_where(text: str) -> Where:
     """Compile a filter in the grammar above.
 
     Raises:
+        TypeError: it is not a text.
         FilterError: the filter does not parse, or is longer or deeper than SQLite takes; the
             message is one line with the 1-based character, `position` is that character from 0.
     """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"filter: expected a text such as 'year >= 2000', found {text!r:.60}; write it as one"
+        )
     expression = _Parser(text).parse()
     condition = sqlite_condition(expression)
     return Where(expression, f"({condition.text})", condition.parameters, condition.tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,15 @@ class Encoder:
     Attributes:
         spec: everything that decides the vectors.
     """
+
+    def __new__(cls, *arguments: object, **keywords: object) -> Self:
+        """Refuse a direct call with the arguments of `load`."""
+        if not arguments or not isinstance(arguments[0], EncoderSpec):
+            name = f"{arguments[0]!r:.60}" if arguments else "name"
+            raise TypeError(
+                f"Encoder: expected Encoder.load({name}), found a call of the class itself"
+            )
+        return super().__new__(cls)
 
     def __init__(self, spec: EncoderSpec, model: PieceEncoder) -> None:
         self.spec = spec

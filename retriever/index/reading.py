@@ -37,7 +37,7 @@ from retriever.search.queries import (
     similar_to,
     unknown_fields,
 )
-from retriever.search.reranking import Reranker
+from retriever.search.reranking import Reranker, check_reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
 
 if TYPE_CHECKING:
@@ -182,15 +182,16 @@ class ReadableIndex:
             code point). There are fewer if fewer documents can be ranked.
 
         Raises:
-            TypeError: `text` is not a string, or a keyword is unknown.
+            TypeError: `text`, `settings`, `where` or `reranker` is something else, or a keyword is
+                unknown.
             What `search_many` raises.
         """
         if not isinstance(text, str):
             raise TypeError(
                 f"text: expected one query, found {type(text).__name__}; search_many takes several"
             )
-        found = self.search_many([text], settings, where=where, reranker=reranker, **keywords)
-        return next(found)
+        wanted = search_settings(settings, keywords, ("where", "reranker"))
+        return next(self.search_many([text], wanted, where=where, reranker=reranker))
 
     def search_many(
         self,
@@ -216,7 +217,8 @@ class ReadableIndex:
             The hits of each query, in the order of the queries; each as `search` returns them.
 
         Raises:
-            TypeError: `texts` is a single string, or a keyword is unknown.
+            TypeError: `texts` is a single string, `settings`, `where` or `reranker` is something
+                else, or a keyword is unknown.
             ConfigError: a setting is out of range.
             BadInputError: a query is empty, or not valid Unicode.
             EncoderMismatchError: the reranker was trained on the vectors of another encoder, or
@@ -225,7 +227,8 @@ class ReadableIndex:
             What `encoder` raises, in the modes that need it.
         """
         require_several("texts", texts)
-        wanted = search_settings(settings, keywords)
+        wanted = search_settings(settings, keywords, ("where", "reranker", "ready"))
+        check_reranker(reranker)
         compiled = None if where is None else compile_where(where)
         return search_texts(self._opened, texts, wanted, compiled, reranker, ready)
 
@@ -256,7 +259,7 @@ class ReadableIndex:
             KeyError: the index holds no such document.
             What `search_many` raises.
         """
-        wanted = search_settings(settings, keywords)
+        wanted = search_settings(settings, keywords, ("start", "where"))
         compiled = None if where is None else compile_where(where)
         return similar_to(self._opened, id_, start, wanted, compiled)
 
@@ -272,7 +275,7 @@ class ReadableIndex:
         Raises:
             What `search_many` raises.
         """
-        return candidates_of(self._opened, texts, settings or SearchSettings())
+        return candidates_of(self._opened, texts, search_settings(settings, {}))
 
     def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
         """The passage of a hit with its neighbors, as one stretch of the document's text.

@@ -73,6 +73,16 @@ class Index(ReadableIndex):
         store: where it is kept; its text is the folder, or the URL without a password.
     """
 
+    def __new__(cls, *arguments: object, **keywords: object) -> Self:
+        """Refuse a direct call, whose arguments would be those of `open` or `create`."""
+        if len(arguments) < 2 or not isinstance(arguments[1], ModelChoice):
+            folder = f"{arguments[0]!r:.60}" if arguments else "folder"
+            raise TypeError(
+                f"Index: expected Index.open({folder}) or Index.create({folder}), found a call of "
+                "the class itself"
+            )
+        return super().__new__(cls)
+
     def __init__(
         self, store: Store, asked: ModelChoice, encoder: LoadedEncoder | None, lock_timeout: float
     ) -> None:

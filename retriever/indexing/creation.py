@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypedDict
 from indexes import Store, StructureSettings, View
 from retriever.analyzer import Analyzer, AnalyzerSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, unexpected_keyword
 from retriever.indexing.passages import PassageSettings
 
 # The setting that lists how the vectors of an index were computed.
@@ -69,8 +69,9 @@ class IndexSettings:
                 raise TypeError(f"{name} and {min(single)} are both given: give one of them")
             parts[name] = kind(**single) if single else whole
         if given:
-            known = ", ".join(sorted(IndexKeywords.__annotations__))
-            raise TypeError(f"unexpected keyword {min(given)!r}; known: {known}")
+            raise unexpected_keyword(
+                min(given), (*IndexKeywords.__annotations__, "model", "encoder")
+            )
         return cls(**parts)
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
 
+_INTERFACE = ("reads_vectors", "check", "score")
+
+
 class Reranker(Protocol):
     """Scores hits again.
 
@@ -55,6 +58,19 @@ class Reranker(Protocol):
             vectors: (passages, d), likewise.
         """
         ...
+
+
+def check_reranker(reranker: Reranker | None) -> None:
+    """Refuse what cannot rerank, such as the folder of a reranker.
+
+    Raises:
+        TypeError: it lacks what a `Reranker` has.
+    """
+    if reranker is not None and not all(hasattr(reranker, name) for name in _INTERFACE):
+        raise TypeError(
+            f"reranker: expected a loaded reranker, found {reranker!r:.60}; load one from its "
+            "folder with load_reranker(folder)"
+        )
 
 
 def load_reranker(

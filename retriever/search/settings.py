@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict
 
 from indexes import BM25Settings, Mode
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, unexpected_keyword
 from retriever.search.fusion import FusionSettings, Method, check_used
 
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "bm25")
@@ -75,18 +75,27 @@ class SearchKeywords(TypedDict, total=False):
     epsilon: float
 
 
-def search_settings(settings: SearchSettings | None, keywords: Mapping[str, Any]) -> SearchSettings:
+def search_settings(
+    settings: SearchSettings | None, keywords: Mapping[str, Any], others: Sequence[str] = ()
+) -> SearchSettings:
     """Settings with single fields replaced.
 
     Args:
         settings: None for the defaults.
         keywords: see `SearchKeywords`.
+        others: keywords that the caller takes beside these, for the message.
 
     Raises:
-        TypeError: an unknown keyword.
+        TypeError: an unknown keyword, or `settings` is something else.
         ConfigError: a value that is out of range, or that the fusion does not use.
     """
-    settings = settings or SearchSettings()
+    if settings is None:
+        settings = SearchSettings()
+    elif not isinstance(settings, SearchSettings):
+        raise TypeError(
+            f"settings: expected SearchSettings, found {settings!r:.60}; give single settings by "
+            "name, such as k=3"
+        )
     given = dict(keywords)
     method = given.get("fusion")
     if isinstance(method, str):
@@ -102,8 +111,7 @@ def search_settings(settings: SearchSettings | None, keywords: Mapping[str, Any]
     check_used(return_fusion.method, fused)
     return_bm25 = replace(bm25, **_taken(given, BM25Settings))
     if given:
-        known = ", ".join(sorted(SearchKeywords.__annotations__))
-        raise TypeError(f"unexpected keyword {min(given)!r}; known: {known}")
+        raise unexpected_keyword(min(given), (*SearchKeywords.__annotations__, *others))
     return replace(settings, **own, fusion=return_fusion, bm25=return_bm25)
 
 

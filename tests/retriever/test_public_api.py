@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,11 @@ def imported_by(code):
 def test_names_that_do_not_exist_are_refused_as_python_does():
     with pytest.raises(ImportError):
         from retriever import Indx  # noqa: F401
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert retriever.__version__ == project["version"]
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from retriever import (
     CommitSettings,
     Document,
+    Encoder,
     Index,
     IndexingReport,
     SearchSettings,
@@ -197,6 +199,48 @@ class TestKeywords:
         with pytest.raises(TypeError, match="langauge"):
             Index.create(tmp_path / "other", langauge="german")
         assert not (tmp_path / "other").exists()
+
+
+class TestWrongArguments:
+    """What users write by mistake; the messages name what they meant."""
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda index: index.search("n1", 3), "settings: expected SearchSettings, found 3;"),
+            (lambda index: index.more_like("1", 3), "settings: expected SearchSettings, found 3"),
+            (lambda index: index.candidates(["n1"], 3), "expected SearchSettings, found 3;"),
+            (
+                lambda index: index.search("n1", reranker="my.reranker"),
+                "reranker: expected a loaded reranker, found 'my.reranker'; load one",
+            ),
+            (lambda index: index.search("n1", reranker=print), "expected a loaded reranker, found"),
+            (lambda index: index.search("n1", where={}), "filter: expected a text such as"),
+            (lambda index: index.delete_where({"i": 1}), "found {'i': 1}; write it"),
+            (lambda index: index.search("n1", top_k=3), "'top_k'; did you mean 'k'"),
+            (lambda index: index.search("n1", filter="i = 1"), "'filter'; did you mean 'where'"),
+            (lambda index: index.search("n1", alfa=0.3), "'alfa'; did you mean 'alpha'"),
+            (lambda index: index.search("n1", zz=1), "'zz' (known: alpha, b,"),
+            (lambda index: index.search("n1", zz=1), "recall, reranker, rrf_k, variant, where)"),
+            (lambda index: index.search_many(["n1"], redy=1), "did you mean 'ready'"),
+            (lambda index: index.more_like("1", top_k=3), "rrf_k, start, variant, where)"),
+            (lambda index: index.reindex(analyser=None), "did you mean 'analyzer'"),
+        ],
+    )
+    def test_they_are_named_with_what_is_expected(self, index, call, message):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            call(index)
+        assert len(index) == 12
+
+    @pytest.mark.parametrize("keywords", [{}, {"model": "all-MiniLM-L6-v2"}])
+    def test_classes_that_are_called_name_what_makes_them(self, keywords):
+        message = r"Index: expected Index.open\('my.index'\) or Index.create\('my.index'\)"
+        with pytest.raises(TypeError, match=message):
+            Index("my.index", **keywords)
+        with pytest.raises(TypeError, match=r"Encoder: expected Encoder.load\('a-model'\)"):
+            Encoder("a-model", **keywords)
+        with pytest.raises(TypeError, match=r"expected Index.open\(folder\)"):
+            Index(**keywords)
 
 
 class TestOwnEncoders:
