@@ -36,7 +36,6 @@ from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
 from retriever.search.fusion import FusionSettings
-from retriever.training.settings import kept_epoch
 
 # Systems that rank a whole corpus, and the component of the index that does it.
 _COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}
@@ -292,13 +291,13 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
     )
     pools, dev = resources.pools(resources.questions), resources.dev
     resources.models.mkdir(parents=True, exist_ok=True)
-    scores, dev_scores, curves, chosen, first = [], [], [], [], 1
+    scores, dev_scores, curves, chosen = [], [], [], []
     for seed in range(settings.cross_seeds):
         name = f"{system.trained}-seed-{seed}"
         folder = resources.models / _UNSAFE.sub("-", name)
         seeded = plan.seeded(seed)
         # Systems that share a cross-encoder find the folder that the first of them wrote.
-        curve = fit_cross_encoder(
+        curve, kept = fit_cross_encoder(
             train,
             dev,
             seeded,
@@ -312,10 +311,7 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
         if system.fused:
             on_dev = resources.cross_scores(name, folder, dev.questions)
             dev_scores.append(on_dev.astype(np.float64))
-        curves.append(tuple(epoch.dev for epoch in curve))
-        first = curve[0].epoch
-        kept = kept_epoch(curve, seeded.training.tolerance)
-        assert kept is not None
+        curves.append(curve)
         chosen.append((kept.epoch, kept.dev))
     notes = [f"fine-tuned from {plan.model}", _chosen(chosen)]
     if system.ensemble:
@@ -324,7 +320,10 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
     if system.fused:
         scores, weights = _with_hybrid(scores, dev_scores, resources, settings)
         notes.append(weights)
-    found = _pooled(system, pools, scores, "; ".join(notes), tuple(curves))
+    # Folders of earlier releases have no epoch 0.
+    first = max(curve[0].epoch for curve in curves)
+    shown = tuple(tuple(one.dev for one in curve if one.epoch >= first) for curve in curves)
+    found = _pooled(system, pools, scores, "; ".join(notes), shown)
     return replace(found, first_epoch=first)
 
 

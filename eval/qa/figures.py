@@ -110,7 +110,8 @@ def recall_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
 
 
 def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
-    """Histograms of each system's scores, of relevant passages and of the others.
+    """Histograms of each system's scores: of relevant passages in percent of these, and likewise of
+    the others.
 
     Args:
         systems: at least one.
@@ -130,22 +131,24 @@ def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
         edges = _edges(scores)
         for chosen, color, name in ((~relevant, "C7", "others"), (relevant, "C2", "relevant")):
             if chosen.any():
-                density, _ = np.histogram(scores[chosen], edges, density=True)
-                axes.stairs(density, edges, fill=True, alpha=0.55, color=color, label=name)
-        axes.set_yticks([])
+                counts, _ = np.histogram(scores[chosen], edges)
+                share = 100 * counts / np.count_nonzero(chosen)
+                axes.stairs(share, edges, fill=True, alpha=0.55, color=color, label=name)
+        if len(one.scores) > 1:
+            axes.set_xlabel(f"first of {len(one.scores)} seeds", fontsize="small")
         if len(scores):
             axes.legend(fontsize="x-small")
-    figure.supxlabel("score of the first seed", fontsize="medium")
-    figure.supylabel("density", fontsize="medium")
+    figure.supxlabel("score", fontsize="medium")
+    figure.supylabel("% of each kind", fontsize="medium")
     return figure
 
 
 def learning_figure(
     curves: Mapping[str, Sequence[Sequence[float]]], first: int = 0, measure: str = "AP"
 ) -> Figure:
-    """The dev score after each epoch: the mean over the seeds, in a band from lowest to highest.
+    """The dev score after each epoch: a thin line for each seed, and a thick one for their mean.
 
-    Where seeds have different numbers of epochs, mean and band are over those that have as many.
+    The mean ends with the first seed that ends: a mean over those that are left would jump.
 
     Args:
         curves: name to a curve for each seed, in [0, 1]; NaN where there is no value.
@@ -157,16 +160,15 @@ def learning_figure(
 
     axes = figure.subplots()
     for place, seeds in enumerate(curves.values()):
-        longest = max(map(len, seeds))
-        filled = [[*seed, *[np.nan] * (longest - len(seed))] for seed in seeds]
-        table = np.ma.masked_invalid(np.array(filled, dtype=np.float64)) * 100
-        epochs = np.arange(first, first + longest)
         color, line = _style(place)
-        mean = table.mean(axis=0)
+        shortest = min(map(len, seeds))
+        mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
+        epochs = range(first, first + shortest)
         axes.plot(epochs, mean, marker=".", label=str(place), color=color, linestyle=line)
-        if len(seeds) > 1:
-            low, high = table.min(axis=0), table.max(axis=0)
-            axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
+        for seed in seeds if len(seeds) > 1 else ():
+            epochs = range(first, first + len(seed))
+            values = 100 * np.array(seed)
+            axes.plot(epochs, values, color=color, linestyle=line, linewidth=0.6, alpha=0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="epoch (0: before training)", ylabel=f"dev {measure} × 100")
     axes.grid(alpha=0.3)

@@ -33,7 +33,7 @@ from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
 from retriever.rerankers.manifest import is_reranker
 from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.sampling import JudgedPools, TrainingSet
-from retriever.training.settings import Epoch, Step
+from retriever.training.settings import Epoch, Step, kept_epoch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ def fit_cross_encoder(
     name: str = "fine-tuning",
     progress: Progress = silent,
     notify: Notify = ignore,
-) -> tuple[Epoch, ...]:
+) -> tuple[tuple[Epoch, ...], Epoch]:
     """Fine-tune a cross-encoder and write it to a folder.
 
     If the model is a cross-encoder's folder, training starts from its MLP too.
@@ -128,7 +128,7 @@ def fit_cross_encoder(
         notify: is called with a line for each epoch.
 
     Returns:
-        The learning curve.
+        The learning curve, and the epoch that was kept.
 
     Raises:
         ConfigError: the folder holds something else or the result of another training, a checkpoint
@@ -138,11 +138,12 @@ def fit_cross_encoder(
     from retriever.rerankers.cross.head import CrossHead
 
     base = find_model(plan.model, download=loading.download)
+    keep_head = is_cross_encoder(plan.model)
     identity = _identity(train, dev, plan, base)
     if not restart and is_reranker(folder):
         training = read_training(folder)
         require_same(folder, identity, _completed(training.get("identity")))
-        return tuple(Epoch(**one) for one in training["curve"])
+        return _with_kept(tuple(Epoch(**one) for one in training["curve"]), plan, keep_head)
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -152,7 +153,6 @@ def fit_cross_encoder(
             f"max-length: the model {base.name} reads at most {backbone.max_length} pieces, found "
             f"{plan.max_length}"
         )
-    keep_head = is_cross_encoder(plan.model)
     head = read_head(Path(plan.model), backbone.width) if keep_head else CrossHead(backbone.width)
     model = CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
     curve = train_cross_encoder(
@@ -174,7 +174,15 @@ def fit_cross_encoder(
     }
     write_cross_encoder(folder, model, training)
     checkpoint.remove()
-    return curve
+    return _with_kept(curve, plan, keep_head)
+
+
+def _with_kept(
+    curve: tuple[Epoch, ...], plan: CrossPlan, keep_head: bool
+) -> tuple[tuple[Epoch, ...], Epoch]:
+    kept = kept_epoch(curve, plan.training.tolerance, untrained=keep_head)
+    assert kept is not None
+    return curve, kept
 
 
 def _line(epoch: Epoch) -> str:

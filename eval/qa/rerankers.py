@@ -25,7 +25,7 @@ from retriever.rerankers.head.folder import KIND as HEAD
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.head.training import TrainedHead
 from retriever.rerankers.manifest import check_target
-from retriever.training.settings import Epoch, kept_epoch
+from retriever.training.settings import Epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -162,6 +162,9 @@ class FittedCrossEncoder:
         )
         table = Table(("epoch", "loss", "active", "dev AP"), rows)
         saved = f"{self.folder}: dev AP {percent(self.kept.dev)} after epoch {self.kept.epoch}"
+        # Earlier releases did not score the untrained model.
+        if self.curve[0].epoch == 0:
+            saved += f"; {percent(self.curve[0].dev)} before training"
         return "\n".join([*table_lines(table), saved])
 
     def figure(self) -> Figure:
@@ -256,7 +259,7 @@ def fit_cross_encoder(
         loading=settings.loading, data=settings.data, split=settings.data.train_split
     )
     with open_resources(questions, opened, progress, notify) as resources:
-        curve = fit_and_write(
+        curve, kept = fit_and_write(
             resources.training_set(
                 settings.plan.training.sampling.negatives,
                 unanswered=settings.plan.training.pointwise,
@@ -269,8 +272,6 @@ def fit_cross_encoder(
             progress=progress,
             notify=notify,
         )
-    kept = kept_epoch(curve, settings.plan.training.tolerance)
-    assert kept is not None
     return FittedCrossEncoder(folder, curve, kept)
 
 

@@ -169,7 +169,7 @@ def fit_encoder(
     curve = None if restart else _earlier(folder, identity)
     if curve is None:
         curve = _fit(examples, training, encoder, folder, identity, restart, progress, notify)
-    kept = kept_epoch(curve, training.tolerance)
+    kept = kept_epoch(curve, training.tolerance, untrained=True)
     assert kept is not None
     return FittedEncoder(folder, objective, examples.dev.name, curve, kept)
 
@@ -247,7 +247,7 @@ def _provenance(
     identity: dict[str, Any],
     curve: tuple[Epoch, ...],
 ) -> dict[str, Any]:
-    kept = kept_epoch(curve, training.tolerance)
+    kept = kept_epoch(curve, training.tolerance, untrained=True)
     return {
         "identity": identity,
         "data": {

@@ -82,22 +82,22 @@ def fine_tune(
     Args:
         task: what is trained.
         settings: how.
-        untrained: whether the untrained model counts as epoch 0.
+        untrained: whether the untrained model, epoch 0 of the curve, may be kept.
         checkpoint: the state to resume from, and where to save states; None saves nothing.
         on_step: called after each step.
         on_epoch: called after each epoch, and first for the epochs before a checkpoint.
 
     Returns:
-        The learning curve.
+        The learning curve, from epoch 0 on; from 1 if a checkpoint of an earlier release has no 0.
 
     Raises:
         ConfigError: the checkpoint is of other settings or data.
         BadInputError: the loss is not finite any more.
     """
-    training = _Training(task, settings)
+    training = _Training(task, settings, untrained=untrained)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         training.restore(state)
-    if untrained and not training.curve:
+    else:
         training.score_untrained()
     for epoch in training.curve:
         on_epoch(epoch)
@@ -171,9 +171,10 @@ def adamw(
 class _Training:
     """A task, its optimizer and its progress."""
 
-    def __init__(self, task: Task[Any], settings: FineTuningSettings) -> None:
+    def __init__(self, task: Task[Any], settings: FineTuningSettings, *, untrained: bool) -> None:
         self._task = task
         self._settings = settings
+        self._untrained = untrained
         self._total = settings.epochs * task.steps
         self._weights = task.weights
         self._optimizer = task.optimizer()
@@ -255,7 +256,7 @@ class _Training:
             self._kept = {name: one.clone() for name, one in self._average.values.items()}
 
     def _kept_epoch(self) -> Epoch | None:
-        return kept_epoch(self.curve, self._settings.tolerance)
+        return kept_epoch(self.curve, self._settings.tolerance, untrained=self._untrained)
 
     def use_kept(self) -> None:
         """Give the model the weights that are kept."""

@@ -148,19 +148,24 @@ class Epoch:
     dev: float
 
 
-def kept_epoch(curve: Sequence[Epoch], tolerance: float) -> Epoch | None:
+def kept_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch | None:
     """The epoch whose weights are kept, see `FineTuningSettings.tolerance`; None before any.
 
-    Where the untrained model is in the curve, as epoch 0, only an epoch that is better than it
-    takes its place.
+    Args:
+        curve: of a training.
+        tolerance: see there.
+        untrained: whether the untrained model, epoch 0, may be kept; then only an epoch that is
+            better than it takes its place.
     """
-    best = untrained = -math.inf
+    best = before = -math.inf
     kept = None
     for one in curve:
+        if one.epoch == 0 and not untrained:
+            continue
         best = max(best, one.dev)
         if one.epoch == 0:
-            kept, untrained = one, one.dev
-        elif one.dev >= best - tolerance and one.dev > untrained:
+            kept, before = one, one.dev
+        elif one.dev >= best - tolerance and one.dev > before:
             kept = one
     return kept
 

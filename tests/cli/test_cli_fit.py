@@ -133,12 +133,14 @@ def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
     done = retriever("fit", "static", corpus, *arguments, "--json")
     assert done.code == 0, done.err
     facts = json.loads(done.out)
-    assert facts["dimensions"] == 3
+    assert (facts["method"], facts["dimensions"]) == ("lsa", 3)
     # What is in more than half of the texts is left out.
     assert facts["words"] == 7
     assert facts["provenance"]["texts"] == 20
     whole = retriever("fit", "static", corpus, *arguments, "--max-df", "1", "--json")
     assert json.loads(whole.out)["words"] == 8
+    told = retriever("fit", "static", corpus, *arguments)
+    assert told.out.startswith(f"{tmp_path / 'lsa'}: lsa of 7 words, 3 dimensions\n")
 
 
 @pytest.mark.parametrize(

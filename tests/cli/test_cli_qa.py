@@ -215,7 +215,8 @@ def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
     )  # fmt: skip
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["dev_map"] == max(one["dev"] for one in found["curve"])
+    assert [one["epoch"] for one in found["curve"]] == [0, 1, 2]
+    assert found["dev_map"] == max(one["dev"] for one in found["curve"][1:])
     assert not list(folder.parent.glob(".*"))
     written = (folder / "model.safetensors").stat().st_mtime_ns
     again = retriever(
@@ -223,6 +224,11 @@ def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
         "--quiet",
     )  # fmt: skip
     assert again == (0, "", "")
+    shown = retriever(
+        "train", "cross-encoder", dataset, "--output", folder, *name, *WINDOW, "--epochs", "2"
+    )
+    before = found["curve"][0]["dev"]
+    assert shown.out.endswith(f"epoch {found['kept_epoch']}; {100 * before:.2f} before training\n")
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
     ranked = retriever("eval", "qa", dataset, "-s", folder, "-m", "AP", "--json")
     assert ranked.code == 0, ranked.err

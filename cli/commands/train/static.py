@@ -185,7 +185,7 @@ def command(
                     vectors[0], method, texts, settings=fitting, download=download, done=done
                 )
     model.save(output)
-    _report(model, output, quiet=quiet, as_json=as_json)
+    _report(model, method, output, quiet=quiet, as_json=as_json)
 
 
 def _refuse(whose: str, options: dict[str, Any]) -> None:
@@ -212,14 +212,14 @@ def _reading(
     warn_reader(reader, say)
 
 
-def _report(model: StaticModel, output: Path, *, quiet: bool, as_json: bool) -> None:
+def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_json: bool) -> None:
     from retriever.encoders.settings import EncoderSettings
 
     encoder = str(EncoderSettings(model=str(output)))
     words = len(model.parts.lexicon.vectors)
     facts: dict[str, Any] = {
         "encoder": encoder,
-        "method": model.method,
+        "method": method,
         "words": words,
         "dimensions": model.dimensions,
         "weights": model.weights,
@@ -230,7 +230,7 @@ def _report(model: StaticModel, output: Path, *, quiet: bool, as_json: bool) -> 
         click.echo(json.dumps(facts))
     elif not quiet:
         click.echo(
-            f"{output}: {model.method} of {words:,} words, {model.dimensions} dimensions"
+            f"{output}: {method} of {words:,} words, {model.dimensions} dimensions"
             + (_fitted_line(facts) if model.fitted else "")
         )
         click.echo(f"--model {shlex.quote(encoder)}")

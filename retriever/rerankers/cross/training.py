@@ -55,15 +55,15 @@ def train_cross_encoder(
         passages: texts, by row.
         pools: which passages answer a question, and which do not.
         settings: how.
-        dev_score: higher is better; called after each epoch.
-        keep_head: start from the MLP that the model has, and count the model as epoch 0, which is
-            kept if no epoch is better; else the MLP starts at random.
+        dev_score: higher is better; called before training and after each epoch.
+        keep_head: start from the MLP that the model has, and keep the model as it is if no epoch is
+            better; else the MLP starts at random.
         checkpoint: the state to resume from, and where to save states; None saves nothing.
         on_step: called after each step.
         on_epoch: called after each epoch, and first for the epochs before a checkpoint.
 
     Returns:
-        The learning curve.
+        The learning curve; epoch 0 is before training.
 
     Raises:
         BadInputError: no question has a relevant passage and another one, which is what all losses

@@ -124,6 +124,14 @@ def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth(tmp_path, plain):
     assert len(dots) == 1
 
 
+def test_a_report_on_few_questions_says_that_intervals_are_too_short(report, tmp_path):
+    said = "intervals from fewer than 20 questions are often too short"
+    assert said in (report / "report.md").read_text()
+    many = made_set(count=20, pool=4)
+    result([system("one", many, noise(many, 1, 1))], questions=many).write(tmp_path / "many")
+    assert said not in (tmp_path / "many/report.md").read_text()
+
+
 def test_each_measure_has_a_table_of_differences(found, report):
     text = (report / "report.md").read_text()
     per_measure = [rows for rows in tables(text) if rows[0][1:3] == ["value", "95% interval"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -136,11 +137,31 @@ def test_a_training_that_is_complete_is_not_done_again(
 def test_stopped_early_it_is_complete_too(tmp_path: Path, models: Models) -> None:
     settings = replace(SETTINGS, epochs=4, patience=1)
     training = Training(models("bert"), tmp_path / "checkpoint", settings)
-    scripted = iter([0.5, 0.1])
+    scripted = iter([0.2, 0.5, 0.1])
     found, _ = training(dev=lambda _: next(scripted))
     again, curve = training(dev=lambda _: pytest.fail("nothing is left to do"))
     assert same(found, again)
-    assert len(curve) == 2
+    assert len(curve) == 3
+
+
+def test_a_checkpoint_without_the_untrained_model_is_resumed_without_it(
+    tmp_path: Path, models: Models, undisturbed: tuple[Weights, tuple[Epoch, ...]]
+) -> None:
+    training = Training(models("bert"), tmp_path / "checkpoint")
+
+    def stop(step: Step) -> None:
+        if step.number == 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        training(on_step=stop)
+    path = tmp_path / "checkpoint" / "state.json"
+    values = json.loads(path.read_text())
+    assert [one["epoch"] for one in values["curve"]] == [0]
+    path.write_text(json.dumps(values | {"curve": []}))
+    found, curve = training()
+    assert same(found, undisturbed[0])
+    assert curve == undisturbed[1][1:]
 
 
 @pytest.mark.soak

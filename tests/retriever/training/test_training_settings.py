@@ -32,16 +32,17 @@ def curve(*scores: float, first: int = 0) -> list[Epoch]:
 def test_only_a_better_epoch_takes_the_place_of_the_untrained_model(
     scores: tuple[float, ...], tolerance: float, kept: int
 ) -> None:
-    found = kept_epoch(curve(*scores), tolerance)
+    found = kept_epoch(curve(*scores), tolerance, untrained=True)
     assert found is not None
     assert found.epoch == kept
 
 
 def test_without_the_untrained_model_some_epoch_is_kept() -> None:
-    found = kept_epoch(curve(0.0, -1.0, first=1), 0.0)
-    assert found is not None
-    assert found.epoch == 1
-    assert kept_epoch([], 0.0) is None
+    for scores in (curve(0.0, -1.0, first=1), curve(0.5, 0.0, -1.0)):
+        found = kept_epoch(scores, 0.0, untrained=False)
+        assert found is not None
+        assert found.epoch == 1
+    assert kept_epoch(curve(0.5), 0.0, untrained=False) is None
 
 
 @pytest.mark.parametrize("kind", [CrossTrainingSettings, HeadTrainingSettings])
