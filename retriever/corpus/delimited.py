@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
-from retriever.corpus.documents import Json, Record
-from retriever.corpus.fields import Columns, Fields, find_columns
-from retriever.corpus.lines import TextLines
+from retriever.corpus.column_types import type_of, value_of
+from retriever.corpus.documents import FieldCount, Json, Record
+from retriever.corpus.fields import Columns, Fields, find_columns, listed
+from retriever.corpus.lines import LONGEST, TextLines
 from retriever.corpus.sources import OpenSource
 from retriever.errors import SourceError
 
-_COLLECTION = re.compile(r"[0-9]+\t[^\t\r\n]*[^\t\r\n0-9. -][^\t\r\n]*\r?\n?")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# Rows whose cells decide the types of columns, and the characters after which fewer do.
+SAMPLE_ROWS = 1000
+_SAMPLE_CHARACTERS = 1 << 24
+# Possessive, so that a line that is none is seen to be none in one pass.
+_COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
 _DOUBLE_IT = 'write a quote inside a quoted cell twice ("")'
+_Row = tuple[int, list[str], str | None]
 
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -57,11 +63,15 @@ def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
 
 
 def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
-    """The rows below the header; a metadata cell that is a JSON number becomes one.
+    """The rows below the header, metadata cells as values of the type of their column.
+
+    A type that `fields` does not give is that which all cells of the first `SAMPLE_ROWS` rows fit;
+    of a column without any there, that of its first cell. A later cell that does not fit stays a
+    string and is counted in `source.misfits`.
 
     Raises:
-        SourceError: the header cannot be used, or a quote is never closed. The latter is not a
-            fault of one record: it hides all that follow, so it cannot be skipped.
+        SourceError: the header or a type cannot be used, or a quote is never closed. The latter is
+            not a fault of one record: it hides all that follow, so it cannot be skipped.
     """
     rows = _numbered_rows(source, delimiter, lines)
     first = next(rows, None)
@@ -71,7 +81,16 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
     if fault is not None:
         raise SourceError(f"{source.name}:{number}: {fault}")
     columns = find_columns(header, fields, f"{source.name}:{number}")
-    for number, row, row_fault in rows:
+    for name in fields.types:
+        if name not in header or name in (columns.id, columns.text, columns.title):
+            raise SourceError(
+                f"{source.name}:{number}: no column {name!r} of metadata to give the type "
+                f"{fields.types[name]!r}; the columns are {listed(header)}"
+            )
+    source.columns.update(fields.types)
+    sample, failure = _sampled(rows)
+    _choose_types(source, header, columns, sample)
+    for number, row, row_fault in chain(sample, rows):
         where = f"{source.name}:{number}"
         fault = row_fault
         if fault is None and len(row) != len(header):
@@ -79,29 +98,61 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
         if fault is not None:
             yield Record(number, where, {}, fault)
             continue
-        try:
-            yield Record(number, where, _values(header, row, columns))
-        except ValueError:
-            yield Record(number, where, {}, "holds a number of thousands of digits")
+        yield Record(number, where, _values(source, where, header, row, columns))
+    if failure is not None:
+        raise failure
 
 
-def _numbered_rows(
-    source: OpenSource, delimiter: str, lines: TextLines
-) -> Iterator[tuple[int, list[str], str | None]]:
+def _sampled(rows: Iterator[_Row]) -> tuple[list[_Row], SourceError | None]:
+    """The first rows, and what ended them early, which is to be raised after they are read."""
+    sample: list[_Row] = []
+    characters = 0
+    try:
+        for row in rows:
+            sample.append(row)
+            characters += sum(map(len, row[1]))
+            if len(sample) == SAMPLE_ROWS or characters > _SAMPLE_CHARACTERS:
+                break
+    except SourceError as error:
+        return sample, error
+    return sample, None
+
+
+def _choose_types(
+    source: OpenSource, header: list[str], columns: Columns, sample: list[_Row]
+) -> None:
+    """Enter the types of those metadata columns that have none yet but cells in the sample."""
+    whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
+    for name, cells in zip(header, zip(*whole, strict=True), strict=False):
+        if name not in (columns.id, columns.text, columns.title) and any(cells):
+            source.columns.setdefault(name, type_of(filter(None, cells)))
+
+
+def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:
     """(line on which the row begins, its cells, what is wrong with it or None) for each row."""
     for line in lines:
         number, row, fault = lines.number, [], None
         try:
-            row = split_row(line, delimiter, lines)
+            row = split_row(line, delimiter, _at_most(LONGEST, lines))
         except EOFError as error:
             raise SourceError(
-                f"{source.name}:{number}: a quote opened in this row is never closed; {_DOUBLE_IT}"
+                f"{source.name}:{number}: a quote opened in this row is never closed, at least not "
+                f"within {LONGEST >> 20} MiB; {_DOUBLE_IT}"
             ) from error
         except ValueError as error:
             fault = str(error)
         fault = lines.take_fault() or fault
         if row or fault is not None:
             yield number, row, fault
+
+
+def _at_most(characters: int, lines: TextLines) -> Iterator[str]:
+    """The lines that follow, as long as they have no more characters in total."""
+    for line in lines:
+        characters -= len(line)
+        if characters < 0:
+            return
+        yield line
 
 
 def split_row(line: str, delimiter: str, more: Iterator[str]) -> list[str]:
@@ -161,7 +212,9 @@ def _quoted(line: str, place: int, more: Iterator[str]) -> tuple[str, str, int]:
         place = end + 2
 
 
-def _values(header: list[str], row: list[str], columns: Columns) -> dict[str, Json]:
+def _values(
+    source: OpenSource, where: str, header: list[str], row: list[str], columns: Columns
+) -> dict[str, Json]:
     values: dict[str, Json] = {}
     for name, cell in zip(header, row, strict=True):
         if name in (columns.id, columns.text):
@@ -169,12 +222,11 @@ def _values(header: list[str], row: list[str], columns: Columns) -> dict[str, Js
         elif name == columns.title:
             values[name] = cell or None
         elif cell:
-            values[name] = _cell(cell)
+            if (kind := source.columns.get(name)) is None:
+                kind = source.columns[name] = type_of([cell])
+            value = value_of(cell, kind)
+            if value is None:
+                FieldCount.add(source.misfits, name, f"{where}: {cell!r:.60}")
+                value = cell
+            values[name] = value
     return values
-
-
-def _cell(cell: str) -> Json:
-    match = _NUMBER.fullmatch(cell)
-    if match is None:
-        return cell
-    return int(cell) if match.lastindex is None else float(cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -36,14 +36,35 @@ class Record(NamedTuple):
     Attributes:
         number: 1-based line, row or file within the source.
         where: the place for error messages, such as `corpus.jsonl:7`.
-        values: the record's fields; empty if `fault` is set.
+        values: the record's fields, not yet checked; empty if `fault` is set. An exception stands
+            for a value that cannot be read.
         fault: what is wrong with the record, or None.
+        passed_over: `fault` is no error but says why the source does not include the file.
     """
 
     number: int
     where: str
-    values: dict[str, Json]
+    values: dict[str, Any]
     fault: str | None = None
+    passed_over: bool = False
+
+
+@dataclass(slots=True)
+class FieldCount:
+    """In how many records something is the matter with a field.
+
+    Attributes:
+        first: the place of the first one, and what is there.
+        records: their number.
+    """
+
+    first: str
+    records: int = 0
+
+    @staticmethod
+    def add(counts: dict[str, FieldCount], name: str, first: str) -> None:
+        """Count one more record; `first` is kept if it is the first of that name."""
+        counts.setdefault(name, FieldCount(first)).records += 1
 
 
 def string_fault(value: str) -> str | None:
@@ -94,6 +115,32 @@ def metadata_fault(metadata: Mapping[str, object]) -> str | None:
     return None
 
 
+def storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields that can be stored, with null for NaN, and what is wrong with each other one."""
+    if metadata_fault(metadata) is None:
+        return metadata, {}
+    kept, faults = {}, {}
+    for name, given in metadata.items():
+        value = _null_for_nan(given, 1)
+        fault = _key_fault(name) or _value_fault(value, 1)
+        if fault is None:
+            kept[name] = value
+        else:
+            faults[name] = fault
+    return kept, faults
+
+
+def _null_for_nan(value: object, depth: int) -> object:
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if depth <= _MAX_DEPTH:
+        if isinstance(value, list | tuple):
+            return [_null_for_nan(item, depth + 1) for item in value]
+        if isinstance(value, dict):
+            return {key: _null_for_nan(item, depth + 1) for key, item in value.items()}
+    return value
+
+
 def _key_fault(key: object) -> str | None:
     return string_fault(key) if isinstance(key, str) else "has a name that is not a string"
 
@@ -108,6 +155,8 @@ def _value_fault(value: object, depth: int) -> str | None:
         return None if value in _INT64 else "holds an integer beyond 64 bits; write it as a string"
     if value is None:
         return None
+    if isinstance(value, Exception):
+        return f"holds a value that cannot be converted: {' '.join(str(value).split())}"
     if depth > _MAX_DEPTH:
         return f"is nested deeper than {_MAX_DEPTH} levels"
     if isinstance(value, list | tuple):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from retriever.corpus.column_types import ColumnType
 from retriever.corpus.documents import (
     Document,
     Json,
     Record,
     id_fault,
-    metadata_fault,
+    storable_metadata,
     string_fault,
 )
 from retriever.corpus.identity import content_id
@@ -32,23 +33,36 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names of the fields that hold a record's id, text and title.
+    """Names of the fields that hold a record's id, text and title, and types of columns.
 
     A name that is None is detected: the first of `id` and `_id`; of `text`, `contents`, `passage`
-    and `sentence`; and `title`. A name that is given must be in every record.
+    and `sentence`; and `title`. If there is none, the same names count in any case, such as `ID`.
+    A name that is given must be in every record.
+
+    Attributes:
+        id, text, title: names, or None.
+        types: "string", "number", "boolean" or "date" by column, for CSV and TSV, which have no
+            types of their own; those of other columns are chosen, see `CorpusReader`.
 
     Raises:
-        ConfigError: one field is named for two roles.
+        ConfigError: one field is named for two roles, or a type is none of these.
     """
 
     id: str | None = None
     text: str | None = None
     title: str | None = None
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         named = [name for name in (self.id, self.text, self.title) if name is not None]
         if len(set(named)) != len(named):
             raise ConfigError(f"one field is named for two roles: {self}; name each field once")
+        for name, kind in self.types.items():
+            if kind not in get_args(ColumnType):
+                raise ConfigError(
+                    f"the column {name!r} has the type {kind!r}, expected "
+                    f"{' or '.join(get_args(ColumnType))}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +103,19 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
 
 
 def detected(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
-    """The first of `names` that is in `present` and has no other role in `fields`, or None."""
+    """The first of `names` that is in `present` and has no other role in `fields`, or None.
+
+    If none is, the first that is there in another case, as it is spelled there.
+    """
     taken = (fields.id, fields.text, fields.title)
-    return next((name for name in names if name in present and name not in taken), None)
+    for name in names:
+        if name in present and name not in taken:
+            return name
+    spelled: dict[str, str] = {}
+    for name in present:
+        if name not in taken and isinstance(name, str):
+            spelled.setdefault(name.lower(), name)
+    return next((spelled[name] for name in names if name in spelled), None)
 
 
 def listed(names: Collection[str]) -> str:
@@ -116,10 +140,19 @@ class Parts(NamedTuple):
 
 
 class Assembler:
-    """Splits the records of one source; its first record decides which field is which."""
+    """Splits the records of one source; its first record decides which field is which.
 
-    def __init__(self, fields: Fields) -> None:
+    Args:
+        fields: names of fields.
+        leave_out: called with the place, the name and the fault of a field of metadata that cannot
+            be stored, which is then left out; if None, such a field is an error.
+    """
+
+    def __init__(
+        self, fields: Fields, leave_out: Callable[[str, str, str], None] | None = None
+    ) -> None:
         self._fields = fields
+        self._leave_out = leave_out
         self._id_name = fields.id
         self._text_name = fields.text
         self._first: str | None = None
@@ -142,14 +175,16 @@ class Assembler:
 
         doc_id = None if self._id_name is None else _id(values.pop(self._id_name), where)
         text = _text(values.pop(self._text_name or ""), self._text_name, where)
-        title_name = self._fields.title or TITLE_NAMES[0]
+        title_name = self._fields.title or detected(TITLE_NAMES, values, self._fields) or ""
         title = _title(values.pop(title_name, None), title_name, where)
-        fault = metadata_fault(values)
-        if fault is not None:
-            raise SourceError(f"{where}: {fault}")
-        return Parts(doc_id, text, title, values)
+        metadata, faults = storable_metadata(values)
+        for name, fault in faults.items():
+            if self._leave_out is None:
+                raise SourceError(f"{where}: the field {name!r} {fault}")
+            self._leave_out(where, name, fault)
+        return Parts(doc_id, text, title, metadata)
 
-    def _check_present(self, where: str, values: dict[str, Json]) -> None:
+    def _check_present(self, where: str, values: dict[str, Any]) -> None:
         if self._text_name is None:
             raise SourceError(
                 f"{where}: no text field (looked for {listed(TEXT_NAMES)}); the record has "
@@ -168,7 +203,7 @@ class Assembler:
             )
 
 
-def _id(value: Json, where: str) -> str:
+def _id(value: object, where: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -179,13 +214,13 @@ def _id(value: Json, where: str) -> str:
     return value
 
 
-def _text(value: Json, name: str | None, where: str) -> str:
+def _text(value: object, name: str | None, where: str) -> str:
     if not isinstance(value, str):
         raise SourceError(f"{where}: the text field {name!r} is {_shown(value)}, expected a string")
     return _storable(value, "text", where)
 
 
-def _title(value: Json, name: str, where: str) -> str | None:
+def _title(value: object, name: str, where: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
@@ -202,12 +237,15 @@ def _storable(value: str, role: str, where: str) -> str:
     return value
 
 
-def _shown(value: Json) -> str:
+def _shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Exception):
+        return "a value that cannot be converted"
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-    kinds = {dict: "an object", list: "a list", float: "the number", int: "the number"}
+    kinds: dict[type, str] = {dict: "an object", list: "a list", bytes: "the bytes"}
+    kinds |= {float: "the number", int: "the number"}
     return f"{kinds.get(type(value), 'a string')} {shown}"
 
 

@@ -3,45 +3,85 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from retriever.corpus.documents import Json, Record
+from retriever.corpus.documents import Record
 from retriever.corpus.fields import Fields
-from retriever.corpus.lines import NUL_FAULT, decode_fault, refuse_named_fields
-from retriever.corpus.sources import Meter, base_name, bytes_of
+from retriever.corpus.lines import LONGEST, NUL_FAULT, TOO_LONG, decode_fault, refuse_named_fields
+from retriever.corpus.sources import Meter, UnopenedError, base_name, bytes_of
 from retriever.errors import SourceError
 
 _SUFFIXES = (".txt", ".md")
-# An ATX heading of level one: https://spec.commonmark.org/0.31.2/#atx-headings
-_HEADING = re.compile(r"\s*?^ {0,3}#[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*\r?$", re.MULTILINE)
+_LEAVES = "a link that leads out of the source, which is not followed"
+_NOT_PLAIN = "not a plain file"
 
 
-def files(folder: Path) -> Iterator[str]:
-    """Relative POSIX paths of the documents below `folder`, sorted as strings.
+class Entry(NamedTuple):
+    """A file or folder below a source.
 
-    Hidden files and folders, and links to folders (which may form a cycle), are skipped. Only the
-    names of one folder at a time are in memory.
+    Attributes:
+        path: relative POSIX path.
+        fault: why it is no document, or None.
+        passed_over: `fault` is no error; see `Record`.
+    """
+
+    path: str
+    fault: str | None = None
+    passed_over: bool = False
+
+
+def files(folder: Path) -> Iterator[Entry]:
+    """The documents below `folder`, sorted by relative path as a string, and what cannot be read.
+
+    Hidden files and folders, and links to folders of the source (which may form a cycle), are
+    skipped without a word. Only the names of one folder at a time are in memory.
 
     Raises:
-        SourceError: a folder cannot be listed.
+        UnopenedError: `folder` itself cannot be listed.
     """
+    return _below(folder, "", os.path.realpath(folder))
+
+
+def _below(folder: Path, prefix: str, root: str) -> Iterator[Entry]:
     try:
-        with os.scandir(folder) as found:
-            # With its slash, a folder sorts among files like the paths below it.
-            names = sorted(
-                entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "")
-                for entry in found
-                if not entry.name.startswith(".") and not (entry.is_symlink() and entry.is_dir())
-            )
+        with os.scandir(folder / prefix) as found:
+            entries = sorted(filter(None, (_entry(one, prefix, root) for one in found)))
     except OSError as error:
-        raise SourceError(f"{folder}: the folder cannot be listed: {error.strerror}") from error
-    for name in names:
-        if name.endswith("/"):
-            yield from (name + below for below in files(folder / name))
-        elif base_name(name).endswith(_SUFFIXES):
-            yield name
+        fault = f"the folder cannot be listed: {error.strerror}"
+        if not prefix:
+            raise UnopenedError(f"{folder}: {fault}") from error
+        yield Entry(prefix.rstrip("/"), fault)
+        return
+    for entry in entries:
+        if entry.path.endswith("/"):
+            yield from _below(folder, entry.path, root)
+        else:
+            yield entry
+
+
+def _entry(one: os.DirEntry[str], prefix: str, root: str) -> Entry | None:
+    """A file, or a folder with a slash, with which it sorts like the paths below it; or None."""
+    path = prefix + one.name
+    if one.name.startswith("."):
+        return None
+    if one.is_dir(follow_symlinks=False):
+        return Entry(f"{path}/")
+    is_link, is_document = one.is_symlink(), base_name(one.name).endswith(_SUFFIXES)
+    to_folder = is_link and os.path.isdir(one.path)
+    if not (is_document or to_folder):
+        return None
+    if is_link and os.path.commonpath([root, os.path.realpath(one.path)]) != root:
+        return Entry(path, _LEAVES, passed_over=True)
+    if to_folder:
+        return None
+    if is_link:
+        # A dangling one is an error of its own, when it is opened.
+        is_plain = os.path.isfile(one.path) or not os.path.exists(one.path)
+    else:
+        is_plain = one.is_file(follow_symlinks=False)
+    return Entry(path) if is_plain else Entry(path, _NOT_PLAIN, passed_over=True)
 
 
 def read(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Record]:
@@ -51,14 +91,24 @@ def read(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Reco
     `# Heading`, the heading is the title and the rest is the text.
 
     Raises:
-        SourceError: a file or folder cannot be read, or the caller names an id or title field,
-            which plain text cannot have.
+        SourceError: the folder cannot be listed, or the caller names an id or title field, which
+            plain text cannot have.
     """
     refuse_named_fields(name, fields)
-    for number, path in enumerate(files(folder), 1):
+    for number, (path, fault, passed_over) in enumerate(files(folder), 1):
         where = f"{name.rstrip('/')}/{path}"
-        with bytes_of(folder / path, where, meter) as stream:
-            content = stream.read()
+        if fault is not None:
+            yield Record(number, where, {}, fault, passed_over)
+            continue
+        try:
+            with bytes_of(folder / path, where, meter) as stream:
+                content = stream.read(LONGEST + 1)
+        except SourceError as error:
+            yield Record(number, where, {}, str(error).removeprefix(f"{where}: "))
+            continue
+        if len(content) > LONGEST:
+            yield Record(number, where, {}, TOO_LONG)
+            continue
         try:
             path.encode()
             text = content.decode("utf-8-sig")
@@ -77,8 +127,27 @@ def read(folder: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Reco
         yield Record(number, where, _values(path, text, fields.text or "text"))
 
 
-def _values(path: str, text: str, text_name: str) -> dict[str, Json]:
+def _values(path: str, text: str, text_name: str) -> dict[str, str | None]:
     title = None
-    if base_name(path).endswith(".md") and (heading := _HEADING.match(text)):
-        title, text = heading[1], text[heading.end() :]
+    if base_name(path).endswith(".md"):
+        title, text = split_heading(text)
     return {"id": path, "title": title, text_name: text.strip()}
+
+
+def split_heading(text: str) -> tuple[str | None, str]:
+    """The heading of level one that Markdown begins with, or None, and the text below it.
+
+    An ATX heading: https://spec.commonmark.org/0.31.2/#atx-headings
+    """
+    start = len(text) - len(text.lstrip())
+    indent = text[text.rfind("\n", 0, start) + 1 : start]
+    line, end, rest = text[start:].partition("\n")
+    if indent not in ("", " ", "  ", "   ") or line[:1] != "#" or line[1:2] not in (" ", "\t"):
+        return None, text
+    title = line[1:].removesuffix("\r").strip(" \t")
+    opened = title.rstrip("#")
+    if opened != title and opened.endswith((" ", "\t")):
+        title = opened.rstrip(" \t")
+    if not title or title[0].isspace():
+        return None, text
+    return title, end + rest

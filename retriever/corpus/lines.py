@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from retriever.corpus.sources import OpenSource
 
 NUL_FAULT = "holds a NUL byte; expected UTF-8 text (UTF-16 can be converted with iconv)"
+# Bytes of the longest line, row or file of a folder: a small compressed file can hold any length.
+LONGEST = 1 << 26
+TOO_LONG = f"longer than {LONGEST >> 20} MiB; split it into several documents"
 
 
 def read(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -55,14 +58,15 @@ class TextLines:
     """Iterates over lines, each with its line end; only a line feed ends a line.
 
     A line that is not UTF-8 does not stop the iteration: its bad bytes become surrogates and
-    `take_fault` reports it, so that a quoted cell of several lines stays in one piece.
+    `take_fault` reports it, so that a quoted cell of several lines stays in one piece. A line
+    longer than `LONGEST` is reported too, and becomes an empty one.
 
     Attributes:
         number: 1-based number of the line returned last; 0 before the first.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._lines = iter(stream)
+        self._stream = stream
         self._fault: str | None = None
         self._unread: str | None = None
         self.number = 0
@@ -80,7 +84,13 @@ class TextLines:
             unread, self._unread = self._unread, None
             self.number += 1
             return unread
-        line = next(self._lines)
+        line = self._stream.readline(LONGEST + 1)
+        if not line:
+            raise StopIteration
+        if len(line) > LONGEST:
+            while not line.endswith(b"\n") and (line := self._stream.readline(LONGEST)):
+                pass
+            line, self._fault = b"\n", self._fault or TOO_LONG
         if self.number == 0:
             line = line.removeprefix(BOM_UTF8)
         self.number += 1

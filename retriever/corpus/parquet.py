@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
-from retriever.corpus.documents import Json, Record
+from retriever.corpus.documents import Record
 from retriever.corpus.fields import Columns, Fields, find_columns
 from retriever.corpus.sources import OpenSource
 from retriever.errors import MissingExtraError, SourceError, StorageError
@@ -156,19 +156,16 @@ def _cells(column: pa.Array) -> list[object]:
 def _record(
     name: str, number: int, header: list[str], row: tuple[object, ...], columns: Columns
 ) -> Record:
-    where = f"{name}: row {number}"
-    values: dict[str, Json] = {}
-    for column, cell in zip(header, row, strict=True):
-        if cell is None and column not in (columns.id, columns.text, columns.title):
-            continue
-        try:
-            values[column] = _json(cell)
-        except ValueError as error:
-            return Record(number, where, {}, f"the column {column!r} holds {error}")
-    return Record(number, where, values)
+    values = {
+        column: _json(cell)
+        for column, cell in zip(header, row, strict=True)
+        if cell is not None or column in (columns.id, columns.text, columns.title)
+    }
+    return Record(number, f"{name}: row {number}", values)
 
 
-def _json(cell: object) -> Json:
+def _json(cell: object) -> object:
+    """The cell as JSON; what JSON does not have stays as it is."""
     if cell is None or isinstance(cell, str | bool | int | float):
         return cell
     if isinstance(cell, datetime | date | time):
@@ -187,8 +184,4 @@ def _json(cell: object) -> Json:
         if cell and all(isinstance(item, tuple) for item in cell):
             return {str(key): _json(value) for key, value in cell}
         return [_json(item) for item in cell]
-    if isinstance(cell, Exception):
-        raise ValueError(f"a value that cannot be converted: {' '.join(str(cell).split())}")
-    raise ValueError(
-        f"a value of type {type(cell).__name__}, which JSON cannot hold; convert or drop the column"
-    )
+    return cell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -9,15 +10,27 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from retriever.corpus import delimited, folder, jsonl, lines, parquet, sqlite
-from retriever.corpus.documents import Document, Record
+from retriever.corpus.column_types import ColumnType
+from retriever.corpus.documents import Document, FieldCount, Record
 from retriever.corpus.fields import Assembler, Fields
 from retriever.corpus.identity import SeenIds, content_id
-from retriever.corpus.sources import Format, Meter, OpenSource, file_size, opened, opened_stream
+from retriever.corpus.sources import (
+    Format,
+    Meter,
+    OpenSource,
+    UnopenedError,
+    file_size,
+    opened,
+    opened_stream,
+)
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
 _DETECT = Fields()
 _KEPT = 10
+# Fields that are counted by their names; of more, only the sum is known.
+_FIELDS = 100
+_OTHER_FIELDS = "(other fields)"
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "jsonl": jsonl.read,
     "csv": delimited.read_csv,
@@ -47,13 +60,25 @@ class CorpusReader:
     records with the same generated id only the first is yielded. An id that occurs twice within
     one source is an error; in two sources it is not, and both documents are yielded.
 
-    A record without text and title is empty: it is counted and skipped.
+    A record without text and title is empty: it is counted and skipped. A field of metadata that
+    no index can store (infinity, an integer beyond 64 bits, bytes) is counted and left out of its
+    document; NaN is null.
+
+    The cells of CSV and TSV become strings, numbers, booleans or dates: a column has the type that
+    all cells of its first 1,000 rows fit, or the one in `fields.types`. Numbers with leading zeros
+    are strings. A date of ISO 8601 is a string whose order is that of time, such as ``2020-03-31``
+    or ``2020-03-31T12:30:00`` (in UTC, if it has an offset). A later cell that does not fit stays a
+    string and is counted.
+
+    Of a folder, files that are not plain (pipes, devices) and links that lead out of it are counted
+    and passed over. No line, row or file of a folder may be longer than 64 MiB.
 
     Args:
         sources: one path or several.
         fields: names of the fields of id, text and title; None detects a name.
-        on_error: "fail" raises at the first malformed record, "skip" counts it and continues. What
-            makes a whole source unusable is raised in either case.
+        on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
+            opened; "skip" counts these and continues. What else makes a whole source unusable is
+            raised in either case, and so is that none can be opened.
         on_empty: "skip" counts empty records; "fail" treats them as malformed.
         sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
@@ -62,11 +87,14 @@ class CorpusReader:
     Attributes:
         total_bytes: sum of the sizes on disk; None if it is unknown, as of standard input, a pipe
             or a query.
-        skipped: number of malformed records skipped so far.
+        skipped: number of malformed records, and of files and folders that are not read, so far.
         problems: messages of the first 10 of them.
         empty: number of empty records skipped so far.
         empty_at: places of the first 10 of them, such as ``corpus.jsonl:7``.
         duplicates: number of records skipped so far because an earlier one has the same content.
+        left_out: fields of metadata that could not be stored, with the number of documents.
+        columns: the types of the metadata columns of each CSV and TSV source so far.
+        misfits: of each source, columns with cells that do not have their type, with their number.
 
     Raises:
         SourceError: on construction, a source does not exist; while iterating, one is unusable.
@@ -100,19 +128,22 @@ class CorpusReader:
         self._stdin = stdin
         self._stdin_read = False
         self._number_ids = number_ids
-        sizes = _total_bytes(self._sources)
+        sizes = _total_bytes(self._sources, lenient=on_error == "skip")
         self.total_bytes = sizes if sql is None else None
         self._reset()
 
     def _reset(self) -> None:
         self._meter = Meter()
-        self._records = 0
+        self._records = self._unopened = 0
         self._generated_how: list[str] = []
         self.skipped = 0
         self.problems: list[str] = []
         self.empty = 0
         self.empty_at: list[str] = []
         self.duplicates = 0
+        self.left_out: dict[str, FieldCount] = {}
+        self.columns: dict[str, dict[str, ColumnType]] = {}
+        self.misfits: dict[str, dict[str, FieldCount]] = {}
 
     @property
     def bytes_read(self) -> int:
@@ -131,22 +162,30 @@ class CorpusReader:
                 yield from self._documents(source, generated)
 
     def _documents(self, source: str | Path, generated: SeenIds) -> Iterator[Document]:
-        assembler = Assembler(self._fields)
+        assembler = Assembler(self._fields, self._leave_out)
         before = self._records
-        with closing(SeenIds()) as given, self._open(source) as records:
-            for record in records:
-                self._records += 1
-                try:
-                    document = self._document(record, assembler, given, generated)
-                except SourceError as error:
-                    if self._on_error == "fail":
-                        raise
-                    self.skipped += 1
-                    if len(self.problems) < _KEPT:
-                        self.problems.append(str(error))
-                    continue
-                if document is not None:
-                    yield document
+        try:
+            with closing(SeenIds()) as given, self._open(source) as records:
+                for record in records:
+                    if record.passed_over:
+                        self._skip(f"{record.where}: {record.fault}")
+                        continue
+                    self._records += 1
+                    try:
+                        document = self._document(record, assembler, given, generated)
+                    except SourceError as error:
+                        if self._on_error == "fail":
+                            raise
+                        self._skip(str(error))
+                        continue
+                    if document is not None:
+                        yield document
+        except UnopenedError as error:
+            self._unopened += 1
+            if self._on_error == "fail" or self._unopened == len(self._sources):
+                raise
+            self._skip(str(error))
+            return
         if self._records == before:
             raise SourceError(f"{_name(source)}: holds no records; check that it is the right file")
 
@@ -177,6 +216,16 @@ class CorpusReader:
                 return None
         return Document(doc_id, text, title, metadata)
 
+    def _skip(self, problem: str) -> None:
+        self.skipped += 1
+        if len(self.problems) < _KEPT:
+            self.problems.append(problem)
+
+    def _leave_out(self, where: str, name: str, fault: str) -> None:
+        if name not in self.left_out and len(self.left_out) >= _FIELDS:
+            name = _OTHER_FIELDS
+        FieldCount.add(self.left_out, name, f"{where}: {fault}")
+
     def _count_empty(self, where: str) -> None:
         if self._on_empty == "fail":
             raise SourceError(f"{where}: expected a text or a title, found neither")
@@ -200,7 +249,8 @@ class CorpusReader:
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter) as stream:
                 yield self._records_of(stream, None)
-        elif Path(source).is_dir():
+        elif os.path.isdir(source):
+            self._refuse_types(name, "a folder")
             self._note_generated(_BY_PATH)
             yield folder.read(Path(source), name, fields, self._meter)
         else:
@@ -209,6 +259,10 @@ class CorpusReader:
                 yield self._records_of(file, table)
 
     def _records_of(self, source: OpenSource, table: str | None) -> Iterator[Record]:
+        if source.format in ("csv", "tsv"):
+            self.columns[source.name], self.misfits[source.name] = source.columns, source.misfits
+        else:
+            self._refuse_types(source.name, source.format)
         if source.format == "sqlite":
             return sqlite.read(source, self._fields, table, self._sql)
         if table is not None or self._sql is not None:
@@ -219,23 +273,53 @@ class CorpusReader:
             )
         return _READERS[source.format](source, self._fields)
 
+    def _refuse_types(self, name: str, found: str) -> None:
+        if self._fields.types:
+            raise SourceError(
+                f"{name}: expected CSV or TSV, whose columns get types with --types, found {found}"
+            )
+
 
 def _name(source: str | Path) -> str:
     return "stdin" if str(source) == _STDIN else str(source)
 
 
-def _total_bytes(sources: Sequence[str | Path]) -> int | None:
+def _total_bytes(sources: Sequence[str | Path], *, lenient: bool) -> int | None:
+    """The sum of the sizes on disk; of sources that cannot be opened, if lenient, unless all are.
+
+    Raises:
+        SourceError: a source cannot be opened, or a folder holds no document.
+    """
     total: int | None = 0
+    unopened = 0
     for source in sources:
-        if str(source) == _STDIN:
-            size = None
-        elif Path(source).is_dir():
-            sizes = [file_size(Path(source, path)) for path in folder.files(Path(source))]
-            if not sizes:
-                raise SourceError(f"{source}: the folder holds no .txt or .md file")
-            size = sum(size or 0 for size in sizes)
-        else:
-            path, _ = sqlite.split_table(source)
-            size = file_size(path)
+        try:
+            size = _size(source, lenient=lenient)
+        except UnopenedError:
+            unopened += 1
+            if not lenient or unopened == len(sources):
+                raise
+            continue
         total = None if total is None or size is None else total + size
     return total
+
+
+def _size(source: str | Path, *, lenient: bool) -> int | None:
+    if str(source) == _STDIN:
+        return None
+    if not os.path.isdir(source):
+        return file_size(sqlite.split_table(source)[0])
+    size, is_empty = 0, True
+    for entry in folder.files(Path(source)):
+        is_empty = False
+        try:
+            if entry.fault is None:
+                size += file_size(Path(source, entry.path)) or 0
+            elif not entry.passed_over:
+                raise UnopenedError(f"{Path(source, entry.path)}: {entry.fault}")
+        except UnopenedError:
+            if not lenient:
+                raise
+    if is_empty:
+        raise SourceError(f"{source}: the folder holds no .txt or .md file")
+    return size

@@ -11,11 +11,13 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from retriever.corpus.fields import TEXT_NAMES, Fields
+from retriever.corpus.column_types import ColumnType
+from retriever.corpus.documents import FieldCount
+from retriever.corpus.fields import ID_NAMES, TEXT_NAMES, TITLE_NAMES, Fields
 from retriever.errors import SourceError
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ _FORMATS: dict[str, Format] = {
 }
 
 
+class UnopenedError(SourceError):
+    """A source that does not exist or that this user cannot read."""
+
+
 @dataclass(slots=True)
 class Meter:
     """Counts the bytes read from disk or standard input, before decompression."""
@@ -54,6 +60,8 @@ class OpenSource:
         stream: its bytes, decompressed, from the first.
         path: a file that supports random access; None if the source is compressed or a pipe.
         meter: counts the bytes read.
+        columns: the types of metadata columns, entered by the readers of CSV and TSV.
+        misfits: cells of these columns that do not fit the type, by column.
     """
 
     name: str
@@ -61,6 +69,8 @@ class OpenSource:
     stream: BinaryIO
     path: Path | None
     meter: Meter
+    columns: dict[str, ColumnType] = field(default_factory=dict)
+    misfits: dict[str, FieldCount] = field(default_factory=dict)
 
 
 def base_name(name: str) -> str:
@@ -72,7 +82,7 @@ def file_size(path: Path) -> int | None:
     """Bytes on disk; None for a pipe or device.
 
     Raises:
-        SourceError: there is no such file, or it cannot be read.
+        UnopenedError: there is no such file, or it cannot be read.
     """
     with _explained(str(path)):
         status = path.stat()
@@ -84,8 +94,8 @@ def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[Open
     """A file, opened; closed on leaving.
 
     Raises:
-        SourceError: it cannot be opened, is damaged gzip, is a JSON array, or its format is
-            unknown.
+        UnopenedError: it cannot be opened.
+        SourceError: it is damaged gzip, is a JSON array, or its format is unknown.
     """
     before = meter.bytes
     with _explained(name):
@@ -124,9 +134,9 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise SourceError(f"{name}: no such file or folder") from error
+        raise UnopenedError(f"{name}: no such file or folder") from error
     except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {error.strerror or error}") from error
+        raise UnopenedError(f"{name}: cannot be read: {error.strerror or error}") from error
 
 
 class _Bytes(io.RawIOBase):
@@ -206,6 +216,12 @@ def _detect(head: bytes, file_name: str, name: str, fields: Fields) -> Format:
     return _detect_text(body.split(b"\n", 1)[0].decode(errors="replace"), name, fields)
 
 
+def _is_header(cells: list[str]) -> bool:
+    """Whether cells name the text and something else, in any case: one alone may begin a text."""
+    spelled = {cell.lower() for cell in cells}
+    return not spelled.isdisjoint(TEXT_NAMES) and not spelled.isdisjoint((*ID_NAMES, *TITLE_NAMES))
+
+
 def _detect_text(line: str, name: str, fields: Fields) -> Format:
     wanted = TEXT_NAMES if fields.text is None else (fields.text,)
     candidates: tuple[tuple[Format, str], ...] = (("tsv", "\t"), ("csv", ","))
@@ -217,7 +233,7 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
             cells = next(csv.reader([line.rstrip("\r")], delimiter=delimiter), [])
         except csv.Error:
             continue
-        if any(cell in wanted for cell in cells):
+        if any(cell in wanted for cell in cells) or _is_header(cells):
             return kind
     if fields.text is not None and line:
         raise SourceError(

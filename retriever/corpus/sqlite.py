@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from retriever.corpus.documents import Json, Record
+from retriever.corpus.documents import Record
 from retriever.corpus.fields import Columns, Fields, find_columns, listed
 from retriever.corpus.sources import OpenSource
 from retriever.errors import SourceError
@@ -41,7 +41,7 @@ def read(
     """The rows of a table by primary key (else rowid), or of a view or query in their own order.
 
     All rows come from one state of the database, whatever others write meanwhile. NULL is an empty
-    text, no title, and no metadata; a BLOB is a fault of its row.
+    text, no title, and no metadata.
 
     Args:
         source: of the format ``sqlite``.
@@ -78,7 +78,8 @@ def read(
         where = source.name if table is None else f"{source.name}{_SEPARATOR}{table}"
         columns = find_columns(header, fields, where)
         for number, row in enumerate(cursor, 1):
-            yield _record(f"{where}: row {number}", number, header, row, columns)
+            values = _values(header, row, columns)
+            yield Record(number, f"{where}: row {number}", values)
             if rows:
                 source.meter.bytes = before + size * min(number, rows) // rows
     source.meter.bytes = before + size
@@ -140,21 +141,13 @@ def _quoted(name: str) -> str:
     return f'"{doubled}"'
 
 
-def _record(
-    where: str, number: int, header: list[str], row: tuple[object, ...], columns: Columns
-) -> Record:
-    values: dict[str, Json] = {}
+def _values(header: list[str], row: tuple[object, ...], columns: Columns) -> dict[str, object]:
+    values: dict[str, object] = {}
     for column, cell in zip(header, row, strict=True):
-        if isinstance(cell, str | int | float):
+        if cell is not None:
             values[column] = cell
-        elif cell is not None:
-            fault = (
-                f"the column {column!r} holds a BLOB, which a document cannot; select the other "
-                "columns with --sql"
-            )
-            return Record(number, where, {}, fault)
         elif column == columns.text:
             values[column] = ""
         elif column in (columns.id, columns.title):
             values[column] = None
-    return Record(number, where, values)
+    return values

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -77,15 +76,6 @@ def test_a_really_full_disk_is_one_line_and_loses_nothing(retriever, write_jsonl
     assert retriever("verify", "-i", folder).code == 0
     hits = retriever("query", "apples", "-i", folder, "--mode", "bm25", "--json", "-k", "99").out
     assert len(hits.splitlines()) == 50
-
-
-@pytest.fixture
-def shared_folder():
-    """A folder that every user can reach, which those that pytest makes are not."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
 
 
 def as_an_ordinary_user(retriever, *arguments):

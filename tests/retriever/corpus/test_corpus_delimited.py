@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
+import time
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexes.errors import SourceError
+from indexes.errors import ConfigError, SourceError
 from retriever.corpus import CorpusReader, Document, Fields
-from retriever.corpus.delimited import split_row
+from retriever.corpus.column_types import iso_date
+from retriever.corpus.delimited import SAMPLE_ROWS, split_row
 
 # A NUL byte cannot be in a text file.
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VISIBLE = CELLS.filter(lambda text: text.strip() != "")
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 
 
 def write(folder: Path, content: str | bytes, name: str = "c.csv") -> Path:
@@ -34,7 +37,7 @@ def read(path: Path, **options: object) -> list[Document]:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     rows=st.lists(
-        st.tuples(VISIBLE, VISIBLE, CELLS, CELLS.filter(lambda cell: not NUMBER.fullmatch(cell))),
+        st.tuples(VISIBLE, VISIBLE, CELLS, CELLS),
         min_size=1,
         max_size=5,
         unique_by=lambda row: row[0],
@@ -53,7 +56,7 @@ def test_what_csv_writes_comes_back_equal(tmp_path, rows, tab, unix):
             quoting=csv.QUOTE_ALL if unix else csv.QUOTE_MINIMAL,
         )
         writer.writerows([("id", "text", "title", "note"), *rows])
-    assert read(path) == [
+    assert read(path, fields=Fields(types={"note": "string"})) == [
         Document(doc_id, text, title or None, {"note": note} if note else {})
         for doc_id, text, title, note in rows
     ]
@@ -70,12 +73,124 @@ def test_a_metadata_cell_that_is_a_json_number_becomes_one(tmp_path, cell):
     assert type(document.metadata["n"]) is type(expected)
 
 
-@pytest.mark.parametrize(
-    "cell", ["007", "+1", "1.", ".5", "0x10", "1_000", " 1", "٣", "true", "null", "NaN", "-"]
-)
+LONG = ["9223372036854775808", "-9223372036854775809", "5e999", "-1e400", "9" * 5000]
+NO_NUMBERS = ["007", "+1", "1.", ".5", "0x10", "1_000", " 1", "٣", "null", "NaN", "-", "1/2/2020"]
+
+
+@pytest.mark.parametrize("cell", [*NO_NUMBERS, *LONG, "2020-13"])
 def test_any_other_metadata_cell_stays_a_string(tmp_path, cell):
     (document,) = read(write(tmp_path, f"text,n\nx,{cell}\n"))
     assert document.metadata == {"n": cell}
+
+
+def columns(path: Path, **types: str) -> tuple[list[object], CorpusReader]:
+    """The values of the column `c`, and the reader."""
+    reader = CorpusReader([path], Fields(types=types))
+    return [document.metadata.get("c") for document in reader], reader
+
+
+def one_column(folder: Path, cells: list[str]) -> Path:
+    return write(folder, "text,c\n" + "".join(f"t{i},{c}\n" for i, c in enumerate(cells)))
+
+
+COLUMNS = {
+    "postal codes": (["90210", "01234"], "string", ["90210", "01234"]),
+    "years": (["2020", "", "1999"], "number", [2020, None, 1999]),
+    "numbers": (["1", "2.5", "1e3"], "number", [1, 2.5, 1000.0]),
+    "with a word": (["1", "n/a"], "string", ["1", "n/a"]),
+    "long numbers": (["1", "123456789012345678901"], "string", ["1", "123456789012345678901"]),
+    "booleans": (["true", "False", "TRUE"], "boolean", [True, False, True]),
+    "dates": (["2020-03-31", "2020-04-01"], "date", ["2020-03-31", "2020-04-01"]),
+    "dates and years": (["2020", "2020-04-01"], "date", ["2020", "2020-04-01"]),
+    "times": (["2020-04-01 12:30", "2020-04-01"], "date", ["2020-04-01T12:30:00", "2020-04-01"]),
+    "no dates": (["2020-02-30", "2020-04-01"], "string", ["2020-02-30", "2020-04-01"]),
+}
+
+
+@pytest.mark.parametrize(("cells", "kind", "values"), COLUMNS.values(), ids=COLUMNS.keys())
+def test_a_column_has_one_type_that_all_of_its_cells_fit(tmp_path, cells, kind, values):
+    path = one_column(tmp_path, cells)
+    found, reader = columns(path)
+    assert found == values
+    assert list(map(type, found)) == list(map(type, values))
+    assert reader.columns == {str(path): {"c": kind}}
+    assert reader.misfits == {str(path): {}}
+
+
+def test_what_does_not_fit_after_the_sample_stays_a_string_and_is_counted(tmp_path):
+    path = one_column(tmp_path, ["7"] * SAMPLE_ROWS + ["n/a", "8", "01234"])
+    found, reader = columns(path)
+    assert found == [7] * SAMPLE_ROWS + ["n/a", 8, "01234"]
+    misfit = reader.misfits[str(path)]["c"]
+    assert (misfit.records, misfit.first) == (2, f"{path}:{SAMPLE_ROWS + 2}: 'n/a'")
+
+
+def test_a_column_without_a_cell_in_the_sample_has_the_type_of_its_first_cell(tmp_path):
+    path = one_column(tmp_path, [""] * SAMPLE_ROWS + ["7", "x"])
+    found, reader = columns(path)
+    assert found == [None] * SAMPLE_ROWS + [7, "x"]
+    assert reader.columns == {str(path): {"c": "number"}}
+    assert reader.misfits[str(path)]["c"].records == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("string", ["7", "20200331"]), ("number", [7, 20200331]), ("date", ["7", "2020-03-31"])],
+)
+def test_a_type_that_is_given_is_that_of_its_column(tmp_path, kind, values):
+    assert columns(one_column(tmp_path, ["7", "20200331"]), c=kind)[0] == values
+
+
+def test_types_of_what_is_no_column_of_metadata_are_refused(tmp_path):
+    path = one_column(tmp_path, ["7"])
+    for name in ("d", "text"):
+        with pytest.raises(SourceError, match=rf"c\.csv:1: no column '{name}' of metadata .* 'c'"):
+            columns(path, **{name: "date"})
+    with pytest.raises(ConfigError, match="'c' has the type 'int', expected string or number or"):
+        columns(path, c="int")
+    for name, content in (("c.jsonl", '{"text": "x"}\n'), ("c.txt", "x\n"), ("d/a.txt", "x")):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        source = write(tmp_path, content, name)
+        with pytest.raises(SourceError, match="expected CSV or TSV, whose columns get types"):
+            columns(source.parent if name == "d/a.txt" else source, c="date")
+
+
+@given(
+    moments=st.lists(
+        st.datetimes(
+            datetime(1900, 1, 1),
+            datetime(2100, 1, 1),
+            timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7, minutes=30))]),
+        ),
+        min_size=2,
+    )
+)
+def test_dates_are_ordered_as_strings_as_they_are_in_time(moments):
+    assert sorted(moments) == sorted(moments, key=lambda one: iso_date(one.isoformat()))
+
+
+def test_rows_before_a_quote_that_is_never_closed_are_read(tmp_path):
+    documents = iter(CorpusReader([write(tmp_path, 'text,n\na,1\nb,2\n"c,3\nd,4\n')]))
+    assert [next(documents).text, next(documents).text] == ["a", "b"]
+    with pytest.raises(SourceError, match=r"c\.csv:4: a quote opened .* never closed"):
+        next(documents)
+
+
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_row_beyond_the_bound_is_refused_however_small_its_file_is(tmp_path, longest, quoted):
+    cell = b'"' + (b"x" * 1023 + b"\n") * (longest // 1024 + 1) if quoted else b"x" * (longest + 1)
+    path = write(tmp_path, gzip.compress(b"text\n" + cell + b"\nafter\n", 1))
+    said = "never closed, at least not within 1 MiB" if quoted else "longer than 64 MiB"
+    with pytest.raises(SourceError, match=rf"c\.csv:2: .*{said}"):
+        read(path)
+
+
+def test_the_first_line_of_a_tsv_file_is_looked_at_once(tmp_path):
+    line = "1\t" + "a" * 100_000 + "\t\n"
+    started = time.perf_counter()
+    with pytest.raises(SourceError, match="no text column"):
+        read(write(tmp_path, line, "c.tsv"))
+    assert time.perf_counter() - started < 2
 
 
 def test_ids_texts_and_titles_are_never_numbers(tmp_path):
@@ -152,9 +267,6 @@ ROWS = {
     "lone carriage return": ("b,x\ry,1", "carriage return"),
     "not utf-8": (b'b,"x\n\xff\n",1', "byte 0xff .*line 4"),
     "nul": (b"b,x\0,1", "NUL byte"),
-    "int64": ("b,x,9223372036854775808", "'n' .*beyond 64 bits"),
-    "overflow": ("b,x,1e999", "'n' holds inf"),
-    "huge": ("b,x," + "9" * 5000, "thousands of digits"),
     "again": ("a,x,1", r"the id 'a' was given before, at .*c\.csv:2;"),
 }
 

@@ -147,17 +147,12 @@ BAD = {
     "id blank": ('{"id": " ", "text": "x"}', "id is empty"),
     "id with nul": ('{"id": "b\\u0000c", "text": "x"}', r"id holds a NUL character \(\\u0000\)"),
     "id again": ('{"id": "a", "text": "x"}', r"'a' was given before, at .*c\.jsonl:1;"),
-    "nan": ('{"id": "b", "text": "x", "n": [NaN]}', "'n' holds nan"),
-    "overflow": ('{"id": "b", "text": "x", "n": -1e999}', "'n' holds -inf"),
-    "int64": ('{"id": "b", "text": "x", "n": 9223372036854775808}', "'n' .*beyond 64 bits"),
     "huge int": ('{"id": "b", "text": "x", "n": %s}' % ("9" * 5000), "thousands of digits"),
     "surrogate in text": (r'{"id": "b", "text": "\ud800"}', r"text holds the lone surrogate"),
     "surrogate in id": (r'{"id": "\udc00", "text": "x"}', r"id holds the lone surrogate"),
-    "surrogate in key": (r'{"id": "b", "text": "x", "m": {"\udfff": 1}}', r"'m' .*\\udfff"),
     "key twice": ('{"id": "b", "text": "x", "text": "y"}', "'text' occurs twice"),
     "inner key twice": ('{"id": "b", "text": "x", "m": {"k": 1, "k": 1}}', "'k' occurs twice"),
     "deep": ('{"id": "b", "text": "x", "m": ' + "[" * 10**5 + "]" * 10**5 + "}", "nested"),
-    "deeper than kept": ('{"id": "b", "text": "x", "m": ' + "[" * 102 + "]" * 102 + "}", "nested"),
     "not utf-8": (b'{"id": "b", "text": "\xff"}', r"invalid UTF-8: byte 0xff .*line 2"),
     "nul": (b'{"id": "b", "text": "\0"}', "NUL byte"),
 }
@@ -174,6 +169,81 @@ def test_a_bad_record_is_named_with_its_line_or_skipped(tmp_path, line, message)
     assert [document.id for document in reader] == ["a", "z"]
     assert reader.skipped == 1
     assert reader.problems == [str(caught.value)]
+
+
+LEFT_OUT = {
+    "overflow": ('"n": -1e999', "n", "holds -inf"),
+    "int64": ('"n": 9223372036854775808', "n", "beyond 64 bits"),
+    "surrogate": (r'"n": "\ud800"', "n", r"surrogate \ud800"),
+    "surrogate in name": (r'"\ud800": 1', "\ud800", r"surrogate \ud800"),
+    "surrogate in inner name": (r'"n": {"\udfff": 1}', "n", r"surrogate \udfff"),
+    "deep": ('"n": ' + "[" * 102 + "]" * 102, "n", "nested deeper"),
+}
+
+
+@pytest.mark.parametrize(("member", "name", "fault"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_a_field_that_no_index_can_store_is_left_out_named_and_counted(
+    tmp_path, member, name, fault
+):
+    line = '{"id": "%s", "text": "x", "kept": 1, ' + member + "}"
+    path = write(tmp_path, '{"id": "a", "text": "x"}', line % "b", line % "c")
+    reader = CorpusReader([path])
+    assert [(one.id, one.metadata) for one in reader] == [
+        ("a", {}),
+        ("b", {"kept": 1}),
+        ("c", {"kept": 1}),
+    ]
+    assert (list(reader.left_out), reader.left_out[name].records) == ([name], 2)
+    assert reader.left_out[name].first.startswith(f"{path}:2: ")
+    assert fault in reader.left_out[name].first
+    assert (reader.skipped, reader.problems) == (0, [])
+
+
+def test_nan_is_null_wherever_it_stands(tmp_path):
+    path = write(tmp_path, '{"id": "a", "text": "x", "n": NaN, "m": [1, {"k": [NaN]}], "o": 2}')
+    reader = CorpusReader([path])
+    [document] = reader
+    assert document.metadata == {"n": None, "m": [1, {"k": [None]}], "o": 2}
+    assert reader.left_out == {}
+
+
+def test_names_of_fields_that_are_left_out_do_not_fill_memory(tmp_path):
+    lines = [json.dumps({"id": i, "text": "x", f"n{i}": float("inf")}) for i in range(1000)]
+    reader = CorpusReader([write(tmp_path, *lines)])
+    assert len(list(reader)) == 1000
+    assert len(reader.left_out) == 101
+    assert sum(count.records for count in reader.left_out.values()) == 1000
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"ID": "a", "Title": "t", "Text": "x"}, {"Id": "a", "TITLE": "t", "Passage": "x"}],
+)
+def test_default_names_count_in_any_case(tmp_path, record):
+    path = write(tmp_path, json.dumps(record))
+    assert read(path) == [Document("a", "x", "t")]
+    table = tmp_path / "c.csv"
+    table.write_text(",".join(record) + "\n" + ",".join(record.values()) + "\n")
+    assert read(table) == [Document("a", "x", "t")]
+    # The same table, whose name does not tell its format.
+    assert read(table.rename(tmp_path / "table")) == [Document("a", "x", "t")]
+
+
+def test_a_default_name_as_it_is_goes_before_one_in_another_case(tmp_path):
+    path = write(tmp_path, '{"ID": "b", "_id": "a", "Text": "y", "contents": "x", "Title": "t"}')
+    assert read(path) == [Document("a", "x", "t", {"ID": "b", "Text": "y"})]
+
+
+def test_a_line_beyond_the_bound_is_refused_or_skipped_however_small_its_file_is(tmp_path, longest):
+    name = "c.jsonl.gz"
+    path = tmp_path / name
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b'{"text": "before"}\n{"text": "')
+        file.write(b"x" * longest)
+        file.write(b'"}\n{"text": "after"}\n')
+    with pytest.raises(SourceError, match=r"c\.jsonl\.gz:2: longer than 64 MiB"):
+        read(path)
+    assert [one.text for one in read(path, on_error="skip")] == ["before", "after"]
 
 
 def test_a_late_id_is_an_error_that_names_both_lines(tmp_path):

@@ -110,17 +110,33 @@ ROWS = {
     "text null": ({"text": ["x", None]}, "'text' is null"),
     "id null": ({"id": ["a", None], "text": ["x", "y"]}, "id is null"),
     "id again": ({"id": [1, 1], "text": ["x", "y"]}, r"'1' was given before, at .*: row 1;"),
-    "bytes": ({"text": ["x", "y"], "m": [None, b"y"]}, "'m' holds a value of type bytes"),
-    "nan": ({"text": ["x", "y"], "m": [1.0, float("nan")]}, "'m' holds nan"),
-    "uint64": (
-        {"text": ["x", "y"], "m": pa.array([1, 2**64 - 1], pa.uint64())},
-        "'m' .*beyond 64 bits",
-    ),
-    "year": (
-        {"text": ["x", "y"], "m": pa.array([1, 10**17], pa.timestamp("ms"))},
-        "'m' holds a value that cannot be converted",
-    ),
 }
+LEFT_OUT = {
+    "bytes": ([None, b"y"], "holds a value of type bytes"),
+    "bytes in a list": ([["x"], None, [b"y"]], "holds a value of type bytes"),
+    "infinity": ([1.0, float("inf")], "holds inf"),
+    "uint64": (pa.array([1, 2**64 - 1], pa.uint64()), "beyond 64 bits"),
+    "year": (pa.array([1, 10**17], pa.timestamp("ms")), "holds a value that cannot be converted"),
+}
+
+
+@pytest.mark.parametrize(("cells", "fault"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_path, cells, fault):
+    if not isinstance(cells, pa.Array) and fault.endswith("bytes"):
+        cells = pa.array(cells, pa.list_(pa.binary()) if len(cells) == 3 else pa.binary())
+    count = len(cells)
+    path = write(tmp_path, {"text": [f"t{i}" for i in range(count)], "m": cells, "n": range(count)})
+    reader = CorpusReader([path])
+    documents = list(reader)
+    assert [document.metadata["n"] for document in documents] == list(range(count))
+    assert "m" not in documents[-1].metadata
+    assert reader.left_out["m"].first.startswith(f"{path}: row ")
+    assert fault in reader.left_out["m"].first
+    assert reader.skipped == 0
+
+
+def test_nan_is_null(tmp_path):
+    assert metadata(tmp_path, pa.array([1.0, float("nan"), None])) == [1.0, None, None]
 
 
 @pytest.mark.parametrize(("columns", "message"), ROWS.values(), ids=ROWS.keys())

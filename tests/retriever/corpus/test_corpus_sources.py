@@ -160,6 +160,60 @@ def test_corrupt_gzip_is_raised_even_when_skipping(tmp_path, place):
         list(CorpusReader([path], on_error="skip"))
 
 
+def test_sources_that_cannot_be_opened_are_skipped_unless_none_can(tmp_path):
+    good = write(tmp_path / "a.txt", "x\n")
+    bad = [tmp_path / "gone.txt", tmp_path / "dangling.txt", tmp_path / "loop", tmp_path / "no.db"]
+    bad[1].symlink_to("nowhere.txt")
+    bad[2].symlink_to("loop")
+    for one in bad:
+        with pytest.raises(SourceError, match=str(one)):
+            CorpusReader([good, one])
+    reader = CorpusReader([*bad, good], on_error="skip")
+    assert [one.text for one in reader] == ["x"]
+    assert (reader.skipped, reader.total_bytes) == (4, 2)
+    assert all(map(str.startswith, reader.problems, map(str, bad)))
+    with pytest.raises(SourceError, match=r"no\.db: no such file"):
+        CorpusReader(bad, on_error="skip")
+
+
+PERMISSION = """
+import encodings.utf_8_sig, os, sys
+from retriever.corpus import CorpusReader
+os.setgid(65534); os.setuid(65534)
+for sources in (["all/good.txt", "all/secret.txt"], ["all"], ["locked", "all"], ["all/secret.txt"]):
+    for on_error in ("fail", "skip"):
+        try:
+            reader = CorpusReader(sources, on_error=on_error)
+            print([one.text for one in reader], reader.problems)
+        except Exception as error:
+            print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user")
+def test_files_and_folders_that_are_not_readable_are_named_or_skipped(shared_folder):
+    write(shared_folder / "all/good.txt", "x")
+    write(shared_folder / "all/below/a.txt", "y").parent.chmod(0)
+    write(shared_folder / "all/secret.txt", "z").chmod(0)
+    (shared_folder / "locked").mkdir(mode=0)
+    done = subprocess.run(
+        [sys.executable, "-c", PERMISSION], capture_output=True, text=True, cwd=shared_folder
+    )
+    listed = "the folder cannot be listed: Permission denied"
+    secret = "all/secret.txt: cannot be read: Permission denied"
+    assert done.stdout.splitlines() == [
+        f"UnopenedError {secret}",
+        f"['x'] [{secret!r}]",
+        f"UnopenedError all/below: {listed}",
+        f"['x'] ['all/below: {listed}', {secret!r}]",
+        f"UnopenedError locked: {listed}",
+        f"['x'] ['locked: {listed}', 'all/below: {listed}', {secret!r}]",
+        f"UnopenedError {secret}",
+        f"UnopenedError {secret}",
+    ]
+    assert done.stderr == ""
+
+
 def test_standard_input_is_the_process_one_and_is_read_once():
     program = (
         "from retriever.corpus import CorpusReader\n"

@@ -1,0 +1,13 @@
+"""Fixtures shared by the tests of readers."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def longest(monkeypatch):
+    """A bound on lines, rows and files that is quickly exceeded."""
+    for module in ("lines", "delimited", "folder"):
+        monkeypatch.setattr(f"retriever.corpus.{module}.LONGEST", 1 << 20)
+    return 1 << 20
