@@ -87,9 +87,14 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
                 f"{fields.types[name]!r}; the columns are {listed(header)}"
             )
-    source.columns.update(fields.types)
     sample, failure = _sampled(rows)
-    _choose_types(source, header, columns, sample)
+    whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
+    for place, name in enumerate(header):
+        cells = [row[place] for row in whole if row[place]]
+        if name in fields.types:
+            source.columns[name] = fields.types[name]
+        elif cells and name not in (columns.id, columns.text, columns.title):
+            source.columns[name] = type_of(cells)
     for number, row, row_fault in chain(sample, rows):
         where = f"{source.name}:{number}"
         fault = row_fault
@@ -116,16 +121,6 @@ def _sampled(rows: Iterator[_Row]) -> tuple[list[_Row], SourceError | None]:
     except SourceError as error:
         return sample, error
     return sample, None
-
-
-def _choose_types(
-    source: OpenSource, header: list[str], columns: Columns, sample: list[_Row]
-) -> None:
-    """Enter the types of those metadata columns that have none yet but cells in the sample."""
-    whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
-    for name, cells in zip(header, zip(*whole, strict=True), strict=False):
-        if name not in (columns.id, columns.text, columns.title) and any(cells):
-            source.columns.setdefault(name, type_of(filter(None, cells)))
 
 
 def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:

@@ -60,8 +60,8 @@ class Fields:
         for name, kind in self.types.items():
             if kind not in get_args(ColumnType):
                 raise ConfigError(
-                    f"the column {name!r} has the type {kind!r}, expected "
-                    f"{' or '.join(get_args(ColumnType))}"
+                    f"column {name!r}: expected one of the types "
+                    f"{', '.join(get_args(ColumnType))}, found {kind!r}"
                 )
 
 

@@ -155,6 +155,29 @@ class CorpusReader:
         """How ids were generated so far, in one sentence; None while all came from the data."""
         return "; ".join(self._generated_how) or None
 
+    def metadata_warnings(self) -> Iterator[str]:
+        """What a user should know of the metadata so far, a line each."""
+        types: dict[str, dict[ColumnType, str]] = {}
+        for source, columns in self.columns.items():
+            for name, kind in columns.items():
+                types.setdefault(name, {}).setdefault(kind, source)
+                if (misfit := self.misfits[source].get(name)) is not None:
+                    yield (
+                        f"{source}: column {name!r} of type {kind}: cells that do not fit and stay "
+                        f"text: {misfit.records:,}, the first at {misfit.first}; --types "
+                        f"{name}=string makes all of them text"
+                    )
+        for name, sources in types.items():
+            if len(sources) > 1:
+                found = ", ".join(f"{kind} in {source}" for kind, source in sources.items())
+                yield f"the column {name!r} is {found}; give it one type with --types {name}=TYPE"
+        for name, count in self.left_out.items():
+            documents = "document" if count.records == 1 else "documents"
+            yield (
+                f"the field {name!r} left out of {count.records:,} {documents}, the first at "
+                f"{count.first}"
+            )
+
     def __iter__(self) -> Iterator[Document]:
         self._reset()
         with closing(SeenIds()) as generated:

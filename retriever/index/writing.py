@@ -266,6 +266,8 @@ class Index(ReadableIndex):
                 indexer.settle()
             if indexer.report.empty:
                 warnings.warn(indexer.report.empty_note, stacklevel=2)
+            if indexer.report.doubled and not prune:
+                warnings.warn(indexer.report.doubled_note, stacklevel=2)
             return indexer.report
 
     def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
 from retriever.corpus.documents import document_fault
+from retriever.corpus.identity import content_id
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import SourceError
@@ -238,6 +239,7 @@ class Indexer:
             else:
                 texts.append((document, digest, head is None))
         self._writer.touch(list(heads))
+        self._count_doubled(taken.keys() - heads.keys(), taken)
         if texts:
             self._prepare(texts)
         if (
@@ -250,6 +252,19 @@ class Indexer:
             or time.monotonic() - self._committed_at >= self._commit.seconds
         ):
             self._write()
+
+    def _count_doubled(
+        self, new: Iterable[str], taken: dict[str, Document | ReadyDocument]
+    ) -> None:
+        """Count those of the new ids whose document the index holds under a generated one too."""
+        generated: set[str] = set()
+        for id_ in new:
+            one = taken[id_]
+            document = one.document if isinstance(one, ReadyDocument) else one
+            # The title may be what an earlier release, or another --title-field, did not see.
+            generated |= {content_id(title, document.text) for title in (document.title, None)}
+        if others := generated - taken.keys():
+            self.report.doubled += len(self._writer.heads(list(others)))
 
     def _supersede(self, id_: str) -> None:
         """Drop what an earlier document with this id would have committed."""

@@ -18,6 +18,8 @@ class IndexingReport:
         deleted: documents removed because they are not in the new corpus.
         empty: documents skipped because they hold neither text nor title.
         empty_ids: ids of the first ten of these, or their places in a file.
+        doubled: documents that the index also holds under an id generated from their content, under
+            which they were added before.
         passages: passages that were encoded, or stored with a ready vector.
         repeated: how many of them share the vector of an equal passage of the same commit, which
             was encoded once.
@@ -37,6 +39,7 @@ class IndexingReport:
     deleted: int = 0
     empty: int = 0
     empty_ids: list[str] = field(default_factory=list)
+    doubled: int = 0
     passages: int = 0
     repeated: int = 0
     pieces: int = 0
@@ -55,6 +58,16 @@ class IndexingReport:
         return (
             f"{self.empty:,} {documents} neither text nor title and {were} skipped: "
             f"{', '.join(map(repr, self.empty_ids))}{more}"
+        )
+
+    @property
+    def doubled_note(self) -> str:
+        """A sentence that counts the documents that the index holds twice, with the remedy."""
+        documents = "document is" if self.doubled == 1 else "documents are"
+        return (
+            f"{self.doubled:,} {documents} in the index twice, under the id given now and, from "
+            "before, under one generated from the content; delete the old ones, or replace the "
+            "index with --recreate"
         )
 
 

@@ -146,7 +146,7 @@ def test_types_of_what_is_no_column_of_metadata_are_refused(tmp_path):
     for name in ("d", "text"):
         with pytest.raises(SourceError, match=rf"c\.csv:1: no column '{name}' of metadata .* 'c'"):
             columns(path, **{name: "date"})
-    with pytest.raises(ConfigError, match="'c' has the type 'int', expected string or number or"):
+    with pytest.raises(ConfigError, match=r"column 'c': expected one of the types string, .*'int'"):
         columns(path, c="int")
     for name, content in (("c.jsonl", '{"text": "x"}\n'), ("c.txt", "x\n"), ("d/a.txt", "x")):
         (tmp_path / "d").mkdir(exist_ok=True)

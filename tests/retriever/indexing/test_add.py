@@ -347,3 +347,24 @@ def test_equal_passages_of_a_commit_are_encoded_once(tmp_path, fake_encoder):
         again = index.add([Document("later", "text number n3")])
         assert (again.repeated, again.passages) == (0, 1)
         assert index.verify() == []
+
+
+def test_documents_that_the_index_holds_under_a_generated_id_too_are_counted(index):
+    texts = ["one", "two", "three"]
+    assert index.add(texts).doubled == 0
+    named = [{"id": f"n{text}", "text": text} for text in ("one", "two", "four")]
+    # A title that was not seen before is part of what an id is generated from.
+    titled = {"id": "t", "text": "three", "title": "Three"}
+    with pytest.warns(UserWarning, match="^3 documents are in the index twice"):
+        assert index.add([*named, titled]).doubled == 3
+    assert index.add([*texts, *named, titled]).doubled == 0
+    assert len(index) == 7
+
+
+def test_nan_of_a_program_is_null_and_what_cannot_be_stored_is_refused(index):
+    index.add([{"id": "a", "text": "x", "n": float("nan"), "m": [1, float("nan")]}])
+    assert index["a"].metadata == {"n": None, "m": [1, None]}
+    for value, fault in ((float("inf"), "holds inf"), (b"x", "of type bytes"), (2**63, "64 bits")):
+        with pytest.raises(SourceError, match=f"document 'b': the field 'n' .*{fault}"):
+            index.add([{"id": "b", "text": "x", "n": value}])
+    assert len(index) == 1
