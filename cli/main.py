@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 import click
 
 from cli.output.progress import announce_long_builds
+from cli.output.results import say
+from cli.output.tables import on_one_line
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 
@@ -151,10 +153,10 @@ def run(arguments: list[str]) -> int:
         error.show()
         return _REFUSED
     except click.ClickException as error:
-        click.echo(f"retriever: {_usage_message(error)}", err=True)
+        say(f"retriever: {_usage_message(error)}")
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("retriever: interrupted", err=True)
+        say("retriever: interrupted")
         return _INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # The reader of the output is gone (`| head`); click raises SystemExit if it notices first.
@@ -162,7 +164,7 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"retriever: {where}{error.strerror or error}", err=True)
+        say(f"retriever: {where}{error.strerror or error}")
         _discard_output()
         return _REFUSED
     except Exception as error:
@@ -171,7 +173,7 @@ def run(arguments: list[str]) -> int:
 
         if not isinstance(error, RetrieverError):
             raise
-        click.echo(f"retriever: {error}", err=True)
+        say(f"retriever: {error}")
         return error.exit_code
     return code if isinstance(code, int) else 0
 
@@ -205,7 +207,7 @@ def _discard_output() -> None:
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:
-    return f"warning: {message}\n"
+    return f"warning: {on_one_line(str(message))}\n"
 
 
 if __name__ == "__main__":

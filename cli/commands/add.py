@@ -9,13 +9,13 @@ from cli.options.declaring import Command
 from cli.options.encoder import device_option, download_option
 from cli.options.index import Location, index_option
 from cli.options.output import json_option, quiet_option
-from cli.options.source import SourceOptions, source_options, sources_argument
+from cli.options.source import SourceOptions, document_options, sources_argument
 
 
 @click.command("add", cls=Command)
 @sources_argument
 @index_option
-@source_options
+@document_options
 @on_long_option
 @device_option
 @download_option

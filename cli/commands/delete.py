@@ -10,6 +10,7 @@ from cli.options.declaring import Command
 from cli.options.index import Location, index_option, pointing, where_option
 from cli.options.output import json_option
 from cli.output.progress import counted
+from cli.output.results import say
 
 
 @click.command("delete", cls=Command)
@@ -33,8 +34,8 @@ def command(ids: tuple[str, ...], folder: Location, where: str | None, as_json: 
     if as_json:
         click.echo(json.dumps({"deleted": deleted, "missing": missing}, ensure_ascii=False))
     else:
-        click.echo(f"{folder}: {counted(deleted, 'document')} deleted")
+        say(f"{folder}: {counted(deleted, 'document')} deleted", err=False)
     if missing:
         names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        click.echo(f"retriever: {folder}: the index holds no document {names}", err=True)
+        say(f"retriever: {folder}: the index holds no document {names}")
         click.get_current_context().exit(2)

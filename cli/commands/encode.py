@@ -11,8 +11,9 @@ from cli.options.analyzer import AnalyzerOptions, analyzer_options
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, EncoderOptions, encoder_options
 from cli.options.output import quiet_option
-from cli.options.source import SourceOptions, source_options, sources_argument
+from cli.options.source import SourceOptions, document_options, sources_argument
 from cli.output.progress import counted
+from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 OnLong = Literal["split", "truncate", "error"]
 # Options that the other form of output does not have, by parameter.
-_SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_words")
+_SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_words", "types")
 
 
 @click.command("encode", cls=Command)
@@ -48,7 +49,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
     shown_default="10000",
     section="Output",
 )
-@source_options
+@document_options
 @option(
     "--as-queries",
     is_flag=True,
@@ -126,7 +127,7 @@ def command(
         return
     assert output is not None
     for name in _SHARDS_ALONE:
-        if context.params.get(name) is not None:
+        if context.params.get(name) not in (None, ()):
             raise click.UsageError(f"--{name.replace('_', '-')}: needs --shards", context)
     if on_long == "split":
         raise click.UsageError("--on-long split: a row is a document; use --shards", context)
@@ -158,16 +159,17 @@ def _encode_to_file(
         written = encode_to_file(
             reader, loaded, output, on_long=on_long, progress=progress, queries=as_queries
         )
-    warn_reader(reader, _note)
+    warn_reader(reader, say)
     if written.truncated:
-        _note(
+        say(
             f"warning: {counted(written.truncated, 'text')} truncated to the encoder's window of "
             f"{loaded.spec.max_length} word pieces"
         )
     if not quiet:
-        click.echo(
+        say(
             f"{output}: {counted(written.rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
-            f"ids in {written.ids_file}"
+            f"ids in {written.ids_file}",
+            err=False,
         )
 
 
@@ -183,7 +185,7 @@ def _encode_shards(
     ray: str | None,
     quiet: bool,
 ) -> None:
-    from cli.output.progress import ShardsProgress, warn_reader
+    from cli.output.progress import ShardsProgress, warn_metadata, warn_reader
     from retriever import encode_shards
 
     try:
@@ -202,21 +204,19 @@ def _encode_shards(
                 progress=progress,
             )
     except KeyboardInterrupt:
-        _note(f"{shards}: finished shards are kept; run the same command again to resume")
+        say(f"{shards}: finished shards are kept; run the same command again to resume")
         raise
-    warn_reader(reader, _note)
+    warn_reader(reader, say)
+    warn_metadata(reader, say)
     for line in done.damaged:
-        _note(f"warning: {line.partition('; ')[0]}; made again")
+        say(f"warning: {line.partition('; ')[0]}; made again")
     if done.truncated:
-        _note(f"warning: {counted(done.truncated, 'document')} truncated to the encoder's window")
+        say(f"warning: {counted(done.truncated, 'document')} truncated to the encoder's window")
     if not quiet:
-        click.echo(
+        say(
             f"{shards}: {counted(done.shards, 'shard')}, {done.made:,} of them new; "
             f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
             f"{done.dimensions} dimensions"
-            + (f" ({counted(done.split, 'document')} split)" if done.split else "")
+            + (f" ({counted(done.split, 'document')} split)" if done.split else ""),
+            err=False,
         )
-
-
-def _note(line: str) -> None:
-    click.echo(line, err=True)

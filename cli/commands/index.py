@@ -15,9 +15,10 @@ from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import MINILM, EncoderOptions, encoder_options
 from cli.options.index import OWN_OR, Location, index_option
 from cli.options.output import json_option, quiet_option
-from cli.options.source import SourceOptions, source_options, sources_argument
+from cli.options.source import SourceOptions, document_options, sources_argument
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
+from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
@@ -54,7 +55,7 @@ _LONG = 60.0
     help="Replace the index by a new one; the old one serves searches until then.",
     section="Index",
 )
-@source_options
+@document_options
 @on_long_option
 @encoder_options(OWN_OR.format(MINILM))
 @analyzer_options(OWN_OR)
@@ -143,7 +144,13 @@ def index_documents(
     Raises:
         What `open_index` and `Index.add` raise.
     """
-    from cli.output.progress import EncodingProgress, Stages, human_bytes, warn_reader
+    from cli.output.progress import (
+        EncodingProgress,
+        Stages,
+        human_bytes,
+        warn_metadata,
+        warn_reader,
+    )
     from retriever import open_store
     from retriever.encoders.loading.load import describe_faster
     from retriever.indexing.report import IndexingReport
@@ -155,7 +162,8 @@ def index_documents(
         spec = index.encoder_spec
         window = spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
-        stack.callback(warn_reader, reader, _note)
+        stack.callback(warn_metadata, reader, say)
+        stack.callback(warn_reader, reader, say)
         try:
             index.add(
                 reader,
@@ -167,7 +175,7 @@ def index_documents(
                 compact=compact,
             )
         except KeyboardInterrupt:
-            _note(f"{folder}: what was encoded is kept; run the same command again to resume")
+            say(f"{folder}: what was encoded is kept; run the same command again to resume")
             raise
     summary: dict[str, Any] = {
         "added": report.added,
@@ -177,6 +185,9 @@ def index_documents(
         "skipped": reader.skipped,
         "empty": reader.empty,
         "identical": reader.duplicates,
+        "doubled": report.doubled,
+        "columns": reader.columns,
+        "left_out": {name: count.records for name, count in reader.left_out.items()},
         "passages": report.passages,
         "repeated": report.repeated,
         "pieces": report.pieces,
@@ -190,16 +201,16 @@ def index_documents(
     if summary["seconds"] > _LONG and report.passages and not quiet:
         faster = describe_faster(spec)
         if faster:
-            _note(f"note: {faster} on this processor")
+            say(f"note: {faster} on this processor")
     if report.truncated:
-        _note(
+        say(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
             f"of {window} word pieces"
         )
     if as_json:
         click.echo(json.dumps(summary))
     elif not quiet:
-        click.echo(
+        say(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
             f"{report.unchanged:,} unchanged, "
             + (f"{report.deleted:,} deleted, " if prune else "")
@@ -209,7 +220,8 @@ def index_documents(
             + (f" ({counted(report.split, 'document')} split)" if report.split else "")
             + f" in {summary['seconds']:.1f} s"
             + merge_note(report)
-            + f"; {human_bytes(summary['bytes'])} on disk"
+            + f"; {human_bytes(summary['bytes'])} on disk",
+            err=False,
         )
 
 
@@ -219,7 +231,3 @@ def merge_note(report: IndexingReport) -> str:
         return ""
     merged = counted(report.merged_segments, "segment")
     return f", {report.merge_seconds:.1f} s of it to merge {merged}"
-
-
-def _note(line: str) -> None:
-    click.echo(line, err=True)

@@ -14,6 +14,7 @@ from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.output.meta import meta_lines, meta_summary
 from cli.output.progress import counted, human_bytes
+from cli.output.results import say
 from cli.output.tables import table
 
 _INDENT = 9 * " "
@@ -34,14 +35,16 @@ def command(folder: Location, as_json: bool) -> None:
 
     if isinstance(folder, Path) and is_meta_folder(folder):
         facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
-        click.echo(json.dumps(facts, ensure_ascii=False) if as_json else "\n".join(_meta(facts)))
-        return
-    with Index.open(folder) as index:
-        info = index.info()
-    if as_json:
-        click.echo(json.dumps(info, indent=1, ensure_ascii=False))
+        indent, lines = None, _meta(facts)
     else:
-        click.echo("\n".join(_lines(info)))
+        with Index.open(folder) as index:
+            facts = index.info()
+        indent, lines = 1, _lines(facts)
+    if as_json:
+        click.echo(json.dumps(facts, indent=indent, ensure_ascii=False))
+        return
+    for line in lines:
+        say(line, err=False)
 
 
 def _lines(info: dict[str, Any]) -> Iterator[str]:

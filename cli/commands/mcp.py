@@ -9,6 +9,7 @@ import click
 from cli.options.declaring import Command, option
 from cli.options.encoder import SERVING, EncoderOptions, encoder_options
 from cli.options.index import indexes_argument, named_indexes
+from cli.output.results import say
 
 
 @click.command("mcp", cls=Command)
@@ -73,6 +74,4 @@ def command(
         else:
             address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{port}/mcp"
-            serve_http(
-                server, host, port, token, lambda: click.echo(f"{url} (Ctrl-C ends)", err=True)
-            )
+            serve_http(server, host, port, token, lambda: say(f"{url} (Ctrl-C ends)"))

@@ -17,6 +17,7 @@ from cli.options.encoder import ModelOptions, model_options
 from cli.options.index import OWN, Location, index_option, pointing, where_option
 from cli.options.output import json_option
 from cli.options.ranking import RankingOptions, ranking_options
+from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.index import Index
@@ -157,7 +158,7 @@ def _printer(
                 click.echo(facets_json(counts, query))
             return
         if query is not None:
-            click.echo(f"== {query}: {text}")
+            say(f"== {query}: {text}", err=False)
         weights = index.term_weights(text)
         for hit in hits:
             spans = highlights(hit.passage, index.analyzer, weights)
@@ -167,7 +168,7 @@ def _printer(
         if counts is not None:
             click.echo(facets_text(counts))
         if not hits:
-            click.echo(_why_nothing(index, text, settings, where), err=True)
+            say(_why_nothing(index, text, settings, where))
 
     return show
 
@@ -201,7 +202,7 @@ def _answer_file(
 
     reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
     asked = list(reader)
-    warn_reader(reader, lambda line: click.echo(line, err=True))
+    warn_reader(reader, say)
     answers = search([query.text for query in asked])
     if run_file is None:
         for query, hits in zip(asked, answers, strict=True):
@@ -213,7 +214,7 @@ def _answer_file(
     }
     write_run(run_file, ranked, f"retriever-{settings.mode}")
     number = f"{len(ranked):,} {'query' if len(ranked) == 1 else 'queries'}"
-    click.echo(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}", err=True)
+    say(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
 
 
 def _prompt(search: Search, show: Print) -> None:
@@ -221,8 +222,8 @@ def _prompt(search: Search, show: Print) -> None:
     try:
         import readline  # noqa: F401  (line editing and history for input())
     except ImportError:
-        click.echo("note: line editing is not available", err=True)
-    click.echo("One query per line; Ctrl-D ends.", err=True)
+        say("note: line editing is not available")
+    say("One query per line; Ctrl-D ends.")
     # input() writes its prompt to standard output, which may be a file of hits.
     shown = "> " if sys.stdout.isatty() else ""
     while True:

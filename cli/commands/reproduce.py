@@ -57,7 +57,7 @@ def command(
             data or Path("$RETRIEVER_DATA"), model or MINILM, output or Path("OUTPUT")
         ):
             if output is None:
-                click.echo(" ".join(["retriever", *map(_quoted, arguments)]))
+                say(" ".join(["retriever", *map(_quoted, arguments)]), err=False)
                 continue
             if data is None:
                 raise click.UsageError(

@@ -13,6 +13,7 @@ import click
 from cli.options.declaring import RARE, Command, option
 from cli.options.encoder import SERVING, EncoderOptions, encoder_options
 from cli.options.index import indexes_argument, named_indexes
+from cli.output.results import say
 
 if TYPE_CHECKING:
     import socket
@@ -188,7 +189,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
     host, port = listening.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    click.echo(f"search page at {address}/ (reference at {address}/docs); Ctrl-C ends")
+    say(f"search page at {address}/ (reference at {address}/docs); Ctrl-C ends", err=False)
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=_DRAIN, server_header=False
     )

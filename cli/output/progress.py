@@ -6,13 +6,20 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from cli.output.tables import on_one_line
+
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
+
+
+# Columns whose types are printed, and warnings of columns and fields.
+_COLUMNS = 20
 
 
 class ReadInBytes(Protocol):
@@ -196,7 +203,7 @@ class _AboveBars(logging.Handler):
 
         context = click.get_current_context(silent=True)
         if context is None or not context.params.get("quiet"):
-            tqdm.write(record.getMessage(), file=sys.stderr)
+            tqdm.write(on_one_line(record.getMessage()), file=sys.stderr)
 
 
 @contextmanager
@@ -226,6 +233,24 @@ def human_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def warn_metadata(reader: CorpusReader, echo: Callable[[str], None]) -> None:
+    """Report the types of columns, and the metadata that is not what its column or field should be.
+
+    For commands that keep metadata, beside `warn_reader`.
+    """
+    for source, columns in reader.columns.items():
+        if columns:
+            named = [f"{name} {kind}" for name, kind in islice(columns.items(), _COLUMNS)]
+            more = len(columns) - len(named)
+            named += [f"{more:,} more"] if more else []
+            echo(f"note: {source}: types of columns: {', '.join(named)} (--types gives others)")
+    lines = list(reader.metadata_warnings())
+    for line in lines[:_COLUMNS]:
+        echo(f"warning: {line}")
+    if len(lines) > _COLUMNS:
+        echo(f"warning: {len(lines) - _COLUMNS:,} more of columns and fields")
 
 
 def warn_reader(reader: CorpusReader, echo: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""Results of evaluations: printed, and written as reports."""
+"""What commands print: messages, and results of evaluations, which are also written as reports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
+
+from cli.output.tables import on_one_line, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,14 +58,17 @@ def show(result: Result, *, as_json: bool, quiet: bool = False) -> None:
     """Print a result; nothing if quiet, except JSON."""
     if quiet and not as_json:
         return
-    click.echo(json.dumps(result.to_json(), allow_nan=False) if as_json else result.text())
+    if as_json:
+        click.echo(json.dumps(result.to_json(), allow_nan=False))
+    else:
+        click.echo(without_controls(result.text()))
 
 
 def report(result: ReportedResult, output: Path | None, *, as_json: bool) -> None:
     """Write the report of a result, if a folder is given, and print the result."""
     if output is not None:
         names = [path.relative_to(output) for path in result.write(output)]
-        click.echo(f"{output}: {', '.join(_summary(names))}", err=True)
+        say(f"{output}: {', '.join(_summary(names))}")
     show(result, as_json=as_json)
 
 
@@ -72,9 +77,13 @@ def command_line() -> str:
     return shlex.join(["retriever", *sys.argv[1:]])
 
 
-def say(line: str) -> None:
-    """Print a line to stderr."""
-    click.echo(line, err=True)
+def say(line: str, *, err: bool = True) -> None:
+    """Print a message of one line, to stderr if `err`.
+
+    All messages pass here: names of files, fields and documents in them, and what a library says,
+    can hold line ends and sequences that steer a terminal.
+    """
+    click.echo(on_one_line(line), err=err)
 
 
 def saying(*, quiet: bool) -> Callable[[str], None]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-# One character for one keeps places.
-_CONTROLS = dict.fromkeys([*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0)], "\ufffd")
+# One character for one keeps places. Lone surrogates stand for bytes of names that are not UTF-8.
+_CONTROLS = dict.fromkeys(
+    [*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "\ufffd"
+)
 _CONTROLS_AND_LINES = _CONTROLS | dict.fromkeys(range(0x09, 0x0E), " ")
 
 

@@ -89,6 +89,10 @@ def import_documents(
             index is created where the first record is bad.
         IndexLockedError, StorageError
     """
+    if vectors is None and fields.types:
+        raise ConfigError(
+            f"{source}: types are for columns of CSV and TSV, which come with vectors"
+        )
     vectors = None if vectors is None else Path(vectors)
     asked, place = ModelChoice(model, device, download), open_store(folder)
     if vectors is None and is_shards(Path(source)):
@@ -154,10 +158,17 @@ def import_documents(
         note = ranking_note(str(source), metric, bool(own.meaning("normalize")), report.scaled)
         if note is not None:
             warnings.warn(note, stacklevel=2)
-    if corpus is not None and corpus.empty:
-        count_empty(report, corpus.empty, corpus.empty_at)
-        warnings.warn(report.empty_note, stacklevel=2)
+    if corpus is not None:
+        _warn_of(corpus, report)
     return report
+
+
+def _warn_of(corpus: CorpusReader, report: IndexingReport) -> None:
+    for line in corpus.metadata_warnings():
+        warnings.warn(line, stacklevel=3)
+    if corpus.empty:
+        count_empty(report, corpus.empty, corpus.empty_at)
+        warnings.warn(report.empty_note, stacklevel=3)
 
 
 def _import_shards(

@@ -35,7 +35,6 @@ BAD_SOURCES = {
     "same id": ("c.jsonl", NEW + b"\n" + NEW, ["c.jsonl:3:", "'new'", "c.jsonl:1"]),
     "nul id": ("c.jsonl", NEW + line({"id": "a\0", "text": "x"}), ["c.jsonl:2:", "NUL"]),
     "utf-8": ("c.jsonl", NEW + b'{"id": "x", "text": "\xff"}\n', ["c.jsonl:2: invalid UTF-8"]),
-    "nan": ("c.jsonl", NEW + b'{"id": "x", "text": "x", "m": NaN}\n', ["c.jsonl:2:", "'m'", "nan"]),
     "array": ("c.json", b'[{"text": "x"}]', ["c.json:", "jq -c"]),
     "cut gzip": ("c.jsonl.gz", gzip.compress(NEW * 9)[:30], ["c.jsonl.gz: the gzip data ends too"]),
     "bad gzip": ("c.jsonl.gz", b"\x1f\x8b junk", ["c.jsonl.gz: the gzip data"]),

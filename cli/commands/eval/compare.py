@@ -18,6 +18,7 @@ from cli.options.evaluation import (
     without_positive_option,
 )
 from cli.options.output import json_option
+from cli.output.tables import without_controls
 
 _DEFAULT = ("AP", "RR", "nDCG@10")
 
@@ -85,4 +86,7 @@ def command(
         resamples=resampling.resamples,
         seed=resampling.seed,
     )
-    click.echo(json.dumps(found.to_json(texts, top)) if as_json else found.text(texts, top))
+    if as_json:
+        click.echo(json.dumps(found.to_json(texts, top)))
+    else:
+        click.echo(without_controls(found.text(texts, top)))

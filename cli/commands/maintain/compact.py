@@ -10,6 +10,7 @@ from cli.options.declaring import Command
 from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.output.progress import counted
+from cli.output.results import say
 
 
 @click.command("compact", cls=Command)
@@ -43,7 +44,8 @@ def command(folder: Location, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     part = "segment" if index.store.folder else "part"
-    click.echo(
+    say(
         f"{folder}: {counted(merged, part)} merged, {counted(dropped, 'deleted passage')} "
-        f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now"
+        f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now",
+        err=False,
     )

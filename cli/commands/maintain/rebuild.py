@@ -13,6 +13,7 @@ from cli.options.index import Location, index_option
 from cli.options.output import json_option
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import Stages, counted, human_bytes
+from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever import Store, StructureSettings
@@ -57,13 +58,14 @@ def command(folder: Location, structure: StructureOptions, dry_run: bool, as_jso
             click.echo(json.dumps(facts))
             return
         for reason in plan.reasons:
-            click.echo(reason, err=not dry_run)
+            say(reason, err=not dry_run)
         if not plan.build_bytes:
-            click.echo(f"{plan.spec.factory}: nothing to build", err=not dry_run)
+            say(f"{plan.spec.factory}: nothing to build", err=not dry_run)
         elif dry_run:
-            click.echo(
+            say(
                 f"{plan.spec.factory}: about {human_bytes(plan.memory_bytes)}; building it takes "
-                f"up to {human_bytes(plan.build_bytes)} of memory"
+                f"up to {human_bytes(plan.build_bytes)} of memory",
+                err=False,
             )
         if dry_run:
             return
@@ -74,9 +76,11 @@ def command(folder: Location, structure: StructureOptions, dry_run: bool, as_jso
         click.echo(json.dumps({"index_type": settings.index_type, "segments": segments}))
         return
     for segment in segments:
-        click.echo(f"{folder}: {counted(segment['passages'], 'passage')}, {segment['structure']}")
+        passages = counted(segment["passages"], "passage")
+        say(f"{folder}: {passages}, {segment['structure']}", err=False)
         for measured in segment["recall"]:
-            click.echo(f"  effort {measured['effort']:<6} recall@10 {measured['recall']:.4f}")
+            effort, recall = measured["effort"], measured["recall"]
+            say(f"  effort {effort:<6} recall@10 {recall:.4f}", err=False)
 
 
 def _rebuild_elsewhere(
@@ -95,4 +99,4 @@ def _rebuild_elsewhere(
         click.echo(json.dumps({"index_type": settings.index_type, "store": facts}))
         return
     for name, value in facts.items():
-        click.echo(f"{name:<12} {value}")
+        say(f"{name:<12} {value}", err=False)

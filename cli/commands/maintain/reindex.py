@@ -16,6 +16,7 @@ from cli.options.index import OWN, Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
+from cli.output.results import say
 
 
 @dataclass(slots=True)
@@ -86,18 +87,14 @@ def command(
                 read=documents.count,
             )
         except KeyboardInterrupt:
-            click.echo(
+            say(
                 f"{folder}: the old index keeps serving, and what was encoded is kept; run the "
-                "same command again to resume",
-                err=True,
+                "same command again to resume"
             )
             raise
     seconds = round(time.monotonic() - started, 3)
     if report.truncated:
-        click.echo(
-            f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window",
-            err=True,
-        )
+        say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
     if as_json:
         facts = {
             "changed": done is not None,
@@ -112,12 +109,13 @@ def command(
     elif quiet:
         return
     elif done is None:
-        click.echo(f"{folder}: nothing changes, the index has this encoder and these settings")
+        say(f"{folder}: nothing changes, the index has this encoder and these settings", err=False)
     else:
         resumed = f", {counted(report.unchanged, 'document')} from the interrupted run"
-        click.echo(
+        say(
             f"{folder}: {counted(documents.bytes_read, 'document')}, "
             f"{counted(report.passages, 'passage')} encoded"
             + (resumed if report.unchanged else "")
-            + f" in {seconds:.1f} s"
+            + f" in {seconds:.1f} s",
+            err=False,
         )

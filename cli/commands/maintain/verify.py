@@ -9,6 +9,7 @@ import click
 from cli.options.declaring import Command
 from cli.options.index import Location, index_option
 from cli.options.output import json_option
+from cli.output.results import say
 
 
 @click.command("verify", cls=Command)
@@ -25,13 +26,13 @@ def command(folder: Location, as_json: bool) -> None:
     store = open_store(folder)
     problems = store.verify()
     for path, what in ({} if store.folder is None else remains(store.folder)).items():
-        click.echo(f"note: {path}: {what}", err=True)
+        say(f"note: {path}: {what}")
     if as_json:
         click.echo(json.dumps({"sound": not problems, "problems": problems}, ensure_ascii=False))
     elif problems:
         for problem in problems:
-            click.echo(problem, err=True)
+            say(problem)
     else:
-        click.echo(f"{folder}: sound")
+        say(f"{folder}: sound", err=False)
     if problems:
         click.get_current_context().exit(3)

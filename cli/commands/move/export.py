@@ -14,6 +14,7 @@ from cli.options.index import Location, index_option
 from cli.options.output import json_option, quiet_option
 from cli.options.source import FieldOptions
 from cli.output.progress import counted
+from cli.output.results import say
 
 
 @click.command("export", cls=Command)
@@ -89,7 +90,8 @@ def command(
         click.echo(json.dumps(facts, ensure_ascii=False))
     elif not quiet:
         beside = ", ".join(map(str, written.files[1:]))
-        click.echo(
+        say(
             f"{out}: {counted(written.documents, 'document')}, "
-            f"{counted(written.passages, 'passage')}" + (f"; beside it {beside}" if beside else "")
+            f"{counted(written.passages, 'passage')}" + (f"; beside it {beside}" if beside else ""),
+            err=False,
         )

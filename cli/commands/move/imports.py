@@ -18,6 +18,7 @@ from cli.options.output import json_option, quiet_option
 from cli.options.source import FieldOptions, field_options
 from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
+from cli.output.results import say
 
 
 class ShardNumbers(click.ParamType[range]):
@@ -112,18 +113,16 @@ def command(
             shards=shards,
         )
     if report.scaled:
-        click.echo(
-            f"note: {counted(report.scaled, 'vector')} scaled to length 1, as the encoder's own "
-            "are",
-            err=True,
-        )
+        scaled = counted(report.scaled, "vector")
+        say(f"note: {scaled} scaled to length 1, as the encoder's own are")
     if as_json:
         click.echo(json.dumps(asdict(report)))
     elif not quiet:
-        click.echo(
+        say(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
             f"{report.unchanged:,} unchanged"
             + (f", {report.empty:,} empty" if report.empty else "")
             + f"; {counted(report.passages, 'vector')} stored"
-            + merge_note(report)
+            + merge_note(report),
+            err=False,
         )

@@ -12,6 +12,7 @@ from cli.options.declaring import Command
 from cli.options.index import Location, index_folder, index_option
 from cli.options.output import json_option, quiet_option
 from cli.output.progress import counted
+from cli.output.results import say
 
 
 @click.command("snapshot", cls=Command)
@@ -34,8 +35,9 @@ def command(target: Path, folder: Location, quiet: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"folder": str(target), **asdict(made)}, ensure_ascii=False))
     elif not quiet:
-        click.echo(
+        say(
             f"{target}: {counted(made.documents, 'document')} in "
             f"{counted(made.segments, 'segment')}, generation {made.generation}; "
-            f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound"
+            f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound",
+            err=False,
         )

@@ -15,6 +15,7 @@ from cli.options.encoder import device_option, download_option
 from cli.options.evaluation import DataSet
 from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
+from cli.output.results import say
 
 if TYPE_CHECKING:
     from eval import ScoredPairs
@@ -209,7 +210,6 @@ def command(
     neither. A run that was interrupted resumes if it is started again.
     """
     from cli.output.progress import Stages, warn_reader
-    from cli.output.results import say
     from retriever.encoders.meta.fitting import MetaSettings, fit_meta
     from retriever.encoders.meta.folder import check_target
 
@@ -310,6 +310,7 @@ def _report(encoder: Encoder, output: Path, *, quiet: bool, as_json: bool) -> No
         found = {"encoder": named, "fingerprint": encoder.spec.fingerprint, **facts}
         click.echo(json.dumps(found, ensure_ascii=False))
     elif not quiet:
-        click.echo(f"{output}: {meta_summary(facts)}, window {encoder.spec.max_length}")
+        window = encoder.spec.max_length
+        say(f"{output}: {meta_summary(facts)}, window {window}", err=False)
         click.echo("\n".join(meta_lines(facts)))
-        click.echo(f"--model {shlex.quote(named)}")
+        say(f"--model {shlex.quote(named)}", err=False)

@@ -16,6 +16,7 @@ from cli.options.declaring import RARE, Command, complete_path, option, settings
 from cli.options.encoder import download_option
 from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
+from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.corpus import CorpusReader
@@ -149,7 +150,6 @@ def command(
     texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
     texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
-    from cli.output.results import say
     from retriever.encoders.static.fitting import FitSettings
     from retriever.encoders.static.folder import FITTED
     from retriever.encoders.static.lsa import LSASettings, fit_lsa
@@ -200,7 +200,6 @@ def _reading(
 ) -> Iterator[tuple[Iterator[str], Callable[[int, int], None]]]:
     """The texts of a corpus, and what to call with the texts and words that were read."""
     from cli.output.progress import EncodingProgress, warn_reader
-    from cli.output.results import say
 
     with EncodingProgress(reader, quiet=quiet) as progress:
 
@@ -229,11 +228,12 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
     if as_json:
         click.echo(json.dumps(facts))
     elif not quiet:
-        click.echo(
+        say(
             f"{output}: {method} of {words:,} words, {model.dimensions} dimensions"
-            + (_fitted_line(facts) if model.fitted else "")
+            + (_fitted_line(facts) if model.fitted else ""),
+            err=False,
         )
-        click.echo(f"--model {shlex.quote(encoder)}")
+        say(f"--model {shlex.quote(encoder)}", err=False)
 
 
 def _fitted_line(facts: dict[str, Any]) -> str:
