@@ -29,7 +29,7 @@ text_field_option = option(
     "--text-field",
     metavar="NAME",
     help="Field that holds the text.",
-    shown_default="text, contents, passage or sentence",
+    shown_default="text, contents, passage or sentence, in any case",
     section="Input",
 )
 title_field_option = option(

@@ -92,9 +92,11 @@ class CorpusReader:
         empty: number of empty records skipped so far.
         empty_at: places of the first 10 of them, such as ``corpus.jsonl:7``.
         duplicates: number of records skipped so far because an earlier one has the same content.
-        left_out: fields of metadata that could not be stored, with the number of documents.
-        columns: the types of the metadata columns of each CSV and TSV source so far.
-        misfits: of each source, columns with cells that do not have their type, with their number.
+        left_out: for each field of metadata that could not be stored, the number of documents
+            (`records`) and the place of the first one with what is wrong there (`first`).
+        columns: for each CSV and TSV source, the types of its metadata columns so far.
+        misfits: for each of these sources, the columns with cells that do not have their type, as
+            `left_out` counts them.
 
     Raises:
         SourceError: on construction, a source does not exist; while iterating, one is unusable.
