@@ -66,8 +66,8 @@ class IndexingReport:
         documents = "document is" if self.doubled == 1 else "documents are"
         return (
             f"{self.doubled:,} {documents} in the index twice, under the id given now and, from "
-            "before, under one generated from the content; delete the old ones, or replace the "
-            "index with --recreate"
+            "before, under one generated from the content; --recreate replaces the index by one "
+            "of the sources that you name, each document once"
         )
 
 
