@@ -40,6 +40,7 @@ from indexes.errors import StorageError as StorageError
 from indexes.files.arrays import GrowingArray as GrowingArray
 from indexes.files.atomic import fsync_path as fsync_path
 from indexes.files.atomic import fsync_tree as fsync_tree
+from indexes.files.atomic import remove_abandoned as remove_abandoned
 from indexes.files.atomic import whole_file as whole_file
 from indexes.files.atomic import whole_files as whole_files
 from indexes.files.atomic import whole_folder as whole_folder

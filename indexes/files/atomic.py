@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from indexes.errors import StorageError
@@ -80,20 +81,17 @@ def whole_files(*paths: Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    # Another machine may write a file of this name into a shared folder, from an equal process id.
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
-    new = [path.with_name(f".{path.name}.{mark}.tmp") for path in paths]
-    try:
+    with ExitStack() as stack:
+        new = [
+            stack.enter_context(_temporary(path, lambda one: one.touch(exist_ok=False)))
+            for path in paths
+        ]
         yield new
         for path in new:
             fsync_path(path)
         for path, name in zip(new, paths, strict=True):
             os.replace(path, name)
         fsync_path(paths[-1].parent)
-    finally:
-        for path in new:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -108,20 +106,111 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
         StorageError: the disk is full or cannot be written.
     """
     folder = folder.resolve()
-    new = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    with storage_errors(folder.parent):
-        try:
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir()
-            yield new
-            fsync_tree(new)
-            if replace and folder.exists():
-                replace_folder(new, folder)
-            else:
-                os.rename(new, folder)
+    with storage_errors(folder.parent), _temporary(folder, Path.mkdir) as new:
+        yield new
+        fsync_tree(new)
+        if replace and folder.exists():
+            replace_folder(new, folder)
+        else:
+            os.rename(new, folder)
+            try:
                 fsync_path(folder.parent)
+            except OSError:
+                # Reported as not made, it would be in the way of the next attempt.
+                os.rename(folder, new)
+                raise
+
+
+@contextmanager
+def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """A new file or folder beside `path`, which is removed if it still has that name at the end.
+
+    What killed processes left of such is removed first.
+    """
+    remove_abandoned(path)
+    while True:
+        # A process on another machine, or in another container, may have an equal id.
+        mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+        new = path.with_name(f".{path.name}.{mark}.tmp")
+        make(new)
+        try:
+            lock = _lock(new)
+        except (BlockingIOError, FileNotFoundError):
+            # Before it was locked, another process found it and took it for abandoned.
+            _remove(new)
+            continue
+        except OSError:
+            # The file system has no locks, so that no process takes anything for abandoned.
+            lock = None
+        if lock is None or new.exists():
+            break
+        os.close(lock)
+    try:
+        yield new
+    finally:
+        _remove(new)
+        if lock is not None:
+            os.close(lock)
+
+
+def abandoned(folder: Path, name: str | None = None) -> Iterator[Path]:
+    """New files and folders in `folder` that killed processes left, in the order of their names.
+
+    Each is locked until the next one is asked for. A process that is at work, wherever it runs,
+    has the lock of its own.
+
+    Args:
+        folder: where they are; one that cannot be read has none.
+        name: that they were to get; None for all.
+    """
+    form = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.\d+-[0-9a-f]{{8}}\.tmp")
+    try:
+        found = sorted(filter(form.fullmatch, os.listdir(folder)))
+    except OSError:
+        return
+    for one in found:
+        try:
+            lock = _lock(folder / one)
+        except OSError:
+            continue
+        try:
+            yield folder / one
         finally:
-            shutil.rmtree(new, ignore_errors=True)
+            os.close(lock)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left that wrote `path`."""
+    for left in abandoned(path.parent, path.name):
+        _remove(left)
+
+
+def _lock(path: Path) -> int:
+    """A descriptor that holds the lock of a file or folder until it is closed.
+
+    Raises:
+        BlockingIOError: another one holds it.
+        OSError: it is gone or a link, or the file system has no locks.
+    """
+    if sys.platform == "win32":
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def write_lines(path: Path, lines: Iterable[str], what: str) -> None:

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from indexes.errors import IndexLockedError
-from indexes.files.atomic import aside_of, fsync_path
+from indexes.files.atomic import abandoned, aside_of, fsync_path
 from indexes.store.connection import DATABASE_FILE, foreign_files
 from indexes.store.lock import WriterLock
 
@@ -59,7 +59,7 @@ def recover_for_reading(current: Path) -> None:
 
 
 def remains(current: Path) -> dict[Path, str]:
-    """Folders beside an index that an interrupted command left, and what to do about each."""
+    """What interrupted commands left beside an index, and what to do about each."""
     found = {}
     if current.name:
         old, new = aside_of(current), new_folder(current)
@@ -70,4 +70,6 @@ def remains(current: Path) -> dict[Path, str]:
                 "an unfinished --recreate or reindex; run that command again to resume it, or "
                 "remove the folder"
             )
+        for path in abandoned(current.parent):
+            found[path] = "left by an interrupted command; run that command again, or remove it"
     return found

@@ -371,7 +371,7 @@ class ReadableIndex:
     def info(self) -> dict[str, Any]:
         """What the index is and holds, as JSON values.
 
-        Sizes are in bytes; ``remains`` names folders that an interrupted command left, and what
+        Sizes are in bytes; ``remains`` names what interrupted commands left beside it, and what
         to do about each.
         """
         with self._opened.view() as view:

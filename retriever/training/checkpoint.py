@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexes import whole_folder
+from indexes import remove_abandoned, whole_folder
 from retriever.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Checkpoint:
     def remove(self) -> None:
         """Forget the state."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        remove_abandoned(self.folder)
 
 
 def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:

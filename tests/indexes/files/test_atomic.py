@@ -5,16 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from index_samples import in_fork
 
+import indexes.files.atomic
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files.arrays import save_array
-from indexes.files.atomic import fsync_path, fsync_tree, whole_folder, write_lines
+from indexes.files.atomic import (
+    abandoned,
+    fsync_path,
+    fsync_tree,
+    whole_files,
+    whole_folder,
+    write_lines,
+)
 from indexes.files.faults import storage_errors
 
 
@@ -167,8 +177,114 @@ def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_p
     assert [one.name for one in tmp_path.iterdir()] == ["made"]
 
 
+def test_a_folder_whose_name_cannot_be_flushed_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> None:
+        if path == tmp_path and (tmp_path / "made").exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(indexes.files.atomic, "fsync_path", refused)
+    with (
+        pytest.raises(StorageError, match="the disk reports an error"),
+        whole_folder(tmp_path / "made", replace=False),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_flushing_leaves_no_file_open(tmp_path: Path) -> None:
     before = len(os.listdir("/dev/fd"))
     for _ in range(10):
         fsync_path(tmp_path)
     assert len(os.listdir("/dev/fd")) == before
+
+
+@contextmanager
+def made_file(path: Path) -> Iterator[Path]:
+    with whole_files(path) as (new,):
+        new.write_text("content")
+        yield new
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[Path]:
+    with whole_folder(path) as new:
+        (new / "inner").mkdir()
+        (new / "inner" / "a").write_text("content")
+        yield new
+
+
+Making = Callable[[Path], AbstractContextManager[Path]]
+
+
+def killed(making: Making, path: Path) -> None:
+    """Another process makes `path`, and is killed before it is whole."""
+
+    def make() -> None:
+        with making(path):
+            os._exit(9)
+
+    assert in_fork(make) == 9
+
+
+@pytest.mark.parametrize("making", [made_file, made_folder])
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same(
+    tmp_path: Path, making: Making
+) -> None:
+    killed(making, tmp_path / "made")
+    killed(making, tmp_path / "other")
+    left = list(abandoned(tmp_path))
+    assert sorted(left) == sorted(tmp_path.iterdir())
+    assert len(left) == 2
+    with making(tmp_path / "made") as new:
+        (others,) = abandoned(tmp_path)
+        assert others.name.startswith(".other.")
+        assert sorted(tmp_path.iterdir()) == sorted([new, others])
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "made", others])
+
+
+@pytest.mark.parametrize("making", [made_file, made_folder])
+def test_what_a_process_is_writing_is_left_alone(tmp_path: Path, making: Making) -> None:
+    with making(tmp_path / "made") as first:
+        assert list(abandoned(tmp_path)) == []
+        assert in_fork(lambda: making(tmp_path / "made").__enter__()) == 0
+        with making(tmp_path / "made"):
+            assert first.exists()
+
+
+def test_only_names_of_new_files_count_as_abandoned(tmp_path: Path) -> None:
+    kept = [".a.1.tmp", "a.1-0123abcd.tmp", ".a.1-0123abcd", ".a.x-0123abcd.tmp"]
+    for name in kept:
+        (tmp_path / name).write_text("")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / ".a.1-00000000.tmp").symlink_to(outside)
+    os.mkfifo(tmp_path / ".a.1-00000001.tmp")
+    write_lines(tmp_path / "a", ["one\n"], "the run")
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == sorted([*kept, "a", "outside", ".a.1-00000000.tmp"])
+    assert list(abandoned(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize("making", [made_file, made_folder])
+def test_a_new_file_that_another_process_takes_for_abandoned_is_made_again(
+    tmp_path: Path, making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process comes before the lock is taken, or removes the file in between."""
+    lock, met = indexes.files.atomic._lock, []
+
+    def overtaken(path: Path) -> int:
+        met.append(path)
+        if len(met) == 1:
+            raise BlockingIOError
+        taken = lock(path)
+        if len(met) == 2:
+            path.rmdir() if path.is_dir() else path.unlink()
+        return taken
+
+    monkeypatch.setattr(indexes.files.atomic, "_lock", overtaken)
+    with making(tmp_path / "made") as new:
+        assert new == met[2]
+        assert list(tmp_path.iterdir()) == [new]
+    assert list(tmp_path.iterdir()) == [tmp_path / "made"]

@@ -13,9 +13,9 @@ from index_samples import in_fork
 
 import indexes.files.atomic
 from indexes.errors import IndexLockedError
-from indexes.files.atomic import aside_of, replace_folder
+from indexes.files.atomic import aside_of, replace_folder, whole_folder
 from indexes.store.lock import WriterLock
-from indexes.store.replacement import recover_replacement
+from indexes.store.replacement import recover_replacement, remains
 
 
 def index_like(folder: Path, content: str) -> Path:
@@ -180,3 +180,19 @@ def test_an_index_that_a_user_calls_old_or_new_is_none_of_our_business(tmp_path:
     replace_folder(new, current)
     recover_replacement(current)
     assert [content(folder) for folder in kept] == ["backup"] * 3
+
+
+def test_what_killed_processes_left_beside_an_index_is_named(tmp_path: Path) -> None:
+    current = index_like(tmp_path / "i", "sound")
+
+    def killed() -> None:
+        with whole_folder(tmp_path / "snapshot"):
+            os._exit(9)
+
+    assert in_fork(killed) == 9
+    ((path, what),) = remains(current).items()
+    assert path.name.startswith(".snapshot.")
+    assert "interrupted" in what
+    with whole_folder(tmp_path / "snapshot"):
+        assert remains(current) == {}
+    assert remains(current) == {}

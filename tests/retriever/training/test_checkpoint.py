@@ -74,6 +74,16 @@ def test_nothing_is_read_where_there_is_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("finish", ["write", "remove"])
+def test_what_a_killed_write_left_is_removed(tmp_path: Path, finish: str) -> None:
+    one = Checkpoint(saved(tmp_path / "state"), IDENTITY)
+    left = tmp_path / ".state.4711-0123abcd.tmp"
+    left.mkdir()
+    (left / "state.json").write_text("{}")
+    one.write(state()) if finish == "write" else one.remove()
+    assert [path.name for path in tmp_path.iterdir()] == (["state"] if finish == "write" else [])
+
+
 def test_a_state_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     saved(tmp_path / "state")
     one = Checkpoint(tmp_path / "state", IDENTITY)
