@@ -39,7 +39,7 @@ from indexes.files.arrays import file_facts, is_small, map_array, save_array
 from indexes.files.atomic import fsync_tree
 from indexes.files.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
 from indexes.files.faults import damaged, storage_errors
-from indexes.store.connection import SEGMENTS_FOLDER
+from indexes.store.connection import SEGMENTS_FOLDER, refuse_link
 from indexes.vectors.segment_structure import (
     FLAT_STRUCTURE,
     SegmentStructure,
@@ -291,16 +291,19 @@ def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
     """Remove all folders in `segments/` except those of the segments `named`.
 
     Raises:
+        DamagedIndexError: a link has the name of one of those.
         OSError: something cannot be removed.
     """
     live = {f"{number:06d}" for number in named}
     folder = index / SEGMENTS_FOLDER
     if folder.is_dir():
         for path in folder.iterdir():
-            if path.is_symlink():
+            if path.name in live:
+                refuse_link(path)
+            elif path.is_symlink():
                 # Not a segment, and not to be followed.
                 path.unlink()
-            elif path.name not in live and path.is_dir():
+            elif path.is_dir():
                 shutil.rmtree(path)
 
 
@@ -308,8 +311,10 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
     """Read and check a segment's manifest.
 
     Raises:
-        DamagedIndexError: it is missing or is not the one that SQLite names.
+        DamagedIndexError: it is missing or is not the one that SQLite names, or the folder is a
+            link.
     """
+    refuse_link(folder)
     path = folder / MANIFEST_FILE
     try:
         content = path.read_bytes()

@@ -215,11 +215,16 @@ def refuse_links(folder: Path) -> None:
         SEGMENTS_FOLDER,
         LOCK_FILE,
     ):
-        if (folder / name).is_symlink():
-            raise DamagedIndexError(
-                f"{folder / name}: expected a file or folder of the index's own, found a link; "
-                "restore the index from a backup or index again with --recreate"
-            )
+        refuse_link(folder / name)
+
+
+def refuse_link(path: Path) -> None:
+    """Check that a file or folder is where it seems to be; raises what `refuse_links` raises."""
+    if path.is_symlink():
+        raise DamagedIndexError(
+            f"{path}: expected a file or folder of the index's own, found a link; "
+            "restore the index from a backup or index again with --recreate"
+        )
 
 
 def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:

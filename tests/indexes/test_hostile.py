@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from index_samples import commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError, RetrieverError
+from indexes.folder.backup import snapshot_index
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
 from indexes.store.connection import DATABASE_FILE
@@ -77,6 +79,27 @@ def test_a_link_among_the_segments_is_removed_and_not_followed(index: Path, outs
     write(index)
     assert state(outside) == before
     assert texts(index) == {"b": "two", "c": "three"}
+    assert verify(index) == []
+
+
+def test_a_link_in_the_place_of_a_live_segment_is_refused_and_kept(
+    index: Path, tmp_path: Path
+) -> None:
+    segment, moved = index / "segments" / "000001", tmp_path / "moved"
+    segment.rename(moved)
+    segment.symlink_to(moved)
+    before = {path.name: path.read_bytes() for path in moved.iterdir()}
+    refusal = r"segments/000001: expected .* found a link"
+    for use in (texts, write, lambda index: snapshot_index(index, tmp_path / "snapshot")):
+        with pytest.raises(DamagedIndexError, match=refusal):
+            use(index)
+    (problem,) = verify(index)
+    assert re.search(refusal, problem)
+    assert segment.readlink() == moved
+    assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
+    segment.unlink()
+    moved.rename(segment)
+    write(index)
     assert verify(index) == []
 
 
