@@ -131,6 +131,18 @@ def install_fake_encoder() -> Callable[[pytest.MonkeyPatch], FakeEncoder]:
 
 
 @pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that a user other than root can reach, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
 def fake_encoder(
     install_fake_encoder: Callable[[pytest.MonkeyPatch], FakeEncoder],
     monkeypatch: pytest.MonkeyPatch,

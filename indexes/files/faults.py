@@ -44,12 +44,12 @@ def storage_errors(path: Path) -> Iterator[None]:
             raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
         raise
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = primary_code(error)
         if code == sqlite3.SQLITE_FULL:
             raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise StorageError(f"{path}: {_REFUSALS[errno.EACCES]}") from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
             raise IndexLockedError(
                 f"{path}: another program keeps index.sqlite locked ({error}): close the program "
                 "and run the same command again"
@@ -68,6 +68,11 @@ def storage_errors(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         # SQLite's own message quotes the damaged bytes.
         raise damaged_database(path, error) from error
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if the error is of Python's own module."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from indexes.errors import ConfigError, DamagedIndexError
+from indexes.errors import ConfigError, DamagedIndexError, StorageError
 from indexes.files.atomic import whole_folder
 from indexes.files.faults import damaged, readable, storage_errors
 from indexes.folder.verify import verify
 from indexes.progress import Stage, no_progress
 from indexes.segments.segment import MANIFEST_FILE, read_manifest, segment_folder
-from indexes.store.connection import DATABASE_FILE, identity, open_reader, transaction
+from indexes.store.connection import DATABASE_FILE, open_reader, transaction
 from indexes.store.settings import read_setting
 
 # The segments in the copy, as SQLite names them: number and SHA-256 of the manifest, to how many of
@@ -108,16 +108,18 @@ def _copy_latest(folder: Path, new: Path, progress: Stage) -> Backup:
     """Copy a commit; where a writer took files of it away meanwhile, a later one."""
     done: _Done = {}
     while True:
-        before = identity(folder)
-        with closing(open_reader(folder)) as connection:
-            generation = _generation(folder, connection)
+        with closing(open_reader(folder)) as session:
+            connection = session.connection
             try:
-                return _copy_commit(folder, connection, new, done, progress)
-            except DamagedIndexError:
+                generation = _generation(folder, connection)
+                made = _copy_commit(folder, connection, new, done, progress)
+            except (DamagedIndexError, StorageError):
                 # Of what was copied already, what a later commit names too is kept.
-                same = identity(folder) == before
-                if same and _generation(folder, connection) == generation:
+                if session.is_current() and _generation(folder, connection) == generation:
                     raise
+            else:
+                if session.is_current():
+                    return made
 
 
 def _generation(folder: Path, connection: sqlite3.Connection) -> int:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from indexes.errors import DamagedIndexError
+from indexes.errors import DamagedIndexError, StorageError
 from indexes.files.arrays import set_read_ahead
 from indexes.files.faults import readable, storage_errors
 from indexes.filters.facets import Owners
 from indexes.folder.view import Commit, FolderView
 from indexes.segments.live import live_segments
 from indexes.segments.segment import PENDING, Segment
-from indexes.store.connection import identity, transaction
-from indexes.store.pool import ConnectionPool, Session
+from indexes.store.connection import Session, transaction
+from indexes.store.pool import ConnectionPool
 from indexes.store.settings import read_setting
 from indexes.vectors.choice import FLAT
 
@@ -46,31 +46,34 @@ class FolderReader:
         Raises:
             ClosedIndexError: the reader is closed.
             DamagedIndexError: a file of the index is missing or altered.
-            StorageError: the process was forked while a view was open.
+            StorageError: the process was forked while a view was open, or a writer changed an index
+                of which SQLite could not lock the file.
         """
         with storage_errors(self.folder), self._pool.session() as session, ExitStack() as stack:
-            yield self._pin(session, stack)
+            view = self._pin(session, stack)
+            with session.undisturbed():
+                yield view
 
     def _pin(self, session: Session, stack: ExitStack) -> FolderView:
         """Begin a read transaction that ends with `stack`, and return what it sees."""
         while True:
             with ExitStack() as attempt:
-                attempt.enter_context(transaction(session.connection, "DEFERRED"))
                 try:
-                    with readable(self.folder):
+                    with storage_errors(self.folder), readable(self.folder):
+                        attempt.enter_context(transaction(session.connection, "DEFERRED"))
                         commit = self._current(session)
-                except DamagedIndexError:
-                    seen = self._generation(session)
-                    attempt.close()
+                except (DamagedIndexError, StorageError):
                     # A writer may have replaced the whole folder, or merged segments and removed
                     # them, while their files were opened.
-                    same = session.identity == identity(self.folder)
-                    if same and self._generation(session) == seen:
-                        raise
+                    if session.is_current():
+                        seen = self._generation(session)
+                        attempt.close()
+                        if self._generation(session) == seen:
+                            raise
                 else:
                     stack.enter_context(attempt.pop_all())
                     return FolderView(self.folder, session.connection, commit)
-            self._pool.follow(session)
+            session.follow()
 
     def _current(self, session: Session) -> Commit:
         generation = self._generation(session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,8 @@ from indexes.segments.segment import (
 )
 from indexes.store.connection import (
     DATABASE_FILE,
+    Session,
     format_version,
-    identity,
     open_reader,
     transaction,
 )
@@ -53,32 +54,28 @@ def verify(folder: Path) -> list[str]:
         DamagedIndexError: the database is too damaged to be read at all.
     """
     while True:
-        before = identity(folder)
-        try:
-            problems = _check(folder)
-        except (DamagedIndexError, StorageError):
-            # SQLite calls it an error of the disk where its log goes while it opens the file.
-            if identity(folder) == before:
-                raise
-        else:
-            # Files of a folder that was replaced meanwhile belong to another database.
-            if identity(folder) == before:
-                return problems
-
-
-def _check(folder: Path) -> list[str]:
-    with storage_errors(folder):
-        connection = open_reader(folder)
-        try:
-            while True:
-                with transaction(connection, "DEFERRED"), readable(folder):
-                    generation = read_setting(connection, "generation")
-                    problems = list(_problems(folder, connection))
-                # Segments that were merged meanwhile are gone: a later commit is checked.
-                if not problems or read_setting(connection, "generation") == generation:
+        with closing(open_reader(folder)) as session:
+            try:
+                problems = _check(session)
+            except (DamagedIndexError, StorageError):
+                if session.is_current():
+                    raise
+            else:
+                # Files of a folder that was replaced meanwhile belong to another database.
+                if session.is_current():
                     return problems
-        finally:
-            connection.close()
+
+
+def _check(session: Session) -> list[str]:
+    folder, connection = session.folder, session.connection
+    with storage_errors(folder):
+        while True:
+            with transaction(connection, "DEFERRED"), readable(folder):
+                generation = read_setting(connection, "generation")
+                problems = list(_problems(folder, connection))
+            # Segments that were merged meanwhile are gone: a later commit is checked.
+            if not problems or read_setting(connection, "generation") == generation:
+                return problems
 
 
 def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:

@@ -62,7 +62,7 @@ class Commit:
         verified: ids of passages whose documents were found unaltered.
     """
 
-    identity: Identity | None
+    identity: Identity
     generation: int
     segments: tuple[LiveSegment, ...]
     owners: Owners = field(default_factory=dict)
@@ -96,7 +96,7 @@ class FolderView:
         self._commit = commit
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> Identity:
         """Which index this is; changes when the folder is replaced by another index."""
         return self._commit.identity
 

@@ -38,7 +38,7 @@ from indexes.segments.segment import (
     segment_folder,
     write_segment,
 )
-from indexes.store.connection import is_index, open_writer, transaction
+from indexes.store.connection import close_writer, is_index, open_writer, transaction
 from indexes.store.documents import (
     NewDocument,
     ReplacedMetadata,
@@ -104,7 +104,7 @@ class FolderWriter:
             if self._create is not None and not is_index(self.folder):
                 create_database(self.folder, self._create)
             self._connection = open_writer(self.folder)
-            stack.callback(self._connection.close)
+            stack.callback(close_writer, self._connection, self.folder)
             upgrade(self._connection, self.folder, self._rebuild_values)
             with storage_errors(self.folder):
                 self._remove_orphans()

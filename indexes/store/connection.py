@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError
-from indexes.files.faults import damaged_database, storage_errors
+from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexError, StorageError
+from indexes.files.faults import damaged_database, primary_code, storage_errors
 from indexes.store.settings import check_settings
 
 DATABASE_FILE = "index.sqlite"
@@ -29,9 +31,80 @@ CORPUS_VIEW = (
 )
 # How long SQLite waits for another program that locks the database.
 _BUSY_SECONDS = 30
+# How long another process may take to make the files of the log, or to remove them.
+_TRANSITION_SECONDS = 1.0
+# What SQLite reports where it cannot make or lock the files of its log.
+_NO_LOG = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+)
 
-# Which file `index.sqlite` is: device and inode.
-Identity = tuple[int, int]
+# Which file `index.sqlite` is: device and inode; without locks, also its size and time of change. A
+# writer takes longer than the steps of that time, from opening the index to changing the file.
+Identity = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Session:
+    """A connection that reads an index.
+
+    Attributes:
+        folder: of the index.
+        connection: in autocommit mode, usable from any thread.
+        identity: of the file that it reads.
+        locked: whether SQLite's locks keep a writer from changing what a transaction reads. They
+            are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
+    """
+
+    folder: Path
+    connection: sqlite3.Connection
+    identity: Identity
+    locked: bool
+
+    def is_current(self) -> bool:
+        """Whether the folder holds the file that is read, which is unaltered if it has no locks."""
+        return self.identity == _identity(self.folder, self.locked)
+
+    def follow(self) -> None:
+        """Connect again if the folder holds another file now, or another state of it."""
+        if not self.is_current() or (not self.locked and _log(self.folder).exists()):
+            # Where nothing can be opened now, the old connection stays for the next attempt.
+            fresh = open_reader(self.folder)
+            self.close()
+            self.connection, self.identity, self.locked = (
+                fresh.connection,
+                fresh.identity,
+                fresh.locked,
+            )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """A block that reads.
+
+        Raises:
+            StorageError: without locks, a writer altered the file meanwhile, so that neither
+                what was read nor an error of it holds.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._require_undisturbed(error)
+            raise
+        self._require_undisturbed(None)
+
+    def _require_undisturbed(self, error: Exception | None) -> None:
+        if not self.locked and not self.is_current():
+            raise StorageError(
+                f"{self.folder}: the index changed while it was read without locks, since "
+                f"{DATABASE_FILE}-shm was missing and could not be made; run the same command again"
+            ) from error
 
 
 def require_vacant(folder: Path) -> None:
@@ -64,25 +137,21 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether `folder` holds the database of a completely created index."""
-    if not (folder / DATABASE_FILE).is_file():
-        return False
-    try:
-        if _application_id(folder, "ro&immutable=1") == APPLICATION_ID:
-            return True
-        # Just created: the header may still be in the write-ahead log alone.
-        return _has_log(folder) and _application_id(folder, "ro") == APPLICATION_ID
-    except sqlite3.DatabaseError:
-        return _marked(folder)
+    """Whether `folder` holds the database of a completely created index.
 
-
-def identity(folder: Path) -> Identity | None:
-    """Which file is `index.sqlite` now; changes when the folder is replaced."""
-    try:
-        status = os.stat(folder / DATABASE_FILE)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    with storage_errors(folder):
+        if not (folder / DATABASE_FILE).is_file():
+            return False
+        try:
+            if _application_id(folder, "ro&immutable=1") == APPLICATION_ID:
+                return True
+            # Just created: the header may still be in the write-ahead log alone.
+            return _has_log(folder) and _application_id(folder, "ro") == APPLICATION_ID
+        except sqlite3.DatabaseError:
+            return _marked(folder)
 
 
 def open_writer(folder: Path) -> sqlite3.Connection:
@@ -94,48 +163,90 @@ def open_writer(folder: Path) -> sqlite3.Connection:
     _require_index(folder)
     with storage_errors(folder):
         connection = connect(folder, "rw")
-        _check_version(connection, folder)
-        _check_schema(connection, folder)
-        check_settings(connection, folder)
-        # A folder that cannot be written should say so now, not after an hour of encoding.
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        try:
+            _check_version(connection, folder)
+            _check_schema(connection, folder)
+            check_settings(connection, folder)
+            # A folder that cannot be written should say so now, not after an hour of encoding.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
-def open_reader(folder: Path) -> sqlite3.Connection:
+def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
+    """Close a connection that could write, and keep the files of SQLite's log.
+
+    Users who cannot make them need them to read. SQLite removes them with its last connection
+    unless that can only read.
+    """
+    with suppress(sqlite3.Error), closing(connect(folder, "ro")) as reader:
+        format_version(reader)
+        # What readers still need stays in the log.
+        connection.execute("PRAGMA busy_timeout=0")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+    connection.close()
+
+
+def open_reader(folder: Path) -> Session:
     """Open an existing index for reading alone; works in a folder that cannot be written.
 
     Raises:
         NotAnIndexError, FormatVersionError, DamagedIndexError
+        StorageError: a writer was killed, and its log cannot be read here.
     """
-    _require_index(folder)
-    if os.access(folder, os.W_OK) and os.access(folder / DATABASE_FILE, os.W_OK):
-        mode = "rw"
-    elif _has_log(folder):
-        mode = "ro"
-    else:
-        # Without a log and without write permission SQLite cannot make the shared-memory file.
-        mode = "ro&immutable=1"
-    with storage_errors(folder):
-        connection = connect(folder, mode)
-        connection.execute("PRAGMA query_only=ON")
-        _check_version(connection, folder)
-        _check_schema(connection, folder)
-    return connection
+    while True:
+        # Before the log is looked at: a writer that alters the file later is noticed.
+        before = _identity(folder, locked=False)
+        _require_index(folder)
+        try:
+            with storage_errors(folder):
+                connection, locked = _connect_reader(folder)
+        except (DamagedIndexError, StorageError):
+            # SQLite calls it an error of the disk where its log goes while it opens the file.
+            if before == _identity(folder, locked=False):
+                raise
+            continue
+        session = Session(folder, connection, before[:2] if locked else before, locked)
+        if session.is_current():
+            return session
+        session.close()
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """Everything in the block is committed together, or, if it raises, not at all."""
+    """Everything in the block is committed together, or, if it raises, not at all.
+
+    Of kind ``DEFERRED``: everything that is read in the block is of one commit, the latest.
+    """
     try:
         connection.execute(f"BEGIN {kind}")
+        if kind == "DEFERRED":
+            _begin_reading(connection)
         yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _begin_reading(connection: sqlite3.Connection) -> None:
+    give_up = time.monotonic() + _TRANSITION_SECONDS
+    while True:
+        try:
+            format_version(connection)
+        except sqlite3.OperationalError as error:
+            # Another process has made the shared memory and not filled it yet, nor can this one.
+            transient = primary_code(error) == sqlite3.SQLITE_READONLY
+            if not transient or time.monotonic() > give_up:
+                raise
+            time.sleep(_TRANSITION_SECONDS / 100)
+        else:
+            return
 
 
 def format_version(connection: sqlite3.Connection) -> int:
@@ -165,6 +276,58 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
         # On macOS fsync leaves data in the drive's cache.
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    return connection
+
+
+def _identity(folder: Path, locked: bool) -> Identity:
+    """Which file `index.sqlite` is now; empty if there is none."""
+    try:
+        status = os.stat(folder / DATABASE_FILE)
+    except OSError:
+        return ()
+    file = status.st_dev, status.st_ino
+    return file if locked else (*file, status.st_size, status.st_mtime_ns)
+
+
+def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
+    """A connection that reads, and whether it has locks; see `Session`."""
+    give_up = time.monotonic() + _TRANSITION_SECONDS
+    database, log = folder / DATABASE_FILE, _log(folder)
+    while True:
+        reason = "this user may not write index.sqlite"
+        # Where one may write the folder alone, SQLite would make files that its owner cannot write.
+        if (
+            os.access(database, os.W_OK)
+            or not os.access(folder, os.W_OK)
+            or (log.exists() and (folder / f"{DATABASE_FILE}-shm").exists())
+        ):
+            try:
+                return _checked(connect(folder, "ro"), folder), True
+            except sqlite3.OperationalError as error:
+                if primary_code(error) not in _NO_LOG:
+                    raise
+                reason = str(error)
+        if not _has_log(folder):
+            return _checked(connect(folder, "ro&immutable=1"), folder), False
+        if time.monotonic() > give_up:
+            raise StorageError(
+                f"{log}: a writer was killed, and its last commits cannot be read here ({reason}); "
+                "run `retriever info` as a user who can write the folder, or free some space if "
+                "the disk is full"
+            )
+        time.sleep(_TRANSITION_SECONDS / 100)
+
+
+def _checked(connection: sqlite3.Connection, folder: Path) -> sqlite3.Connection:
+    """A connection that reads, after a first look at the index."""
+    try:
+        connection.execute("PRAGMA query_only=ON")
+        with transaction(connection, "DEFERRED"):
+            _check_version(connection, folder)
+            _check_schema(connection, folder)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -235,20 +398,17 @@ def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
         (CORPUS_VIEW,),
     ).fetchone()
     if found is not None:
-        connection.close()
         raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
 
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
     version = format_version(connection)
     if version > FORMAT_VERSION:
-        connection.close()
         raise FormatVersionError(
             f"{folder}: the index has format version {version}, this release reads up to "
             f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
         )
     if version < 1:
-        connection.close()
         raise damaged_database(folder, f"expected format version 1 or more, found {version}")
 
 
@@ -271,10 +431,17 @@ def _marked(folder: Path) -> bool:
     try:
         with (folder / DATABASE_FILE).open("rb") as file:
             return file.read(72)[68:] == APPLICATION_ID.to_bytes(4, "big")
-    except OSError:
+    except FileNotFoundError:
         return False
 
 
+def _log(folder: Path) -> Path:
+    return folder / f"{DATABASE_FILE}-wal"
+
+
 def _has_log(folder: Path) -> bool:
-    log = folder / f"{DATABASE_FILE}-wal"
-    return log.exists() and log.stat().st_size > 0
+    """Whether there may be commits that `index.sqlite` itself does not hold yet."""
+    try:
+        return _log(folder).stat().st_size > 0
+    except FileNotFoundError:
+        return False

@@ -5,26 +5,16 @@ survives a fork.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
-from indexes.errors import ClosedIndexError, DamagedIndexError, StorageError
-from indexes.store.connection import Identity, identity, open_reader
+from indexes.errors import ClosedIndexError, StorageError
+from indexes.store.connection import Session, open_reader
 from indexes.store.replacement import recover_for_reading
-
-
-@dataclass(slots=True)
-class Session:
-    """A connection, and which file it is to."""
-
-    connection: sqlite3.Connection
-    identity: Identity | None
 
 
 class ConnectionPool:
@@ -44,7 +34,7 @@ class ConnectionPool:
         # Whether a connection was in use when this process was forked.
         self._torn = False
         recover_for_reading(folder)
-        self._idle = [_connect(folder)]
+        self._idle = [open_reader(folder)]
         _POOLS.add(self)
 
     def close(self) -> None:
@@ -76,20 +66,12 @@ class ConnectionPool:
             self._in_use += 1
         try:
             if session is None:
-                session = _connect(self._folder)
+                session = open_reader(self._folder)
             else:
-                self.follow(session)
+                session.follow()
             yield session
         finally:
             self._give_back(session)
-
-    def follow(self, session: Session) -> None:
-        """Connect a session again if another index has the name of the folder now."""
-        if session.identity != identity(self._folder):
-            # Where nothing can be opened now, the old connection stays for the next attempt.
-            fresh = _connect(self._folder)
-            session.connection.close()
-            session.connection, session.identity = fresh.connection, fresh.identity
 
     def before_fork(self) -> None:
         """Close what is idle, and keep others from opening more until `after_fork`.
@@ -113,11 +95,11 @@ class ConnectionPool:
             if not self._closed:
                 self._idle.append(session)
                 return
-        session.connection.close()
+        session.close()
 
     def _close_idle(self) -> None:
         for session in self._idle:
-            session.connection.close()
+            session.close()
         self._idle = []
 
 
@@ -149,18 +131,3 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=partial(_FORKING.after, in_child=False),
         after_in_child=partial(_FORKING.after, in_child=True),
     )
-
-
-def _connect(folder: Path) -> Session:
-    while True:
-        before = identity(folder)
-        try:
-            connection = open_reader(folder)
-        except (DamagedIndexError, StorageError):
-            # SQLite calls it an error of the disk where its log goes while it opens the file.
-            if before == identity(folder):
-                raise
-            continue
-        if before == identity(folder):
-            return Session(connection, before)
-        connection.close()

@@ -63,9 +63,9 @@ def examined(folder: Path) -> tuple[int, str, str, Any]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Every file of an index but the lock, relative to it."""
+    """Every file of an index but its locks and the empty log, relative to it."""
     return sorted(
         path.relative_to(folder)
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "writer.lock"
+        if path.is_file() and path.name != "writer.lock" and "sqlite-" not in path.name
     )

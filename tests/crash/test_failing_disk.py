@@ -144,8 +144,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "frees",
     [
-        (0, 40_960, 163_840),
-        pytest.param((0, 4_096, 40_960, 81_920, 163_840), marks=pytest.mark.soak),
+        (0, 20_480, 163_840),
+        pytest.param((0, 4_096, 20_480, 40_960, 81_920, 163_840), marks=pytest.mark.soak),
     ],
     ids=["some", "all"],
 )

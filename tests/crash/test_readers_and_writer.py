@@ -49,12 +49,15 @@ def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @pytest.mark.soak
-def test_readers_see_whole_commits_while_a_writer_works(tmp_path: Path) -> None:
-    folder = tmp_path / "index"
+@pytest.mark.parametrize("user", [[], ["65534"]], ids=["the same user", "another user"])
+def test_readers_see_whole_commits_while_a_writer_works(open_to_all: Path, user: list[str]) -> None:
+    if user and os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = open_to_all / "index"
     assert outcome(start("write", str(folder), "0.3"))["added"]
     processes = [
         start("write", str(folder), str(SECONDS), *KINDS),
-        *(start("read", str(folder), str(SECONDS), str(seed)) for seed in range(READERS)),
+        *(start("read", str(folder), str(SECONDS), str(seed), *user) for seed in range(READERS)),
     ]
     try:
         written, *read = map(outcome, processes)

@@ -1,9 +1,10 @@
 """One writer and several readers of an index, as processes of their own.
 
-Run as ``traffic.py write FOLDER SECONDS`` or ``traffic.py read FOLDER SECONDS SEED``; prints what
-was done as a line of JSON, with the resident memory in bytes after a third of the time and at the
-end. Documents come in groups of five that are written, rewritten and deleted together: a reader
-must find all five in one version, or none.
+Run as ``traffic.py write FOLDER SECONDS [KIND...]`` or ``traffic.py read FOLDER SECONDS SEED
+[USER]``, where USER is the number of a user who may not write. Prints what was done as a line of
+JSON, with the resident memory in bytes after a third of the time and at the end. Documents come in
+groups of five that are written, rewritten and deleted together: a reader must find all five in one
+version, or none.
 """
 
 from __future__ import annotations
@@ -169,6 +170,11 @@ def main() -> None:
     workload.install()
     action, folder, clock = sys.argv[1], Path(sys.argv[2]), Clock(float(sys.argv[3]))
     rest = sys.argv[4:]
+    if rest[1:] and rest[1].isdigit():
+        # That user may not be able to read the libraries: their modules are imported before.
+        read(folder, Clock(1), 0)
+        os.setgroups([])
+        os.setuid(int(rest[1]))
     done = read(folder, clock, int(rest[0])) if action == "read" else write(folder, clock, rest)
     sys.stdout.write(json.dumps({**done, "resident": clock.resident}) + "\n")
 

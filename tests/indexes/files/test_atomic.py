@@ -15,7 +15,7 @@ import pytest
 from index_samples import in_fork
 
 import indexes.files.atomic
-from indexes.errors import DamagedIndexError, StorageError
+from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
 from indexes.files.arrays import save_array
 from indexes.files.atomic import (
     abandoned,
@@ -67,6 +67,7 @@ def test_other_errors_of_the_system_stay_as_they_are() -> None:
         (sqlite3.SQLITE_READONLY_DBMOVED, StorageError),
         (sqlite3.SQLITE_CANTOPEN, StorageError),
         (sqlite3.SQLITE_IOERR_WRITE, StorageError),
+        (sqlite3.SQLITE_PROTOCOL, IndexLockedError),
         (sqlite3.SQLITE_CORRUPT, DamagedIndexError),
         (sqlite3.SQLITE_NOTADB, DamagedIndexError),
     ],

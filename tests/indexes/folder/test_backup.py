@@ -67,7 +67,14 @@ def test_the_copy_is_sound_and_shares_the_files_that_never_change(folder, target
     assert (made.linked, made.copied) == (len(shared), 0)
     for path in shared:
         assert path.samefile(target / path.relative_to(folder))
-    assert sorted(path.name for path in target.iterdir()) == ["index.sqlite", "segments"]
+    # With the empty log that users need who cannot write there.
+    assert sorted(path.name for path in target.iterdir()) == [
+        "index.sqlite",
+        "index.sqlite-shm",
+        "index.sqlite-wal",
+        "segments",
+    ]
+    assert (target / "index.sqlite-wal").stat().st_size == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "my.index"]
 
 

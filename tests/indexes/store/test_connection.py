@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 import sqlite3
-import tempfile
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +33,7 @@ from indexes.errors import DamagedIndexError, FormatVersionError, NotAnIndexErro
 from indexes.folder.reader import FolderReader
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from indexes.segments.maintenance import compact
 from indexes.store.connection import (
     DATABASE_FILE,
     FORMAT_VERSION,
@@ -44,22 +51,10 @@ def index(tmp_path: Path) -> Path:
     return make_index(tmp_path / "index", [document("a", "apple")], [document("b", "banana")])
 
 
-@pytest.fixture
-def open_to_all() -> Iterator[Path]:
-    """A folder that a user other than root can reach, unlike pytest's own."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    for path in [folder, *folder.rglob("*")]:
-        if path.is_dir():
-            path.chmod(0o755)
-    shutil.rmtree(folder)
-
-
 def test_settings_are_json_values_that_come_back(tmp_path: Path) -> None:
     settings = {"text": "ü", "number": 1.5, "list": [1, None, True], "nested": {"b": {"a": 1}}}
     create_database(tmp_path, settings)
-    connection = open_reader(tmp_path)
+    connection = open_reader(tmp_path).connection
     assert {key: read_setting(connection, key) for key in settings} == settings
     with pytest.raises(KeyError):
         read_setting(connection, "none")
@@ -93,7 +88,7 @@ def test_a_transaction_that_raises_leaves_everything_as_it_was(tmp_path: Path) -
 
 
 def test_a_reader_cannot_write(index: Path) -> None:
-    connection = open_reader(index)
+    connection = open_reader(index).connection
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         write_setting(connection, "key", 1)
     connection.close()
@@ -222,26 +217,32 @@ indexes.store.migrations.create_database(Path(sys.argv[1]), {"key": 5})
     assert outcome.returncode == 9, outcome.stderr
     assert b"RTRV" not in (tmp_path / DATABASE_FILE).read_bytes()[:100]
     assert is_index(tmp_path)
-    connection = open_reader(tmp_path)
+    connection = open_reader(tmp_path).connection
     assert read_setting(connection, "key") == 5
     connection.close()
 
 
-READ_ONLY = """
-import os, sys
+BECOME_ANOTHER_USER = """
+import os, sys, json
 from pathlib import Path
-from index_samples import texts, commit, document
+from index_samples import texts, texts_in, commit, document
 from indexes.errors import RetrieverError
 from indexes.store.lock import WriterLock
+from indexes.folder.reader import FolderReader
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
-import filelock, indexes.bm25.scoring, indexes.folder.reader, json
+from indexes.segments.maintenance import compact
+import filelock, indexes.bm25.scoring, pyroaring
 
 folder = Path(sys.argv[1])
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
+"""
+READ_ONLY = (
+    BECOME_ANOTHER_USER
+    + """
 print(json.dumps([texts(folder), verify(folder)]))
 for create in (None, {"encoder": {}}):
     try:
@@ -252,6 +253,64 @@ for create in (None, {"encoder": {}}):
         print(type(error).__name__, error)
 print(sorted(p.name for p in folder.iterdir()))
 """
+)
+FOLLOW = (
+    BECOME_ANOTHER_USER
+    + """
+reader = FolderReader(folder)
+for line in sys.stdin:
+    try:
+        with reader.view() as view:
+            found = texts_in(view)
+            if line == "begin\\n":
+                print("begun", flush=True)
+                sys.stdin.readline()
+                found = texts_in(view)
+        print(json.dumps([found, verify(folder)]), flush=True)
+    except RetrieverError as error:
+        print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+"""
+)
+
+
+@contextmanager
+def reader_of_another_user(folder: Path) -> Iterator[Callable[[str], Any]]:
+    """A process of a user who cannot write, with one reader; asks it and returns its answer.
+
+    ``read``: what a view holds and what is damaged. ``begin`` begins a view and ``end`` reads in
+    it again.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    process = subprocess.Popen(
+        [sys.executable, "-c", FOLLOW, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def ask(request: str) -> Any:
+        process.stdin.write(f"{request}\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        return answer if request == "begin" else json.loads(answer)
+
+    with process:
+        try:
+            yield ask
+        finally:
+            process.kill()
+
+
+def without_log(folder: Path) -> Path:
+    """As an earlier release left an index, or another program that was the last to close it."""
+    for suffix in ("-wal", "-shm"):
+        (folder / f"{DATABASE_FILE}{suffix}").unlink()
+    return folder
 
 
 def read_only(folder: Path) -> list[str]:
@@ -294,6 +353,176 @@ def test_a_folder_that_cannot_be_written_shows_what_is_in_the_log(open_to_all: P
     assert found == '[{"a": "apple", "b": "banana"}, []]'
 
 
+@pytest.mark.parametrize("log", [True, False])
+def test_a_user_who_cannot_write_sees_every_commit(open_to_all: Path, log: bool) -> None:
+    folder = make_index(open_to_all / "index", [document("a", "apple")])
+    assert (folder / f"{DATABASE_FILE}-wal").stat().st_size == 0
+    if not log:
+        without_log(folder)
+    with reader_of_another_user(folder) as ask:
+        assert ask("read") == [{"a": "apple"}, []]
+        with FolderWriter(folder, pending_limit=0) as writer:
+            commit(writer, document("b", "banana"))
+            assert ask("read") == [{"a": "apple", "b": "banana"}, []]
+            writer.delete(["a"])
+            assert ask("read") == [{"b": "banana"}, []]
+        assert ask("read") == [{"b": "banana"}, []]
+        with FolderWriter(folder) as writer:
+            commit(writer, document("c", "cherry"))
+            compact(writer)
+        assert ask("read") == [{"b": "banana", "c": "cherry"}, []]
+        assert texts(folder) == {"b": "banana", "c": "cherry"}
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_view_of_a_user_who_cannot_write_is_one_commit_or_an_error(
+    open_to_all: Path, log: bool
+) -> None:
+    many = {f"{i:03}": f"text {i}" for i in range(300)}
+    folder = make_index(open_to_all / "index", [document(id_, many[id_]) for id_ in many])
+    if not log:
+        without_log(folder)
+    with reader_of_another_user(folder) as ask:
+        assert ask("begin") == "begun\n"
+        with FolderWriter(folder) as writer:
+            writer.delete(list(many)[1:])
+            compact(writer)
+        found = ask("end")
+        if log:
+            assert found[0] == many
+        else:
+            # Nothing locks the file that the writer changed.
+            assert found.startswith("StorageError: ")
+            assert "changed while it was read without locks" in found
+        assert ask("read") == [{"000": "text 0"}, []]
+
+
+def test_a_user_who_cannot_write_waits_for_a_writer_that_is_opening_the_index(
+    open_to_all: Path,
+) -> None:
+    """It has SQLite's shared memory open, and has not filled it yet."""
+    folder = make_index(open_to_all / "index", [document("a", "apple")])
+
+    def go_on() -> None:
+        with FolderWriter(folder) as writer:
+            writer.record("key", 1)
+
+    with (
+        reader_of_another_user(folder) as ask,
+        (folder / f"{DATABASE_FILE}-shm").open("r+b") as memory,
+    ):
+        assert ask("read") == [{"a": "apple"}, []]
+        memory.write(bytes(136))
+        memory.flush()
+        # SQLite's lock of a process that has the shared memory open.
+        fcntl.lockf(memory, fcntl.LOCK_SH, 1, 128)
+        going_on = threading.Timer(0.2, go_on)
+        began = time.monotonic()
+        going_on.start()
+        assert ask("read") == [{"a": "apple"}, []]
+        assert time.monotonic() - began > 0.2
+        going_on.join()
+
+
+def test_a_user_who_can_write_the_folder_alone_leaves_no_files_in_the_writers_way(
+    open_to_all: Path,
+) -> None:
+    folder = without_log(make_index(open_to_all / "index", [document("a", "apple")]))
+    folder.chmod(0o777)
+    before = sorted(folder.iterdir())
+    with reader_of_another_user(folder) as ask:
+        assert ask("read") == [{"a": "apple"}, []]
+        assert sorted(folder.iterdir()) == before
+        with FolderWriter(folder) as writer:
+            commit(writer, document("b", "banana"))
+        assert ask("read") == [{"a": "apple", "b": "banana"}, []]
+
+
+UNREADABLE = (
+    BECOME_ANOTHER_USER
+    + """
+for use in (texts, verify, FolderWriter):
+    try:
+        with use(folder):
+            pass
+    except RetrieverError as error:
+        print(type(error).__name__, error)
+"""
+)
+
+
+@pytest.mark.parametrize("name", [DATABASE_FILE, "."])
+def test_an_index_that_may_not_be_read_is_not_called_damaged(open_to_all: Path, name: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = make_index(open_to_all / "index", [document("a", "apple")])
+    (folder / name).chmod(0o600)
+    outcome = in_child(UNREADABLE, folder)
+    refusals = outcome.stdout.splitlines()
+    assert len(refusals) == 3, outcome.stderr
+    for refusal in refusals:
+        assert refusal.startswith(f"StorageError {folder}")
+        assert "permission denied" in refusal
+
+
+@pytest.mark.parametrize("unreadable", ["-shm", "-wal"])
+def test_the_log_of_a_writer_that_was_killed_is_read_or_the_error_says_who_can(
+    open_to_all: Path, unreadable: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = make_index(open_to_all / "index", [document("a", "apple")])
+
+    def killed() -> None:
+        with FolderWriter(folder) as writer:
+            commit(writer, document("b", "banana"))
+            os._exit(9)
+
+    assert in_fork(killed) == 9
+    with reader_of_another_user(folder) as ask:
+        assert ask("read") == [{"a": "apple", "b": "banana"}, []]
+    (folder / f"{DATABASE_FILE}{unreadable}").chmod(0o600)
+    outcome = in_child(UNREADABLE, folder)
+    assert f"StorageError {folder / DATABASE_FILE}-wal: a writer was killed" in outcome.stdout
+    assert "as a user who can write" in outcome.stdout
+    assert texts(folder) == {"a": "apple", "b": "banana"}
+
+
+WITHOUT_SPACE = """
+import resource, sys
+from pathlib import Path
+from index_samples import texts
+from indexes.errors import StorageError
+from indexes.folder.verify import verify
+
+folder = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    print([texts(folder), verify(folder)])
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_an_index_can_be_read_where_there_is_no_space_left(index: Path) -> None:
+    outcome = in_child(WITHOUT_SPACE, without_log(index))
+    assert outcome.stdout == "[{'a': 'apple', 'b': 'banana'}, []]\n", outcome.stderr
+
+
+def test_without_space_the_log_of_a_writer_that_was_killed_is_not_passed_over(index: Path) -> None:
+    def killed() -> None:
+        with FolderWriter(index) as writer:
+            commit(writer, document("c", "cherry"))
+            os._exit(9)
+
+    assert in_fork(killed) == 9
+    (index / f"{DATABASE_FILE}-shm").unlink()
+    outcome = in_child(WITHOUT_SPACE, index)
+    assert outcome.stdout.startswith(f"{index / DATABASE_FILE}-wal: a writer was killed")
+    assert "free some space" in outcome.stdout
+    assert texts(index) == {"a": "apple", "b": "banana", "c": "cherry"}
+
+
 def test_an_index_can_be_copied_while_nobody_writes(index: Path, tmp_path: Path) -> None:
     shutil.copytree(index, tmp_path / "copy")
     assert texts(tmp_path / "copy") == {"a": "apple", "b": "banana"}
@@ -326,6 +555,7 @@ import sys
 from pathlib import Path
 from index_samples import commit, document
 from indexes.folder.writer import FolderWriter
+from indexes.segments.maintenance import compact
 
 with FolderWriter(Path(sys.argv[1])) as writer:
     commit(writer, document("a", "avocado"), document("c", "cherry"))
