@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.filters.columns import Value, collected_values, unpacked
+from indexes.filters.columns import Value, collected_values, one_zero, unpacked
 from indexes.segments.segment import Segment
 from indexes.store.connection import DATABASE_FILE
 
@@ -85,7 +85,7 @@ def _digest(key: Value, positions: NDArray[np.int64]) -> int:
 
     So two sides of any size are compared in little memory.
     """
-    named = hashlib.blake2b(repr(tuple(key)).encode(), digest_size=8).digest()
+    named = hashlib.blake2b(repr(tuple(one_zero(key))).encode(), digest_size=8).digest()
     mixed = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= np.uint64(int.from_bytes(named, "little"))
     # The finalizer of SplitMix64.

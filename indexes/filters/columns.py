@@ -291,6 +291,14 @@ def unpacked(
     return BitMap([stored]) if isinstance(stored, int) else BitMap.deserialize(stored)
 
 
+def one_zero(key: Value) -> Value:
+    """The value, with 0.0 in place of -0.0, which is equal to it but has other bytes to check.
+
+    Rows that earlier releases wrote may have -0.0.
+    """
+    return Value(key.type, 0.0) if key.type == "real" and key.value == 0 else key
+
+
 def _merged_rows(
     rows: Iterable[tuple[Any, ...]],
     segment: int,
@@ -299,9 +307,8 @@ def _merged_rows(
     from pyroaring import BitMap
 
     for (field, *key), group in groupby(rows, key=lambda row: row[:3]):
-        kind, value = key
         merged = BitMap()
-        for *_, number, stored, checksum in group:
+        for _, kind, value, number, stored, checksum in group:
             old = unpacked(number, field, kind, value, stored, checksum)
             source = sources[number]
             if source is not None:
@@ -309,7 +316,7 @@ def _merged_rows(
                 old = BitMap(new[new >= 0].astype(np.uint32))
             merged |= old
         if merged:
-            yield _row(segment, field, Value(kind, value), merged)
+            yield _row(segment, field, Value(*key), merged)
 
 
 def _key(kind: type, value: Any) -> Value:
@@ -326,6 +333,7 @@ def _key(kind: type, value: Any) -> Value:
 def _row(
     segment: int, field: int, key: Value, positions: Sequence[int] | BitMap
 ) -> tuple[Any, ...]:
+    key = one_zero(key)
     stored: int | bytes
     if len(positions) == 1:
         stored = int(positions[0])

@@ -13,7 +13,7 @@ KEYWORDS = ["and", "or", "not", "in", "like", "contains", "exists", "true", "fal
 NAMES = ["a", "b", "né", "x y", 'q"', "s'", "dot.ted", "back\\slash", "tick`", "or", "id", "$", ""]
 TEXT = st.text(alphabet="aAbBéÉ%_'\"\\` ", max_size=4)
 NUMBERS = st.sampled_from(
-    [0, 1, -1, 2, 1.0, 0.5, -0.25, 1e300, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, -(2**63)]
+    [0, 0.0, -0.0, 1, -1, 2, 1.0, 0.5, -0.25, 1e300, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, -(2**63)]
 )
 SCALARS = st.one_of(TEXT, NUMBERS, st.booleans())
 VALUES = st.one_of(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from column_samples import allowed
 from hypothesis import given
 from hypothesis import strategies as st
 from index_samples import commit, document, make_index
@@ -19,6 +20,7 @@ from indexes.filters.columns import (
     UNKEPT,
     MetadataChange,
     Value,
+    _checksum,
     change_values,
     merge_values,
     unpacked,
@@ -175,3 +177,39 @@ def test_compacting_mends_what_was_altered(tmp_path: Path) -> None:
     with FolderWriter(folder) as writer:
         compact(writer)
     assert verify(folder) == []
+
+
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_a_zero_below_zero_is_the_other_zero(tmp_path: Path, zeros: tuple[float, float]) -> None:
+    documents = [document(f"d{i}", f"t{i}", {"n": zero}) for i, zero in enumerate(zeros)]
+    together = make_index(tmp_path / "together", documents)
+    with FolderWriter(together) as writer:
+        writer.delete(["d0"])
+    assert verify(together) == []
+    apart = make_index(tmp_path / "apart", *([one] for one in documents))
+    with FolderWriter(apart) as writer:
+        compact(writer)
+    assert verify(apart) == []
+    assert allowed(apart, "n = 0") == allowed(apart, "n = -0.0") == [1, 2]
+
+
+def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path: Path) -> None:
+    folder = make_index(
+        tmp_path / "index", [document("a", "one", {"n": 0.0})], [document("b", "two", {"n": -0.0})]
+    )
+    # As earlier releases wrote it.
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        key = Value("real", -0.0)
+        row = (key.value, _checksum(2, 1, key, 0))
+        connection.execute(
+            "UPDATE metadata_values SET value = ?, checksum = ? WHERE segment = 2", row
+        )
+        connection.commit()
+    assert verify(folder) == []
+    assert allowed(folder, "n = 0") == [1, 2]
+    with FolderWriter(folder) as writer:
+        compact(writer)
+    assert verify(folder) == []
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        rows = connection.execute("SELECT type, value FROM metadata_values").fetchall()
+    assert [repr(row) for row in rows] == ["('real', 0.0)"]
