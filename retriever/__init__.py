@@ -54,11 +54,11 @@ from retriever.errors import SourceError as SourceError
 from retriever.errors import StorageError as StorageError
 from retriever.index import Index as Index
 from retriever.indexing.add import CommitSettings as CommitSettings
-from retriever.indexing.add import ReadyDocument as ReadyDocument
 from retriever.indexing.export import export_jsonl as export_jsonl
 from retriever.indexing.export import export_npy as export_npy
 from retriever.indexing.imports import import_documents as import_documents
 from retriever.indexing.passages import PassageSettings as PassageSettings
+from retriever.indexing.ready_documents import ReadyDocument as ReadyDocument
 from retriever.indexing.recreation import recreated as recreated
 from retriever.indexing.reindex import reindexed as reindexed
 from retriever.indexing.report import IndexingReport as IndexingReport

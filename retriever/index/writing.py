@@ -37,7 +37,7 @@ from retriever.errors import (
 )
 from retriever.index.opened import OpenedIndex
 from retriever.index.reading import ReadableIndex
-from retriever.indexing.add import CommitSettings, Indexer, ReadyDocument
+from retriever.indexing.add import CommitSettings, Indexer
 from retriever.indexing.creation import (
     IndexKeywords,
     IndexSettings,
@@ -46,6 +46,7 @@ from retriever.indexing.creation import (
     require_same,
 )
 from retriever.indexing.passages import OnLong, check_on_long
+from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
 from retriever.search.queries import unknown_fields
@@ -246,7 +247,7 @@ class Index(ReadableIndex):
                 lambda: self._opened.encoder(state),
                 state.analyzer,
                 state.passages,
-                normalized=bool(state.encoder.meaning("normalize")),
+                spec=state.encoder,
                 on_long=check_on_long(on_long, state.passages),
                 commit=commit or CommitSettings(),
                 progress=progress or NoProgress(),

@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,15 @@ from retriever.corpus.documents import document_fault
 from retriever.corpus.identity import content_id
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import LoadedEncoder
+from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError
 from retriever.indexing.creation import COMPUTED
 from retriever.indexing.passages import OnLong, PassageSettings, split_passages
+from retriever.indexing.ready_documents import ReadyDocument, passages_fault, unit_vectors
 from retriever.indexing.report import IndexingReport, Progress, count_empty
 
 # Documents whose stored state is looked up together.
 _CHUNK = 512
-# A vector whose length is nearer to 1 than this stays as it is.
-_UNIT = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +48,6 @@ class CommitSettings:
     seconds: float = 120.0
     window_pieces: int = 65536
     window_passages: int = 8192
-
-
-class AnalyzedTerms(NamedTuple):
-    """The terms of the passages of a document.
-
-    Attributes:
-        analyzer: `Analyzer.identity` of the one that made them.
-        passages: the terms of each passage, repeated as often as they occur, in any order.
-    """
-
-    analyzer: str
-    passages: list[list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyDocument:
-    """A document with the vectors of its passages.
-
-    Attributes:
-        document: the document.
-        spans: (start, stop) character offsets of its passages in the text, at least one.
-        vectors: (passages, dimensions) float32, finite.
-        terms: of its passages; an index with another analyzer analyzes the text, as with None.
-        computed: how the vectors were computed, as `info` shows it, if that is known.
-    """
-
-    document: Document
-    spans: list[tuple[int, int]]
-    vectors: NDArray[np.float32]
-    terms: AnalyzedTerms | None = None
-    computed: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -113,7 +82,7 @@ class Indexer:
         encoder: gives the encoder; called when the first document needs encoding, never before.
         analyzer: the index's analyzer.
         passages: how the index treats long texts.
-        normalized: whether ready vectors are brought to length 1.
+        spec: of the index's encoder.
         on_long: ``error`` refuses long texts; else as `passages` says.
         commit: when to commit.
         progress: receives the progress of encoding.
@@ -128,7 +97,7 @@ class Indexer:
         analyzer: Analyzer,
         passages: PassageSettings,
         *,
-        normalized: bool,
+        spec: EncoderSpec,
         on_long: OnLong,
         commit: CommitSettings,
         progress: Progress,
@@ -140,7 +109,7 @@ class Indexer:
         self._encoder = encoder
         self._analyzer = analyzer
         self._passages = passages
-        self._normalized = normalized
+        self._spec = spec
         self._on_long = on_long
         self._commit = commit
         self._progress = progress
@@ -181,6 +150,8 @@ class Indexer:
                     break
                 document = one.document if isinstance(one, ReadyDocument) else one
                 fault = document_fault(document)
+                if fault is None and isinstance(one, ReadyDocument):
+                    fault = passages_fault(one, self._spec)
                 if fault is not None:
                     raise SourceError(f"document {document.id!r}: {fault}")
                 if not (document.text.strip() or (document.title or "").strip()):
@@ -276,8 +247,8 @@ class Indexer:
                 self._ready_passages -= len(earlier.document.spans)
 
     def _take_ready(self, one: ReadyDocument, digest: bytes, *, is_new: bool) -> None:
-        vectors = one.vectors
-        if self._normalized:
+        vectors = one.vectors.astype(np.float32, copy=False)
+        if self._spec.meaning("normalize"):
             vectors, scaled = unit_vectors(vectors)
             self.report.scaled += scaled
         terms = one.terms
@@ -441,25 +412,6 @@ def content_hash(document: Document) -> bytes:
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-
-def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
-    """Bring vectors to length 1.
-
-    Args:
-        vectors: (n, d) float32, finite.
-
-    Returns:
-        (n, d) float32, and how many were changed: neither those within 1e-4 of length 1, which
-        only rounding keeps from it, nor zero.
-    """
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    far = (np.abs(lengths - 1) > _UNIT) & (lengths > 0)
-    if not far.any():
-        return vectors, 0
-    scaled = vectors.astype(np.float64)
-    scaled[far] /= lengths[far, np.newaxis]
-    return scaled.astype(np.float32), int(np.count_nonzero(far))
 
 
 def _new_document(document: Document, digest: bytes, spans: list[tuple[int, int]]) -> NewDocument:

@@ -20,9 +20,10 @@ from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
-from retriever.indexing.add import CommitSettings, ReadyDocument
+from retriever.indexing.add import CommitSettings
 from retriever.indexing.creation import IndexSettings, initial_settings
 from retriever.indexing.export import encoder_file
+from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.ready_vectors import open_matrix, read_matrix, read_records
 from retriever.indexing.report import IndexingReport, count_empty
 from retriever.indexing.shards.plan import PLAN_FILE, Plan, is_shards

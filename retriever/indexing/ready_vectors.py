@@ -20,8 +20,8 @@ from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.sources import Meter, OpenSource, opened, opened_stream
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError
-from retriever.indexing.add import ReadyDocument
 from retriever.indexing.export import VECTORS_FIELD, ids_file_of
+from retriever.indexing.ready_documents import ReadyDocument
 
 
 def read_records(
@@ -332,7 +332,7 @@ def wrong_width(where: str, spec: EncoderSpec, found: int) -> str:
 
 
 def _require_inside(where: str, span: tuple[int, int], text: str) -> None:
-    if not 0 <= span[0] <= span[1] <= len(text):
+    if bool in map(type, span) or not 0 <= span[0] <= span[1] <= len(text):
         raise SourceError(
             f"{where}: expected a passage inside the text of {len(text)} characters, found "
             f"{span[0]} to {span[1]}; give the text that the vectors were made from"

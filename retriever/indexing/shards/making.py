@@ -153,7 +153,7 @@ class ShardJob:
             lambda: encoder,
             self.plan.make_analyzer(),
             self.plan.passages,
-            normalized=False,
+            spec=self.plan.encoder,
             on_long=self.on_long,
             commit=_WHOLE,
             progress=progress,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from retriever.errors import ConfigError, SourceError
-from retriever.indexing.add import ReadyDocument
+from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.shards.plan import Plan
 from retriever.indexing.shards.shard import Shard
 

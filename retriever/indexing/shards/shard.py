@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from indexes import NewDocument, whole_files
 from retriever.corpus import Document
+from retriever.corpus.documents import document_fault
 from retriever.errors import DamagedIndexError
-from retriever.indexing.add import AnalyzedTerms, ReadyDocument
+from retriever.indexing.ready_documents import AnalyzedTerms, ReadyDocument
 from retriever.indexing.shards.plan import FORMAT, PLAN_FILE, Plan
 
 _TENSORS = {
@@ -48,6 +49,7 @@ _TENSORS = {
     "term_counts": ("int32", 1),
     "terms": ("int32", 2),
 }
+_UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _AGAIN = "run the same `retriever encode` again, which replaces damaged shards"
 
 
@@ -173,14 +175,7 @@ class Shard:
         except FileNotFoundError as error:
             raise DamagedIndexError(f"{path}: the file is missing; {_AGAIN}") from error
         # The header is read before its checksum can be compared.
-        except (
-            SafetensorError,
-            OSError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except (SafetensorError, OSError, *_UNREADABLE) as error:
             reason = " ".join(str(error).split())
             raise DamagedIndexError(f"{path}: not a readable shard ({reason}); {_AGAIN}") from error
         found = _checksum(said, tensors)
@@ -194,30 +189,45 @@ class Shard:
             raise DamagedIndexError(
                 f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
             )
-        self.facts = ShardFacts(**said["shard"])
-        if self.facts.number != number:
-            raise DamagedIndexError(
-                f"{path}: expected shard {number}, found shard {self.facts.number}; {_AGAIN}"
-            )
+        try:
+            self.facts = ShardFacts(**said["shard"])
+            self._vocabulary = json.loads(tensors["vocabulary"].tobytes())
+            fault = _fault(self.facts, tensors, self._vocabulary, plan.encoder.dimensions)
+        except _UNREADABLE as error:
+            fault = f"not a readable shard ({' '.join(str(error).split())})"
+        if fault is None and self.facts.number != number:
+            fault = f"expected shard {number}, found shard {self.facts.number}"
+        if fault is not None:
+            raise DamagedIndexError(f"{path}: {fault}; {_AGAIN}")
+        self._path = path
         self._tensors = tensors
         self._analyzer = plan.make_analyzer().identity
 
     def documents(self) -> Iterator[ReadyDocument]:
-        """The documents with their passages, vectors and terms, in the order of the source."""
-        tensors = self._tensors
-        vocabulary = json.loads(tensors["vocabulary"].tobytes())
-        pairs = tensors["terms"]
-        ends = [0, *np.cumsum(tensors["term_counts"]).tolist()]
+        """The documents with their passages, vectors and terms, in the order of the source.
+
+        Raises:
+            DamagedIndexError: a document is none, or has more terms than its text can.
+        """
+        tensors, pairs = self._tensors, self._tensors["terms"]
+        ends = [0, *np.cumsum(tensors["term_counts"], dtype=np.int64).tolist()]
+        total = np.concatenate([[0], np.cumsum(pairs[:, 1], dtype=np.int64)])[ends]
         spans = [(start, stop) for start, stop in tensors["spans"].tolist()]
         stop = 0
-        for document, count in zip(
-            read_documents(tensors["documents"].tobytes()),
-            tensors["passage_counts"].tolist(),
-            strict=True,
-        ):
+        documents = read_documents(tensors["documents"].tobytes())
+        for number, count in enumerate(tensors["passage_counts"].tolist()):
+            try:
+                document = next(documents)
+                fault = document_fault(document)
+            except _UNREADABLE as error:
+                fault = " ".join(str(error).split())
             start, stop = stop, stop + count
+            if fault is None and (np.diff(total[start : stop + 1]) > _most_terms(document)).any():
+                fault = "it has more terms than its text"
+            if fault is not None:
+                raise DamagedIndexError(f"{self._path}: document {number}: {fault}; {_AGAIN}")
             terms = [
-                [*chain(*(repeat(vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
+                [*chain(*(repeat(self._vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
                 for low, high in pairwise(ends[start : stop + 1])
             ]
             yield ReadyDocument(
@@ -227,6 +237,57 @@ class Shard:
                 AnalyzedTerms(self._analyzer, terms),
                 self.facts.computed,
             )
+
+
+def _most_terms(document: Document) -> int:
+    """How many terms a passage can have: NFKC makes up to 18 characters of one."""
+    return 18 * (len(document.title or "") + 1 + len(document.text))
+
+
+def _fault(
+    facts: ShardFacts, tensors: Mapping[str, NDArray[Any]], vocabulary: Any, dimensions: int
+) -> str | None:
+    """What of a shard does not fit together, though nothing was altered since; None if nothing."""
+    documents, passages = facts.documents, facts.passages
+    pairs, occurring = tensors["terms"], tensors["term_counts"]
+    shapes = {
+        "documents": (len(tensors["documents"]),),
+        "hashes": (documents, 16),
+        "passage_counts": (documents,),
+        "spans": (passages, 2),
+        "vectors": (passages, dimensions),
+        "vocabulary": (len(tensors["vocabulary"]),),
+        "term_counts": (passages,),
+        "terms": (len(pairs), 2),
+    }
+    numbers = {**asdict(facts), "source": 0, "computed": 0}
+    if not all(type(number) is int for number in numbers.values()):
+        return "the manifest: expected numbers"
+    if not _are_strings(facts.computed) or not _are_strings(vocabulary):
+        return "expected how vectors were computed, and the vocabulary, as lists of strings"
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            return f"{name}: expected the shape {shape}, found {tensors[name].shape}"
+    for name, counts, least, total in (
+        ("passage_counts", tensors["passage_counts"], 1, passages),
+        ("term_counts", occurring, 0, len(pairs)),
+    ):
+        if (counts < least).any() or counts.sum(dtype=np.int64) != total:
+            return f"{name}: expected numbers from {least} on whose sum is {total}"
+    lines = np.count_nonzero(tensors["documents"] == ord("\n"))
+    if lines != documents:
+        return f"documents: expected {documents} lines, found {lines}"
+    if len(pairs) and not (
+        0 <= pairs[:, 0].min() <= pairs[:, 0].max() < len(vocabulary) and pairs[:, 1].min() >= 1
+    ):
+        return "terms: expected places in the vocabulary, and numbers from 1 on"
+    if not np.isfinite(tensors["vectors"]).all():
+        return "vectors: expected finite numbers"
+    return None
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _bytes(content: bytes) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ import numpy as np
 from retriever.corpus import Document, Fields
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, require_extra
-from retriever.indexing.add import ReadyDocument
+from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.ready_vectors import finite_rows, wrong_width
 from retriever.indexing.stores.store import Metric, Store
 

@@ -16,7 +16,7 @@ from retriever.corpus.identity import SeenIds, content_id
 from retriever.corpus.parquet import batch_records
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError, require_extra
-from retriever.indexing.add import ReadyDocument
+from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.ready_vectors import finite_rows, wrong_width
 from retriever.indexing.stores.store import Metric, Store
 

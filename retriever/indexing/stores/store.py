@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from retriever.indexing.add import ReadyDocument
+from retriever.indexing.ready_documents import ReadyDocument
 
 Metric = Literal["cosine", "ip", "l2"]
 _NAMES: dict[Metric, str] = {

@@ -18,9 +18,9 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, SourceError
-from retriever.indexing.add import unit_vectors
 from retriever.indexing.export import export_jsonl, export_npy
 from retriever.indexing.imports import import_documents
+from retriever.indexing.ready_documents import unit_vectors
 from tests.retriever.indexing.moving_samples import (
     answers,
     choice_of,
@@ -151,6 +151,10 @@ BAD = {
     "a passage outside": (
         {"vector": None, "vectors": [PASSAGE | {"stop": 6}]},
         "text of 5 characters, found 0 to 6",
+    ),
+    "truth as a place": (
+        {"vector": None, "vectors": [PASSAGE | {"start": False}]},
+        "found False to 2",
     ),
     "a passage backwards": (
         {"vector": None, "vectors": [PASSAGE | {"start": 3}]},
