@@ -5,8 +5,9 @@ the positions of the passages whose documents have it: a Roaring bitmap, or a nu
 one passage. A filter then reads the rows that its conditions select, and no document.
 
 Types and values are those of SQLite's `json_each`, so that a condition means the same here and in
-a document. A value that is too long to be kept, or holds a NUL (at which releases of SQLite end a
-text differently), is of the type `UNKEPT`; conditions on its passages read their documents.
+a document. A value that is too long to be kept, or holds a NUL (which earlier releases took, and at
+which releases of SQLite end a text differently), is of the type `UNKEPT`; conditions on its
+passages read their documents.
 
 Bitmaps keep the positions of deleted passages until the segment is merged.
 """

@@ -20,8 +20,9 @@ class Document:
     Attributes:
         id: not blank.
         text: the body; may be empty if there is a title.
-        title: None if there is none.
-        metadata: JSON values by field, for filters; integers within 64 bits, finite numbers.
+        title: None if there is none; without NUL.
+        metadata: JSON values by field, for filters; integers within 64 bits, finite numbers,
+            strings without NUL.
     """
 
     id: str
@@ -83,9 +84,14 @@ def id_fault(value: str) -> str | None:
     """What keeps `value` from being an id, or None."""
     if not value.strip():
         return "is empty, expected a string or an integer"
+    return compared_fault(value)
+
+
+def compared_fault(value: str) -> str | None:
+    """What keeps `value` from being stored where filters compare it, or None."""
     if "\0" in value:
-        # SQLite's JSON functions, which look ids up, end a string at NUL.
-        return "holds a NUL character (\\u0000), which no id may hold"
+        # Some functions of SQLite end a string at NUL.
+        return "holds a NUL character (\\u0000), which only the text of a document may hold"
     return string_fault(value)
 
 
@@ -96,7 +102,8 @@ def document_fault(document: Document) -> str | None:
             if role == "title" and value is None:
                 continue
             return f"{role} is {value!r:.60}, expected a string"
-        fault = id_fault(value) if role == "id" else string_fault(value)
+        check = {"id": id_fault, "text": string_fault, "title": compared_fault}[role]
+        fault = check(value)
         if fault is not None:
             return f"{role} {fault}"
     return metadata_fault(document.metadata)
@@ -105,8 +112,8 @@ def document_fault(document: Document) -> str | None:
 def metadata_fault(metadata: Mapping[str, object]) -> str | None:
     """What keeps `metadata` from being stored, naming the top-level field, or None.
 
-    Refused are integers beyond 64 bits, NaN and infinities, lone surrogates (in keys as well),
-    types that JSON does not have, and nesting deeper than 100 levels.
+    Refused are integers beyond 64 bits, NaN and infinities, NUL and lone surrogates (in keys as
+    well), types that JSON does not have, and nesting deeper than 100 levels.
     """
     for name, value in metadata.items():
         fault = _key_fault(name) or _value_fault(value, 1)
@@ -142,12 +149,12 @@ def _null_for_nan(value: object, depth: int) -> object:
 
 
 def _key_fault(key: object) -> str | None:
-    return string_fault(key) if isinstance(key, str) else "has a name that is not a string"
+    return compared_fault(key) if isinstance(key, str) else "has a name that is not a string"
 
 
 def _value_fault(value: object, depth: int) -> str | None:
     if isinstance(value, str):
-        return string_fault(value)
+        return compared_fault(value)
     if isinstance(value, float):
         return None if math.isfinite(value) else f"holds {value}, expected a finite number"
     if isinstance(value, int):

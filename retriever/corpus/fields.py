@@ -13,6 +13,7 @@ from retriever.corpus.documents import (
     Document,
     Json,
     Record,
+    compared_fault,
     id_fault,
     storable_metadata,
     string_fault,
@@ -217,7 +218,7 @@ def _id(value: object, where: str) -> str:
 def _text(value: object, name: str | None, where: str) -> str:
     if not isinstance(value, str):
         raise SourceError(f"{where}: the text field {name!r} is {_shown(value)}, expected a string")
-    return _storable(value, "text", where)
+    return _storable(value, "text", where, string_fault(value))
 
 
 def _title(value: object, name: str, where: str) -> str | None:
@@ -227,11 +228,10 @@ def _title(value: object, name: str, where: str) -> str | None:
         raise SourceError(
             f"{where}: the title field {name!r} is {_shown(value)}, expected a string or null"
         )
-    return _storable(value, "title", where)
+    return _storable(value, "title", where, compared_fault(value))
 
 
-def _storable(value: str, role: str, where: str) -> str:
-    fault = string_fault(value)
+def _storable(value: str, role: str, where: str, fault: str | None) -> str:
     if fault is not None:
         raise SourceError(f"{where}: {role} {fault}")
     return value

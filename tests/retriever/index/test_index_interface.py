@@ -109,6 +109,8 @@ class TestDocuments:
             index.update("33", metadata={})
         with pytest.raises(BadInputError, match="document '3'"):
             index.update("3", metadata={"bad": float("nan")})
+        with pytest.raises(BadInputError, match="document '3': the field 'bad' holds a NUL"):
+            index.update("3", metadata={"bad": ["a\0b"]})
 
     def test_it_says_what_it_holds(self, index):
         assert repr(index).endswith(
