@@ -54,6 +54,7 @@ from indexes.filters.grammar import Where as Where
 from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
+from indexes.filters.mismatch import type_mismatch as type_mismatch
 from indexes.filters.summary import FieldSummary as FieldSummary
 from indexes.folder.backup import Backup as Backup
 from indexes.folder.backup import snapshot_index as snapshot_index

@@ -43,8 +43,8 @@ class SourceError(BadInputError):
 class FilterError(BadInputError):
     """A metadata filter does not parse, or the store cannot evaluate it.
 
-    In `Index.delete_where` also: it names a field that no document has. In a search that is a
-    warning.
+    In `Index.delete_where` also: it names a field that no document has, or compares a field with a
+    type that no document has in it. In a search that is a warning.
 
     Attributes:
         position: zero-based index of the offending character in the filter's text; None if it

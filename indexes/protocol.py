@@ -11,7 +11,7 @@ scores up to 1e-5 wherever its search is exact. What a store cannot do it refuse
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError
 from indexes.filters.facets import Facets
 from indexes.filters.grammar import Where
-from indexes.filters.summary import FieldSummary
+from indexes.filters.summary import FieldSummary, FieldType
 from indexes.progress import Stage
 from indexes.store.documents import NewDocument, StoredHead
 from indexes.vectors.choice import StructureSettings
@@ -172,6 +172,15 @@ class View(Protocol):
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among some that no document has, each with all known fields."""
+        ...
+
+    def has_type(self, name: str, types: Collection[FieldType]) -> bool:
+        """Whether a document has a value of one of some JSON types in a metadata field.
+
+        Args:
+            name: of a top-level field.
+            types: some types.
+        """
         ...
 
     def facets(

@@ -11,7 +11,6 @@ into along the path of the field.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +24,13 @@ from indexes.errors import FilterError
 from indexes.files.faults import readable
 from indexes.filters.allowed import Allowed
 from indexes.filters.columns import UNKEPT, field_numbers, unpacked
-from indexes.filters.grammar import compile_where, parse_field
+from indexes.filters.grammar import compile_where, parse_field, written_field, written_value
 from indexes.filters.ranks import Ranks, RanksCache
 from indexes.segments.live import LiveSegment
 from indexes.segments.segment import contained
 from indexes.store.connection import format_version
 
 _VALUES_SINCE = 3
-_PLAIN = re.compile(r"[^\W\d]\w*")
 
 FieldPath = tuple[str, ...]
 # The kind of a value, so that 1 and True differ, and the value.
@@ -323,11 +321,7 @@ def _where(path: FieldPath, kind: str, value: Any, total: _Counted, *, strings: 
         total: how it occurs.
         strings: whether the field is a string in some documents; `contains` finds parts of those.
     """
-    name = ".".join(_quoted_name(one, alone=len(path) == 1) for one in path)
-    if kind == "boolean":
-        literal = "true" if value else "false"
-    else:
-        literal = repr(value) if kind == "number" else _quoted(value, '"')
+    name, literal = written_field(path), written_value(value)
     alone, listed = f"{name} = {literal}", f"{name} contains {literal}"
     if kind == "string" and strings:
         listed = f"({listed} and not {name} like '%')"
@@ -338,18 +332,3 @@ def _where(path: FieldPath, kind: str, value: Any, total: _Counted, *, strings: 
     except FilterError:
         return None
     return where
-
-
-def _quoted_name(name: str, *, alone: bool) -> str:
-    """A name as a filter writes it."""
-    if _PLAIN.fullmatch(name) and not (alone and name in ("id", "title")):
-        try:
-            compile_where(f"{name} exists")
-        except FilterError:  # It is a keyword.
-            return _quoted(name, "`")
-        return name
-    return _quoted(name, "`")
-
-
-def _quoted(text: str, quote: str) -> str:
-    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote

@@ -47,6 +47,8 @@ No part of the filter enters the SQL text: names and values are bound parameters
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -82,6 +84,7 @@ MAX_PATTERN = 10_000  # characters; SQLite refuses LIKE patterns over 50,000 byt
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!="}
 _OPERATORS |= {order: order for order in ("<", "<=", ">", ">=")}
 _OWN = ("id", "title")
+_PLAIN = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,11 @@ class Where:
     sql: str
     parameters: tuple[Value, ...]
     tree: Condition
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal filters: 1, 1.0 and True are equal, but not to a filter."""
+        return (self.sql, self.parameters, *map(type, self.parameters))
 
     @property
     def fields(self) -> set[str]:
@@ -141,6 +149,32 @@ def parse_field(text: str) -> tuple[str, ...]:
             "in backquotes, for a metadata field of that name"
         )
     return field.names
+
+
+def written_field(names: Sequence[str]) -> str:
+    """A metadata field, as a filter writes it."""
+    return ".".join(_written_name(name, alone=len(names) == 1) for name in names)
+
+
+def _written_name(name: str, *, alone: bool) -> str:
+    if _PLAIN.fullmatch(name) and not (alone and name in _OWN):
+        try:
+            compile_where(f"{name} exists")
+        except FilterError:  # It is a keyword.
+            return _quoted(name, "`")
+        return name
+    return _quoted(name, "`")
+
+
+def written_value(value: Scalar) -> str:
+    """A value, as a filter writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _quoted(value, '"') if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str, quote: str) -> str:
+    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
 
 
 class _Parser:

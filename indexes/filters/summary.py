@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from indexes.files.faults import readable
-from indexes.filters.columns import UNKEPT, unpacked, values_of
+from indexes.filters.columns import UNKEPT, field_numbers, unpacked, values_of
 from indexes.segments.live import LiveSegment
 from indexes.store.connection import format_version
 
@@ -27,6 +29,8 @@ TYPES: dict[str, FieldType] = {
 }
 # Rows that are read of each segment, field and type: those with the least values.
 READ = 12
+# Passages whose documents are read at most to see the type of a value that is not kept.
+_UNKEPT_READ = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,97 @@ def summaries_of(documents: Iterable[Mapping[str, Any]]) -> list[FieldSummary]:
         for value in by_value:
             one.add(*value)
     return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+
+
+def has_type(
+    connection: sqlite3.Connection,
+    folder: Path,
+    segments: Sequence[LiveSegment],
+    name: str,
+    types: Collection[FieldType],
+) -> bool:
+    """Whether a document has a value of one of some JSON types in a top-level field.
+
+    It reads a row or two of each segment. Where more than a thousand values are too long to be
+    kept, and the first of them are of other types, it is True.
+
+    Args:
+        connection: inside the transaction that sees these segments.
+        folder: of the index.
+        segments: all live ones.
+        name: of the field.
+        types: some types.
+
+    Returns:
+        True for an index of a format that does not keep metadata by value.
+
+    Raises:
+        DamagedIndexError: what is read was altered.
+    """
+    kinds = [kind for kind, type_ in TYPES.items() if type_ in types]
+    with readable(folder):
+        if format_version(connection) < _VALUES_SINCE:
+            return True
+        field = field_numbers(connection, [name]).get(name)
+        return field is not None and any(
+            _waits(connection, name, kinds)
+            if live.is_pending
+            else _is_kept(connection, live, field, kinds)
+            or _is_unkept(connection, live, field, name, kinds)
+            for live in segments
+        )
+
+
+def _waits(connection: sqlite3.Connection, name: str, kinds: Sequence[str]) -> bool:
+    (found,) = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM pending AS w CROSS JOIN passages AS p "
+        "ON p.passage = w.passage CROSS JOIN documents AS d ON d.doc = p.doc "
+        "CROSS JOIN json_each(d.metadata) AS f "
+        "WHERE f.key = ? AND f.type IN (SELECT value FROM json_each(?)))",
+        (name, json.dumps(kinds)),
+    ).fetchone()
+    return bool(found)
+
+
+def _is_kept(
+    connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: Sequence[str]
+) -> bool:
+    rows = connection.execute(
+        "SELECT type, value, passages, checksum FROM metadata_values WHERE segment = ? "
+        "AND field = ? AND type IN (SELECT value FROM json_each(?))",
+        (live.segment.number, field, json.dumps(kinds)),
+    )
+    # Of deleted documents there can be values until the segment is merged.
+    return any(
+        not live.deleted or live.without_deleted(unpacked(live.segment.number, field, *row))
+        for row in rows
+    )
+
+
+def _is_unkept(
+    connection: sqlite3.Connection,
+    live: LiveSegment,
+    field: int,
+    name: str,
+    kinds: Sequence[str],
+) -> bool:
+    row = connection.execute(
+        "SELECT type, value, passages, checksum FROM metadata_values "
+        "WHERE segment = ? AND field = ? AND type = ?",
+        (live.segment.number, field, UNKEPT),
+    ).fetchone()
+    if row is None:
+        return False
+    held = live.without_deleted(unpacked(live.segment.number, field, *row))
+    some = live.segment.ids_at(np.asarray(held[:_UNKEPT_READ].to_array(), np.int64))
+    (found,) = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM json_each(?) AS w CROSS JOIN passages AS p "
+        "ON p.passage = w.value CROSS JOIN documents AS d ON d.doc = p.doc "
+        "CROSS JOIN json_each(d.metadata) AS f "
+        "WHERE f.key = ? AND f.type IN (SELECT value FROM json_each(?)))",
+        (json.dumps(some.tolist()), name, json.dumps(kinds)),
+    ).fetchone()
+    return bool(found) or len(held) > _UNKEPT_READ
 
 
 def _count(connection: sqlite3.Connection, live: LiveSegment, number: int) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,7 +30,7 @@ from indexes.filters.facets import (
 )
 from indexes.filters.grammar import Where
 from indexes.filters.ranks import RanksCache
-from indexes.filters.summary import FieldSummary, field_summaries
+from indexes.filters.summary import FieldSummary, FieldType, field_summaries, has_type
 from indexes.folder.ranking import FolderRanking
 from indexes.protocol import Passage, StoredDocument
 from indexes.segments.live import LiveSegment
@@ -161,21 +161,23 @@ class FolderView:
         Raises:
             DamagedIndexError: what a filter reads was altered.
         """
-        # 1, 1.0 and True are equal, but not to a filter.
-        key = (where.sql, where.parameters, *map(type, where.parameters))
         with self._commit.lock:
-            found = self._commit.allowed.get(key)
+            found = self._commit.allowed.get(where.key)
         if found is None:
             found = allowed_passages(
                 self._connection, self._folder, self.segments, where, self._commit.ranks
             )
             with self._commit.lock:
-                self._commit.allowed[key] = found
+                self._commit.allowed[where.key] = found
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """The fields among some that no document has had; see `indexes.filters.applying`."""
         return unknown_fields(self._connection, names)
+
+    def has_type(self, name: str, types: Collection[FieldType]) -> bool:
+        """Whether a document has a value of one of some types; see `indexes.filters.summary`."""
+        return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
         self,

@@ -102,6 +102,15 @@ def unordered(path: Path, value: str | float) -> int:
     return number_of("unordered", "string" if isinstance(value, str) else "number", path)
 
 
+def scalar_types(path: Path) -> dict[str, list[int]]:
+    """By JSON type, the facts of which a field has one if it is a string, number or boolean."""
+    return {
+        "string": [is_string(path)],
+        "number": [ordered(path, 0), unordered(path, 0)],
+        "boolean": [equals(path, True), equals(path, False)],
+    }
+
+
 def place_of(path: Path) -> str:
     """Under what name the value of a field that has an order is stored."""
     return f"v{number_of('place', path):x}"

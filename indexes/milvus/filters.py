@@ -77,13 +77,13 @@ def selection_of(node: Expression, *, negated: bool = False) -> Selection:
                 return _fact(negated, held)
             string = facts.is_string(path)
             if negated:
-                return Selection(_has(True, held), frozenset([string]))
-            return Selection(_has(False, held, string), frozenset([string]))
+                return Selection(has(True, held), frozenset([string]))
+            return Selection(has(False, held, string), frozenset([string]))
         case Like(field, pattern):
             string = facts.is_string(facts.path_of(field))
             if pattern and not pattern.strip("%"):
                 return _fact(negated, string)
-            return Selection(_ALL if negated else _has(False, string), frozenset([string]))
+            return Selection(_ALL if negated else has(False, string), frozenset([string]))
         case Ordered(field, operator, value):
             return _ordered(facts.path_of(field), operator, value, negated)
 
@@ -92,22 +92,22 @@ def _ordered(path: facts.Path, operator: str, value: str | float, negated: bool)
     exact, other = facts.ordered(path, value), facts.unordered(path, value)
     if not facts.is_ordered(value):
         doubts = frozenset([exact, other])
-        return Selection(_ALL if negated else _has(False, exact, other), doubts)
+        return Selection(_ALL if negated else has(False, exact, other), doubts)
     literal = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
     place = f'values["{facts.place_of(path)}"]'
     if negated:
-        text = f"({_has(True, exact)} or {place} {_INVERSE[operator]} {literal})"
+        text = f"({has(True, exact)} or {place} {_INVERSE[operator]} {literal})"
     else:
-        compared = f"({_has(False, exact)} and {place} {operator} {literal})"
-        text = f"({compared} or {_has(False, other)})"
+        compared = f"({has(False, exact)} and {place} {operator} {literal})"
+        text = f"({compared} or {has(False, other)})"
     return Selection(text, frozenset([other]))
 
 
 def _fact(negated: bool, *given: int) -> Selection:
-    return Selection(_has(negated, *given))
+    return Selection(has(negated, *given))
 
 
-def _has(negated: bool, *given: int) -> str:
+def has(negated: bool, *given: int) -> str:
     """That a document has one of some facts, or none of them."""
     return f"{'not ' * negated}array_contains_any(facts, {list(given)})"
 
@@ -135,7 +135,7 @@ def expression_of(connection: Connection, documents: str, where: Where, visible:
     found = selection_of(where.expression)
     heads = f"{visible} and part == 0"
     doubts = sorted(found.doubts)
-    if not doubts or not connection.count(documents, f"{heads} and {_has(False, *doubts)}"):
+    if not doubts or not connection.count(documents, f"{heads} and {has(False, *doubts)}"):
         return found.text
     matching: list[int] = []
     others: list[int] = []

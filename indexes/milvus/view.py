@@ -6,9 +6,10 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from indexes.bm25.formulas import BM25Settings, mean_okapi_idf
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
 from indexes.filters.facets import Facets, counted_facet
 from indexes.filters.grammar import Where, parse_field
-from indexes.filters.summary import FieldSummary, summaries_of
+from indexes.filters.summary import FieldSummary, FieldType, summaries_of
 from indexes.milvus.collections import (
     DOCUMENT_HEAD,
     PASSAGE,
@@ -27,8 +28,8 @@ from indexes.milvus.collections import (
     visible,
 )
 from indexes.milvus.connection import Connection, Row, parts
-from indexes.milvus.facts import number_of
-from indexes.milvus.filters import expression_of
+from indexes.milvus.facts import exists, number_of, scalar_types
+from indexes.milvus.filters import expression_of, has
 from indexes.milvus.location import Location
 from indexes.milvus.ranking import MilvusRanking, bound_of
 from indexes.milvus.state import FORMAT, State, States, seal_of
@@ -243,6 +244,24 @@ class MilvusView:
         known = list(self._state.fields)
         return dict.fromkeys(sorted(set(names).difference(known)), known)
 
+    def has_type(self, name: str, types: Collection[FieldType]) -> bool:
+        """Whether a document has a value of one of some types; lists and objects are read."""
+        if not self._state.dimensions:
+            return False
+        path = ("metadata", name)
+        scalars = scalar_types(path)
+        documents, heads = self._names.documents, f"{self.visible} and part == 0"
+        for type_ in scalars.keys() & types:
+            if self._connection.count(documents, f"{heads} and {has(False, *scalars[type_])}"):
+                return True
+        classes = {"array": list, "object": dict}
+        wanted = tuple(classes[type_] for type_ in classes.keys() & types)
+        if not wanted:
+            return False
+        others = f"{has(False, exists(path))} and {has(True, *chain(*scalars.values()))}"
+        held = self._heads(f"{self.visible} and {others}")
+        return any(isinstance(json.loads(head[2])[name], wanted) for _, head in held)
+
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
@@ -369,16 +388,14 @@ class MilvusView:
         """An expression that selects the rows that a filter allows."""
         if where is None:
             return self.visible
-        # 1, 1.0 and True are equal, but not to a filter.
-        key = (where.sql, where.parameters, *map(type, where.parameters))
         with self._commit.lock:
-            found = self._commit.filters.get(key)
+            found = self._commit.filters.get(where.key)
         if found is None:
             found = "row < 0"
             if self._state.dimensions:
                 found = expression_of(self._connection, self._names.documents, where, self.visible)
             with self._commit.lock:
-                self._commit.filters[key] = found
+                self._commit.filters[where.key] = found
         return f"{self.visible} and {found}"
 
     def _heads(self, where: str) -> Iterator[tuple[int, list[Any]]]:

@@ -6,7 +6,7 @@ Nothing is written and no temporary table made, so that a read replica serves it
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +23,7 @@ from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import Facets
 from indexes.filters.grammar import Where
-from indexes.filters.summary import FieldSummary
+from indexes.filters.summary import FieldSummary, FieldType
 from indexes.postgres.connection import Pool, database_errors
 from indexes.postgres.filters import read_metadata
 from indexes.postgres.location import Location
@@ -212,8 +212,7 @@ class PostgresView:
             self._known.few[self._key(where)] = passages, limit
 
     def _key(self, where: Where) -> tuple[object, ...]:
-        # 1, 1.0 and True are equal, but not to a filter.
-        return (self.generation, where.sql, where.parameters, *map(type, where.parameters))
+        return (self.generation, *where.key)
 
     def ranking(
         self,
@@ -242,6 +241,17 @@ class PostgresView:
             )
         known = [name for (name,) in rows]
         return dict.fromkeys(sorted(set(names).difference(known)), known)
+
+    def has_type(self, name: str, types: Collection[FieldType]) -> bool:
+        """Whether a document has a value of one of some types; reads until it finds one."""
+        with self.readable():
+            ((found,),) = self.session.rows(
+                "SELECT EXISTS (SELECT FROM {documents} AS d "
+                "WHERE jsonb_typeof(d.metadata -> %s::text) = ANY(%s))",
+                name,
+                list(types),
+            )
+        return bool(found)
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from indexes import Store, View
+from cachetools import LRUCache
+
+from indexes import Store, View, Where
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
@@ -15,11 +17,14 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import EncoderMismatchError
 from retriever.indexing.creation import IndexState
+from retriever.search.queries import filter_doubt
 
 # Encoders that are in use, by specification and device, for the other indexes that have them.
 # None is among them that a program passes or that is behind a URL, which each index asks for.
 _SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None], Encoder] = WeakValueDictionary()
 _LOADING = threading.RLock()
+# Filters that are remembered.
+_FILTERS = 64
 
 
 class OpenedIndex:
@@ -43,6 +48,8 @@ class OpenedIndex:
         self._loaded: dict[EncoderSettings, Encoder] = {}
         self._known: IndexState | None = None
         self._loading = threading.RLock()
+        self._doubts: LRUCache[tuple[object, ...], str | None] = LRUCache(_FILTERS)
+        self._remembering = threading.Lock()
         self._reader = store.reader()
         try:
             self.state()
@@ -86,6 +93,20 @@ class OpenedIndex:
                 )
             self._known = state
             return state
+
+    def filter_doubt(self, view: View, where: Where) -> str | None:
+        """What is doubtful about a filter, as `retriever.search.queries.filter_doubt` has it.
+
+        What was found for the last filters is remembered until the next commit.
+        """
+        key = (view.identity, view.generation, *where.key)
+        with self._remembering:
+            if key in self._doubts:
+                return self._doubts[key]
+        found = filter_doubt(view, where)
+        with self._remembering:
+            self._doubts[key] = found
+        return found
 
     def encoder(self, state: IndexState, *, query: bool = False) -> LoadedEncoder:
         """The encoder of an index, loaded on first use; raises what `Encoder.from_spec` raises.

@@ -35,7 +35,6 @@ from retriever.search.queries import (
     facets_of,
     search_texts,
     similar_to,
-    unknown_fields,
 )
 from retriever.search.reranking import Reranker, check_reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
@@ -336,14 +335,19 @@ class ReadableIndex:
             return view.fields()
 
     def filter_warning(self, where: str) -> str | None:
-        """What is doubtful about a filter: a field that no document has; None if nothing is.
+        """What is doubtful about a filter; None if nothing is.
+
+        Doubtful are a field that no document has, and a comparison with a type that no document has
+        in the field: ``year = "2020"`` where years are numbers, ``tags = "geo"`` where tags are
+        lists. The text names the field, its types and the form that can match. Searches give it as
+        a `UserWarning`, `delete_where` raises it.
 
         Raises:
             FilterError: the filter does not parse.
         """
         compiled = compile_where(where)
         with self._opened.view() as view:
-            problem = unknown_fields(view, compiled.fields)
+            problem = self._opened.filter_doubt(view, compiled)
         return None if problem is None else f"filter: {problem}"
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:

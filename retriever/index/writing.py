@@ -49,7 +49,6 @@ from retriever.indexing.passages import OnLong, check_on_long
 from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress
-from retriever.search.queries import unknown_fields
 
 
 class Index(ReadableIndex):
@@ -319,12 +318,13 @@ class Index(ReadableIndex):
             The number of documents deleted.
 
         Raises:
-            FilterError: the filter does not parse, or names a field that no document has.
+            FilterError: the filter does not parse, names a field that no document has, or compares
+                a field with a type that no document has in it.
         """
         compiled = compile_where(where)
         with self._writer() as writer:
             with self._opened.view() as view:
-                problem = unknown_fields(view, compiled.fields)
+                problem = self._opened.filter_doubt(view, compiled)
             if problem:
                 raise FilterError(f"filter: {problem}; nothing was deleted")
             deleted = writer.delete_where(compiled)

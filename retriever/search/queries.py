@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Facets, Query, View, Where, parse_field
+from indexes import Facets, Query, View, Where, parse_field, type_mismatch
 from retriever.corpus.documents import string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
@@ -101,7 +101,7 @@ def facets_of(
             # An index that replaced this one meanwhile may have another analyzer.
             if view.identity != state.identity:
                 continue
-            _warn_unknown(view, where)
+            _warn_doubtful(index, view, where)
             if problem := unknown_fields(view, [path[0] for path in paths]):
                 warnings.warn(f"facets: {problem}", stacklevel=3)
             terms = None if text is None else state.analyzer.tokens(text)
@@ -128,7 +128,7 @@ def similar_to(
             query = Query(
                 state.analyzer.tokens(f"{stored.title or ''} {text}"), view.vectors([passage])[0]
             )
-            _warn_unknown(view, where)
+            _warn_doubtful(index, view, where)
             # One more, since the document itself may be among them.
             (hits,) = Engine(view, replace(settings, k=settings.k + 1), where).search([query])
             others = [hit for hit in hits if hit.id != id_][: settings.k]
@@ -145,6 +145,11 @@ def unknown_fields(view: View, names: Iterable[str]) -> str | None:
     return None
 
 
+def filter_doubt(view: View, where: Where) -> str | None:
+    """What to say of a filter that names a field or a type that no document has; None if none."""
+    return unknown_fields(view, where.fields) or type_mismatch(where.expression, view.has_type)
+
+
 def check_query(text: str, number: int = 1) -> None:
     """Refuse a query that cannot be analyzed.
 
@@ -158,8 +163,8 @@ def check_query(text: str, number: int = 1) -> None:
         raise BadInputError(f"query {number} {fault}")
 
 
-def _warn_unknown(view: View, where: Where | None) -> None:
-    if where is not None and (problem := unknown_fields(view, where.fields)):
+def _warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
+    if where is not None and (problem := index.filter_doubt(view, where)):
         warnings.warn(f"filter: {problem}", stacklevel=3)
 
 
@@ -189,7 +194,7 @@ def _search(
             # An index that replaced this one meanwhile may have another encoder and analyzer.
             if view.identity != state.identity:
                 continue
-            _warn_unknown(view, where)
+            _warn_doubtful(index, view, where)
             found = Engine(view, wide, where).search(queries)
             if reranker is None:
                 return found

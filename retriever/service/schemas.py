@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Texts = str | list[str]
+Filters = Annotated[list[str], Field(max_length=64)]
 
 
 class _Request(BaseModel):
@@ -27,11 +28,6 @@ class Ranking(_Request):
     """How to rank; what is left out has the default of the Python API."""
 
     index: str | None = Field(None, description="Name of the index; the first one by default.")
-    where: str | None = Field(
-        None,
-        description="Rank only documents that match this filter.",
-        examples=['year >= 2020 and lang = "en"'],
-    )
     mode: Literal["hybrid", "dense", "bm25"] | None = Field(
         None, description="By embeddings (dense), by words (bm25) or by both; hybrid by default."
     )
@@ -86,6 +82,11 @@ class SearchRequest(Ranking):
     )
     like: Like | None = Field(
         None, description="Find documents like this one, in place of a query."
+    )
+    where: str | Filters | None = Field(
+        None,
+        description="Rank only documents that match this filter, or all of several.",
+        examples=['year >= 2020 and lang = "en"'],
     )
 
 

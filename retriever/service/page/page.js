@@ -160,15 +160,15 @@ function fieldName(name, alone = true) {
 // A chosen value is its field and its filter, with a tab between them.
 const chosenOf = (field, where) => `${field}\t${where}`;
 
-function filter() {
+// Filters that documents pass all of.
+function filters() {
   const byField = new Map();
   for (const one of state.f) {
     const [field, where] = one.split("\t");
     byField.set(field, [...(byField.get(field) || []), where]);
   }
-  const parts = [...byField.values()].map((one) => (one.length > 1 ? `(${one.join(" or ")})` : one[0]));
-  if (state.where) parts.push(`(${state.where})`);
-  return parts.join(" and ") || null;
+  const parts = [...byField.values()].map((one) => one.join(" or "));
+  return state.where ? [...parts, state.where] : parts;
 }
 
 function fieldsToCount() {
@@ -272,8 +272,8 @@ async function answer(controller) {
   if (state.like) body.like = { id: state.like, start: state.at };
   else body.query = state.q;
   if (state.mode === "hybrid") body.alpha = state.alpha;
-  const where = filter();
-  if (where) body.where = where;
+  const where = filters();
+  if (where.length) body.where = where;
   try {
     const found = await call("/search", body, controller.signal);
     if (controller.signal.aborted) return;
@@ -288,7 +288,7 @@ async function answer(controller) {
     if (nested.size > fields) return search();
     if (result.hits.length) found.warnings.length ? notice(...found.warnings) : quiet();
     else if (!held.documents && !(await stillEmpty())) search();
-    else nothing(found, where);
+    else nothing(found, where.length > 0);
   } catch (error) {
     if (error.name === "AbortError" || controller.signal.aborted) return;
     failed(error);
@@ -358,10 +358,10 @@ function emptyIndex() {
     element("code", {}, "retriever add SOURCE -i FOLDER"), ". They are found at once."));
 }
 
-function nothing(answer, where) {
+function nothing(answer, filtered) {
   if (!info.indexes[state.index || info.default].documents) return emptyIndex();
   const lines = [...answer.warnings];
-  if (where) lines.push("No document passes the filter and can be ranked. Remove a filter above.");
+  if (filtered) lines.push("No document passes the filter and can be ranked. Remove a filter above.");
   else lines.push("No document shares a word with the query.");
   if (state.mode === "bm25")
     lines.push(element("button", { type: "button", onclick: () => change({ mode: "hybrid" }) }, "Rank by both"));

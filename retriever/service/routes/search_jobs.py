@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from indexes import compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
 from retriever.index import Index
 from retriever.search.engine import Hit
@@ -70,8 +71,8 @@ def search_job(catalog: Catalog, request: SearchRequest) -> SearchJob:
     for number, text in enumerate(texts, start=1):
         catalog.check_text(f"query {number}", text)
         check_query(text, number)
-    if request.where is not None:
-        catalog.check_text("where", request.where)
+    filters = [request.where] if isinstance(request.where, str) else request.where or []
+    catalog.check_text("where", "".join(filters))
     settings = _settings(request)
     catalog.check_number("k", settings.k, limits.max_k)
     if request.depth is not None:
@@ -85,12 +86,25 @@ def search_job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         texts,
         request.like,
         settings,
-        request.where,
+        _joined(filters),
         request.rerank,
         tuple(request.facets),
         request.facet_limit,
         request.highlight,
     )
+
+
+def _joined(filters: Sequence[str]) -> str | None:
+    """A filter for the documents that match all of several; None for none.
+
+    Raises:
+        FilterError: one of several does not parse; `position` is that in its own text.
+    """
+    if len(filters) < 2:
+        return next(iter(filters), None)
+    for text in filters:
+        compile_where(text)
+    return " and ".join(f"({text})" for text in filters)
 
 
 def _settings(request: Ranking) -> SearchSettings:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading.resolution import sbert_wk_settings
@@ -16,13 +17,18 @@ from retriever.service.batching import Batcher
 from retriever.service.catalog import Catalog
 from retriever.service.gone import unless_gone
 from retriever.service.routes.search_jobs import Answer, SearchJob, search_job
-from retriever.service.schemas import Ranking, SearchRequest, WeightsRequest
+from retriever.service.schemas import Filters, Ranking, SearchRequest, WeightsRequest
 
 
 class SearchParameters(Ranking):
     """A search as the parameters of an address."""
 
     query: Annotated[list[str], Query(min_length=1, examples=[["how do cells die"]])]
+    where: Filters = Field(
+        [],
+        description="Rank only documents that match this filter; all of several.",
+        examples=[['year >= 2020 and lang = "en"']],
+    )
 
 
 def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
@@ -49,7 +55,7 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
     async def search_by_address(
         request: Request, asked: Annotated[SearchParameters, Query()]
     ) -> Any:
-        """The same with parameters; repeat `query` and `facets` for several."""
+        """The same with parameters; repeat `query`, `where` and `facets` for several."""
         job = search_job(catalog, SearchRequest.model_validate(asked.model_dump()))
         return JSONResponse(await unless_gone(request, searches.submit(job, len(job.texts))))
 

@@ -65,3 +65,18 @@ def test_values_of_deleted_documents_are_left_out(index):
     found = {one.name: one for one in index.fields()}
     assert found["year"].values == (2000, 2001, 2002, 2003)
     assert found["year"].range == (2000, 2003)
+
+
+def test_of_many_values_too_long_to_be_kept_the_first_are_read(tmp_path, fake_encoder, monkeypatch):
+    monkeypatch.setattr("indexes.filters.summary._UNKEPT_READ", 600)
+    with Index.create(tmp_path / "index") as index:
+        index.add({"id": f"{i:03}", "text": f"text {i}", "f": "x" * 2000} for i in range(600))
+        assert index.filter_warning("f like 'x%'") is None
+        assert "has strings and no numbers" in index.filter_warning("f = 1")
+        assert "has strings and no lists" in index.filter_warning("f contains 1")
+        index.add([{"id": "last", "text": "text", "f": ["x" * 2000]}])
+        index.compact()
+        # Whether there is a list is not known.
+        assert index.filter_warning("f contains 1") is None
+        index.delete(["last"])
+        assert "has strings and no lists" in index.filter_warning("f contains 1")

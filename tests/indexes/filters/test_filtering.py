@@ -30,6 +30,8 @@ from indexes.segments.maintenance import compact, merge
 from indexes.store.documents import NewDocument
 from indexes.store.settings import write_setting
 
+TYPES = {int: "number", float: "number", bool: "boolean", str: "string", list: "array"}
+TYPES |= {dict: "object"}
 IDS = st.sampled_from([f"i{letter}" for letter in "abcdef"])
 METADATA = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
 COMMITS = st.dictionaries(
@@ -89,6 +91,12 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
             text = render(node, rng)
             assert allowed(folder, text) == allowed_by_documents(folder, text), text
         assert verify(folder) == []
+        with closing(FolderReader(folder)) as reader, reader.view() as view:
+            metadata = [one.metadata for one in view.documents()]
+            for name in NAMES:
+                held = {TYPES[type(one[name])] for one in metadata if one.get(name) is not None}
+                assert {type_ for type_ in TYPES.values() if view.has_type(name, [type_])} == held
+                assert view.has_type(name, ["array", "number"]) == bool(held & {"array", "number"})
 
 
 @settings(max_examples=15)

@@ -173,7 +173,15 @@ def test_facets_filter_and_their_counts_hold(page):
     page.wait(lambda: not page.all("#chosen li"))
     page.one("#where").send_keys("lang = 'de' and lang =")
     page.one("#where-form button").click()
-    page.wait(lambda: "filter, character" in page.one("#notice").text)
+    # Where it stands in what was typed; nobody typed a parenthesis.
+    says = (
+        "filter, character 23: expected a value (a string in quotes, a number, true, false or null)"
+    )
+    page.wait(lambda: says in page.one("#notice").text)
+    page.one("#where").clear()
+    page.one("#where").send_keys("lang = 'de' or")
+    page.one("#where-form button").click()
+    page.wait(lambda: "character 15: expected a field name" in page.one("#notice").text)
 
 
 def test_a_hit_opens_with_its_neighbors_and_finds_others_like_it(page):

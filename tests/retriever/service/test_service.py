@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from retriever import Index, IndexLockedError
 from retriever.service import ServiceSettings, create_app
 
-pytestmark = pytest.mark.filterwarnings("ignore:filter. no document")
+pytestmark = pytest.mark.filterwarnings("ignore:filter. ")
 DOCUMENTS = [
     {"id": "a", "text": "red apples and green pears", "lang": "en", "year": 2001},
     {"id": "b", "title": "Boats", "text": "sailing boats need wind", "lang": "en", "year": 2002},
@@ -121,6 +121,33 @@ def test_a_doubtful_filter_is_answered_with_a_warning(client):
     answer = client.post("/search", json={"query": "wind", "where": "yeer = 3"})
     (warning,) = answer.json()["warnings"]
     assert "did you mean 'year'" in warning
+    answer = client.post("/search", json={"query": "wind", "where": 'year = "2004"'})
+    (warning,) = answer.json()["warnings"]
+    assert warning == "filter: the field 'year' has numbers and no strings; write year = 2004"
+
+
+def test_several_filters_select_what_matches_all_of_them(client, index):
+    several = ['lang = "de" or lang = "en"', "year > 2003 or year < 1000"]
+    expected = index.search("wind", where=" and ".join(f"({one})" for one in several))
+    assert 0 < len(expected) < len(index)
+    for asked in (several, [], several[:1]):
+        answer = client.post("/search", json={"query": "wind", "where": asked})
+        by_address = client.get("/search", params={"query": "wind", "where": asked})
+        assert hits_of(answer) == hits_of(by_address)
+    answer = client.post("/search", json={"query": "wind", "where": several})
+    assert hits_of(answer) == [hit.to_json() for hit in expected]
+
+
+@pytest.mark.parametrize(
+    "typed", ["year > ", "year > 1 year", "year in (1", "year > 1) or (lang = 1"]
+)
+def test_an_error_in_one_of_several_filters_is_that_of_the_filter_alone(client, typed):
+    alone = client.post("/search", json={"query": "wind", "where": typed})
+    beside = client.post("/search", json={"query": "wind", "where": ['lang = "de"', typed]})
+    assert error_of(beside, 400) == error_of(alone, 400)
+    assert "')'" not in error_of(
+        client.post("/search", json={"query": "a", "where": "x = 1 y"}), 400
+    )
 
 
 @pytest.mark.parametrize(
