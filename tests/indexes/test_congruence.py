@@ -10,11 +10,11 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from where_reference import FILTERS, NAMES, render
+from random_samples import WORDS, WordDirections, random_metadata
+from where_reference import FILTERS, render
 
 from retriever import Document, FacetValue, FilterError, Hit, Index
 
@@ -23,24 +23,9 @@ STORES = ["postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
 # Milvus Lite takes about a second for each; RETRIEVER_OPERATIONS=1000 asks for a thousand.
 OPERATIONS = {"milvus_url": 12}
 MANY_OPERATIONS = {"milvus_url": int(os.environ.get("RETRIEVER_OPERATIONS", "60"))}
-WORDS = ["apple", "pear", "plum", "fig", "nut", "oat", "rye", "bean"]
 SCORE = 1e-5
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 SEED = int(os.environ.get("RETRIEVER_SEED", "0"))
-
-
-class WordDirections:
-    """An encoder with few distinct vectors, so that many scores are equal."""
-
-    name = "word-directions"
-    max_length = 8
-
-    def encode(self, sentences: list[str]) -> np.ndarray:
-        rows = np.full((len(sentences), 6), 0.01)
-        for row, text in zip(rows, sentences, strict=True):
-            for word in text.split():
-                row[WORDS.index(word) % 6 if word in WORDS else 0] += 1
-        return rows
 
 
 def _examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
@@ -74,21 +59,12 @@ class Pair:
     def text(self) -> str:
         return " ".join(self.chance.choices(WORDS, k=self.chance.randint(1, 14)))
 
-    def metadata(self) -> dict[str, Any]:
-        values = [
-            0, 1, -1, 2, 1.0, 0.5, 1e300, -0.0, 1e16, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1,
-            "a", "A", "é", "b'", "%", "", True, False, None, ["a", 1, "é"], [[1]],
-            {"a": 1, "b": "x"},
-        ]  # fmt: skip
-        names = self.chance.sample(NAMES, k=self.chance.randint(0, 4))
-        return {name: self.chance.choice(values) for name in names}
-
     def ids(self) -> list[str]:
         return [f"{self.chance.choice('aBé-_')}{self.chance.randint(0, 30)}" for _ in range(4)]
 
     def document(self, id_: str) -> Document:
         title = self.chance.choice([None, "Fig", "pear"])
-        return Document(id_, self.text(), title, self.metadata())
+        return Document(id_, self.text(), title, random_metadata(self.chance))
 
     def where(self) -> str:
         return render(self.chance.choice(self.filters), self.chance)
@@ -102,7 +78,7 @@ class Pair:
         ids = sorted(set(self.ids()))
         documents = [self.document(id_) for id_ in ids]
         held = [id_ for id_ in ids if id_ in self.both[0]]
-        changed = [(id_, self.metadata()) for id_ in held[:2]]
+        changed = [(id_, random_metadata(self.chance)) for id_ in held[:2]]
         where = self.where()
         # Most random filters are refused.
         while self.chance.random() < 0.9 and self.both[0].filter_warning(where):

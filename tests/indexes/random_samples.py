@@ -1,0 +1,34 @@
+"""Random texts and metadata, and an encoder of few distinct vectors."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from where_reference import NAMES
+
+WORDS = ["apple", "pear", "plum", "fig", "nut", "oat", "rye", "bean"]
+VALUES: list[Any] = [
+    0, 1, -1, 2, 1.0, 0.5, 1e300, -0.0, 1e16, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, "a", "A", "é",
+    "b'", "%", "", True, False, None, ["a", 1, "é"], [[1]], {"a": 1, "b": "x"},
+]  # fmt: skip
+
+
+class WordDirections:
+    """An encoder with few distinct vectors, so that many scores are equal."""
+
+    name = "word-directions"
+    max_length = 8
+
+    def encode(self, sentences: list[str]) -> np.ndarray:
+        rows = np.full((len(sentences), 6), 0.01)
+        for row, text in zip(rows, sentences, strict=True):
+            for word in text.split():
+                row[WORDS.index(word) % 6 if word in WORDS else 0] += 1
+        return rows
+
+
+def random_metadata(chance: random.Random) -> dict[str, Any]:
+    names = chance.sample(NAMES, k=chance.randint(0, 4))
+    return {name: chance.choice(VALUES) for name in names}
