@@ -86,11 +86,12 @@ def passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
     if one.terms is not None:
         if len(one.terms.passages) != len(one.spans):
             return f"expected terms of {len(one.spans)} passages, found {len(one.terms.passages)}"
-        terms: set[object] = set(chain.from_iterable(one.terms.passages))
-        for term in terms:
-            fault = string_fault(term) if isinstance(term, str) else "is no string"
-            if fault is not None:
-                return f"the term {term!r:.60} {fault}"
+        try:
+            fault = string_fault("".join(chain.from_iterable(one.terms.passages)))
+        except TypeError as error:
+            return f"expected strings as terms, found others ({error})"
+        if fault is not None:
+            return f"a term {fault}"
     return None
 
 
