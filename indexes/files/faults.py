@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -17,8 +18,6 @@ _REFUSALS = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
     errno.EROFS: "the file system is read-only: choose another folder",
-    errno.EACCES: "permission denied: make the folder writable or choose another",
-    errno.EPERM: "permission denied: make the folder writable or choose another",
     errno.EFBIG: "the file would be too large: raise the limit (ulimit -f) or choose another disk",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.EEXIST: "a file is in the way: choose another folder",
@@ -40,6 +39,9 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            place = Path(error.filename or path)
+            raise StorageError(f"{place}: {_denied(place)}") from error
         if error.errno in _REFUSALS:
             raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
         raise
@@ -48,7 +50,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_FULL:
             raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-            raise StorageError(f"{path}: {_REFUSALS[errno.EACCES]}") from error
+            raise StorageError(f"{path}: {_denied(path / 'index.sqlite')}") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
             raise IndexLockedError(
                 f"{path}: another program keeps index.sqlite locked ({error}): close the program "
@@ -96,6 +98,16 @@ def damaged(path: Path, problem: str) -> DamagedIndexError:
 def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
     """The error to raise if the database of the index in `folder` was altered."""
     return damaged(folder / "index.sqlite", " ".join(str(reason).split()))
+
+
+def _denied(path: Path) -> str:
+    """What to do where permission to read or to write is missing."""
+    # Of a path behind a folder that cannot be entered, the folder.
+    place = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
+    if os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0)):
+        return "permission denied: make the folder writable or choose another"
+    what = "the folder" if place.is_dir() else "the file"
+    return f"permission denied: make {what}{'' if place == path else f' {place}'} readable"
 
 
 def _is_full(folder: Path) -> bool:

@@ -81,12 +81,13 @@ class FolderStore:
 
     def exists(self) -> bool:
         """Whether there is an index; see `indexes.protocol.Store`."""
-        recover_replacement(self.folder)
-        if is_index(self.folder):
-            return True
-        require_vacant(self.folder)
-        refuse_remains(self.folder)
-        return False
+        with storage_errors(self.folder):
+            recover_replacement(self.folder)
+            if is_index(self.folder):
+                return True
+            require_vacant(self.folder)
+            refuse_remains(self.folder)
+            return False
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
         """Make an empty index; see `indexes.protocol.Store`."""

@@ -145,6 +145,24 @@ def test_files_and_folders_without_permission_are_refused(retriever, standing, s
             path.chmod(0o755)
 
 
+def test_where_reading_is_refused_the_message_says_so(retriever, standing, shared_folder):
+    source, folder = shared_folder / "c.jsonl", shared_folder / "index"
+    source.write_bytes(NEW)
+    assert retriever("index", source, "-i", folder).code == 0
+    for path in [folder, source, *folder.rglob("*")]:
+        path.chmod(0o755)
+    # Once as the superuser, so that everything is imported that may be.
+    retriever("query", "text", "-i", folder, "--mode", "bm25")
+    for unreadable, part in (
+        (folder / "index.sqlite", "index.sqlite: permission denied: make the file readable"),
+        (folder, f"permission denied: make the folder {folder} readable"),
+    ):
+        unreadable.chmod(0)
+        for command in (["query", "text", "-i", folder, "--mode", "bm25"], ["index", source]):
+            refused(as_an_ordinary_user(retriever, *command, "-i", folder), part)
+        unreadable.chmod(0o755)
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "altered", "database"])
 def test_a_damaged_index_exits_with_three_and_names_the_file(
     retriever, write_jsonl, monkeypatch, damage
