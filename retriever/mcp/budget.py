@@ -32,7 +32,8 @@ def fit_hits(
     """The answer of a search.
 
     A hit that does not fit loses its neighboring passages first and the end of its passage next.
-    It and all later hits are left out if that is not enough.
+    It and all later hits are left out if that is not enough; the first one loses its metadata and
+    the end of its title before.
 
     Args:
         index: name of the index.
@@ -43,11 +44,18 @@ def fit_hits(
     """
     answer: dict[str, Any] = {"index": index, "hits": []}
     if notes:
-        answer["notes"] = list(notes)
+        share = max_tokens * _BYTES_A_TOKEN // 4 // len(notes)
+        answer["notes"] = [note[: _longest(note, share)] for note in notes]
     more = []
     for place, (hit, excerpt) in enumerate(hits):
         room = max_tokens * _BYTES_A_TOKEN - _RESERVED - _size(answer)
         shown = _fit_hit(hit, excerpt, room, first=place == 0)
+        if shown is None and place == 0:
+            more.append(
+                f"the id of rank {hit.rank} alone is too long: search again with a higher "
+                f"max_tokens, or with offset={offset + 1}"
+            )
+            break
         if shown is None:
             more.append(
                 f"the hits from rank {hit.rank} did not fit: search again with "
@@ -84,7 +92,14 @@ def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str,
         if length >= (1 if first else _SHORTEST):
             shown["text"], shown["stop"] = own.text[:length], own.start + length
             return shown
-    return None
+    if not first:
+        return None
+    _cut_title(shown, room)
+    length = _longest(own.text, room - _size(shown))
+    shown["text"], shown["stop"] = own.text[:length], own.start + length
+    if length == len(own.text):
+        del shown["cut"]
+    return shown if (length or not own.text) and _size(shown) <= room else None
 
 
 def _shown(hit: Hit, excerpt: Excerpt, metadata: dict[str, Any] | None) -> dict[str, Any]:
@@ -128,6 +143,7 @@ def fit_document(
         answer["title"] = document.title
     answer |= {"length": length, "start": start, "stop": stop, "text": ""}
     room = max_tokens * _BYTES_A_TOKEN - _RESERVED
+    _cut_title(answer, room)
     if document.metadata:
         answer["metadata"] = document.metadata
         if _size(answer) > room // 2:
@@ -138,8 +154,18 @@ def fit_document(
     answer["truncated"] = start + fits < stop
     if answer["truncated"]:
         answer["stop"] = start + fits
-        answer["more"] = f"the text was cut: get the same id with start={start + fits}"
+        how = f"start={start + fits}" if fits else "a higher max_tokens"
+        answer["more"] = f"the text was cut: get the same id with {how}"
     return answer
+
+
+def _cut_title(answer: dict[str, Any], room: int) -> None:
+    """Cut a title that takes more than half of what the room leaves for title and text."""
+    title = answer.get("title", "")
+    half = (room - _size({**answer, "title": "", "title_cut": True})) // 2
+    if _size(title) - 2 > half:
+        answer["title"] = title[: _longest(title, half)]
+        answer["title_cut"] = True
 
 
 def fit_state(

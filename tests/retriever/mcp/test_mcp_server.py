@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 
@@ -137,6 +138,38 @@ def test_metadata_that_is_larger_than_the_budget_is_left_out(tmp_path, fake_enco
         assert tokens(found) <= 200
         assert found["hits"][0]["metadata_left_out"]
         assert answer(index, "get", id="1", max_tokens=200)["metadata_left_out"]
+
+
+@pytest.mark.filterwarnings("ignore:filter. no document")
+@pytest.mark.parametrize("where", [None, "not (unknown = 1)"])
+def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder, where):
+    documents = [
+        {"id": "title", "title": "t" * 3000, "text": "wind"},
+        {"id": "only title", "title": "wind " * 600, "text": ""},
+        {"id": "i" * 3000, "text": "wind and waves"},
+        {"id": "text", "text": "wind " * 600, **{f"field{i}": "x" for i in range(100)}},
+    ]
+    arguments = {"query": "wind", "mode": "bm25", "k": 4, "max_tokens": 200}
+    if where is not None:
+        arguments["where"] = where
+    with Index.create(tmp_path / "index") as index:
+        index.add(documents)
+        found, offset = [], 0
+        while offset is not None:
+            part = answer(index, "search", **{**arguments, "offset": offset, "k": 4 - offset})
+            assert tokens(part) <= 200
+            found += part["hits"]
+            more = re.search(r"offset=(\d+)", part.get("more", ""))
+            assert more is None or int(more[1]) > offset
+            offset = int(more[1]) if more and int(more[1]) < 4 else None
+        title = answer(index, "get", id="title", max_tokens=200)
+    # An id is never cut, and no answer of that size can hold this one.
+    assert {hit["id"] for hit in found} == {"title", "only title", "text"}
+    for hit in found:
+        assert hit["text"] or hit["id"] == "only title"
+        assert ("title_cut" in hit) == ("title" in hit)
+    assert tokens(title) <= 200
+    assert (title["text"], title["truncated"], title["title_cut"]) == ("wind", False, True)
 
 
 @pytest.mark.parametrize("limit", [200, 300, 500, 700, 1500])
