@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -93,6 +93,11 @@ def compared_fault(value: str) -> str | None:
         # Some functions of SQLite end a string at NUL.
         return "holds a NUL character (\\u0000), which only the text of a document may hold"
     return string_fault(value)
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Whether a document can have this id, so that a store can look it up."""
+    return isinstance(value, str) and id_fault(value) is None
 
 
 def document_fault(document: Document) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.corpus.documents import string_fault
 from retriever.encoders.loading.load import load_model
 from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.meta.folder import MetaParts
@@ -23,7 +24,13 @@ from retriever.encoders.transformer.backends.model import LightModel
 from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.encoders.transformer.states import TextStates, text_states
-from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError, require_several
+from retriever.errors import (
+    BadInputError,
+    ConfigError,
+    EncoderMismatchError,
+    RetrieverError,
+    require_several,
+)
 
 if TYPE_CHECKING:
     from retriever.encoders.fusion.word_weights import WeightedWord
@@ -142,6 +149,13 @@ class Encoder:
 
     def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
         require_several("texts", texts)
+        texts = list(texts)
+        for number, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise TypeError(f"text {number}: expected a string, found {type(text).__name__}")
+            fault = string_fault(text)
+            if fault is not None:
+                raise BadInputError(f"text {number} {fault}")
         settings = self.spec.settings
         prompt = settings.query_prompt if query else settings.passage_prompt
         return [prompt + text for text in texts] if prompt else texts
@@ -165,7 +179,8 @@ class Encoder:
             A row does not depend on the other texts by more than rounding (about 1e-6).
 
         Raises:
-            TypeError: `texts` is a single string.
+            TypeError: `texts` is a single string, or one of them is no string.
+            BadInputError: a text holds a lone surrogate.
         """
         return self.encode_pieces(self._cut(texts, query))
 

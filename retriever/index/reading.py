@@ -19,6 +19,7 @@ from indexes import (
 )
 from retriever.analyzer import Analyzer
 from retriever.corpus import Document
+from retriever.corpus.documents import is_id
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, require_several
@@ -35,6 +36,7 @@ from retriever.search.queries import (
     facets_of,
     search_texts,
     similar_to,
+    stored_document,
 )
 from retriever.search.reranking import Reranker, check_reranker
 from retriever.search.settings import SearchKeywords, SearchSettings, search_settings
@@ -125,7 +127,7 @@ class ReadableIndex:
     def __contains__(self, id_: object) -> bool:
         """Whether the index holds a document with this id."""
         with self._opened.view() as view:
-            return isinstance(id_, str) and view.has_document(id_)
+            return is_id(id_) and view.has_document(id_)
 
     def __getitem__(self, id_: str) -> Document:
         """The document with this id, with its whole text.
@@ -134,9 +136,7 @@ class ReadableIndex:
             KeyError: the index holds no such document.
         """
         with self._opened.view() as view:
-            stored = view.document(id_)
-        if stored is None:
-            raise KeyError(id_)
+            stored = stored_document(view, id_)
         return Document(stored.id, stored.text, stored.title, stored.metadata)
 
     def spans(self, id_: str) -> list[tuple[int, int]]:
@@ -146,9 +146,7 @@ class ReadableIndex:
             KeyError: the index holds no such document.
         """
         with self._opened.view() as view:
-            stored = view.document(id_)
-        if stored is None:
-            raise KeyError(id_)
+            stored = stored_document(view, id_)
         return [(start, stop) for _, start, stop in stored.passages]
 
     def __iter__(self) -> Iterator[Document]:

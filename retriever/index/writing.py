@@ -23,7 +23,7 @@ from indexes import (
     open_store,
 )
 from retriever.corpus import AnyDocument, Document
-from retriever.corpus.documents import metadata_fault
+from retriever.corpus.documents import is_id, metadata_fault
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
 from retriever.encoders.settings import EncoderSettings
@@ -286,7 +286,7 @@ class Index(ReadableIndex):
         if fault is not None:
             raise BadInputError(f"document {id_!r}: {fault}")
         with self._writer() as writer:
-            if not writer.heads([id_]):
+            if not (is_id(id_) and writer.heads([id_])):
                 raise KeyError(id_)
             writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Facets, Query, View, Where, parse_field, type_mismatch
-from retriever.corpus.documents import string_fault
+from indexes import Facets, Query, StoredDocument, View, Where, parse_field, type_mismatch
+from retriever.corpus.documents import is_id, string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.indexing.creation import IndexState
@@ -118,9 +118,7 @@ def similar_to(
             # An index that replaced this one meanwhile may have another analyzer.
             if view.identity != state.identity:
                 continue
-            stored = view.document(id_)
-            if stored is None:
-                raise KeyError(id_)
+            stored = stored_document(view, id_)
             # Passages overlap: the last one that has begun there.
             begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
             passage, first, last = begun[-1]
@@ -133,6 +131,18 @@ def similar_to(
             (hits,) = Engine(view, replace(settings, k=settings.k + 1), where).search([query])
             others = [hit for hit in hits if hit.id != id_][: settings.k]
             return [replace(hit, rank=rank) for rank, hit in enumerate(others, start=1)]
+
+
+def stored_document(view: View, id_: str) -> StoredDocument:
+    """A document with its passages.
+
+    Raises:
+        KeyError: the index holds no document with this id, or no index can.
+    """
+    stored = view.document(id_) if is_id(id_) else None
+    if stored is None:
+        raise KeyError(id_)
+    return stored
 
 
 def unknown_fields(view: View, names: Iterable[str]) -> str | None:

@@ -12,7 +12,7 @@ from retriever.encoders.models.finding import BUNDLED, DEFAULT_MODEL, find_model
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.batching import BATCH_PIECES
-from retriever.errors import ConfigError, EncoderMismatchError, RetrieverError
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, RetrieverError
 
 PROSE = """
 The ferry that crosses the strait every morning, except when the fog is thick, carries more letters
@@ -123,6 +123,14 @@ def test_vectors_have_length_one(minilm):
 
 def test_no_texts_give_no_rows(minilm):
     assert minilm.encode([]).shape == (0, 384)
+
+
+@pytest.mark.parametrize("method", ["encode", "tokenize", "truncate", "layer_vectors"])
+def test_texts_that_no_tokenizer_takes_are_refused_and_counted(minilm, method):
+    with pytest.raises(BadInputError, match=r"text 2 holds the lone surrogate \\ud800"):
+        getattr(minilm, method)(["a cat", "a \ud800"])
+    with pytest.raises(TypeError, match="text 2: expected a string, found int"):
+        getattr(minilm, method)(["a cat", 5])
 
 
 def test_the_window_is_counted_with_special_pieces(minilm, recwarn):

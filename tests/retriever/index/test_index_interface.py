@@ -98,6 +98,20 @@ class TestDocuments:
         with pytest.raises(KeyError):
             index["33"]
 
+    @pytest.mark.parametrize("id_", ["3\0", "\ud800", "", " "])
+    def test_an_id_that_no_document_can_have_is_not_in_the_index(self, index, id_):
+        assert id_ not in index
+        assert index.delete([id_]) == 0
+        for call in (
+            index.__getitem__,
+            index.spans,
+            index.more_like,
+            lambda one: index.update(one, metadata={"n": 1}),
+        ):
+            with pytest.raises(KeyError):
+                call(id_)
+        assert index["3"] == TEXTS[3]
+
     def test_metadata_is_updated_without_encoding(self, index, fake_encoder):
         encoded, passages = fake_encoder.encoded, index.info()["passages"]
         index.update("3", metadata={"i": 99, "new": [1, "x"]})
