@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
+from threading import Event
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -133,13 +134,15 @@ def create_app(
     install(app)
 
     app.include_router(searching.router(catalog, searches))
-    app.include_router(documents.router(catalog, writing))
+    # Set by whoever runs the application when it is about to end, so that no change runs for long.
+    app.state.stopping = Event()
+    app.include_router(documents.router(catalog, writing, app.state.stopping))
     app.include_router(compatible.router(catalog, encoding, reranking))
     app.include_router(status.router(catalog, registry, batchers))
 
     @app.get("/docs", include_in_schema=False)
-    def reference() -> HTMLResponse:
-        return HTMLResponse(reference_page(app.openapi()))
+    def reference(request: Request) -> HTMLResponse:
+        return HTMLResponse(reference_page(app.openapi(), str(request.base_url)))
 
     for path, name in _PAGE.items():
         app.add_route(path, _static(name))

@@ -43,11 +43,13 @@ class ServiceError(RetrieverError):
 
     Attributes:
         status: HTTP status.
+        details: more fields of the answer.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, **details: Any) -> None:
         super().__init__(message)
         self.status = status
+        self.details = details
 
 
 def error_body(kind: str, message: str, **details: Any) -> dict[str, Any]:
@@ -57,8 +59,9 @@ def error_body(kind: str, message: str, **details: Any) -> dict[str, Any]:
 
 def fault_response(error: Exception) -> JSONResponse:
     """The response to an error."""
+    details = {}
     if isinstance(error, ServiceError):
-        status, kind = error.status, "ServiceError"
+        status, kind, details = error.status, "ServiceError", error.details
     elif isinstance(error, RetrieverError):
         status = next(status for one, status in _STATUS if isinstance(error, one))
         kind = type(error).__name__
@@ -66,7 +69,6 @@ def fault_response(error: Exception) -> JSONResponse:
         status, kind = 500, "InternalError"
         _LOG.error("a request failed", exc_info=error)
         error = RuntimeError("an internal error, which the log of the service describes")
-    details = {}
     if isinstance(error, FilterError) and error.position is not None:
         details["position"] = error.position
     return JSONResponse(error_body(kind, str(error), **details), status, _RETRY.get(status))
@@ -101,7 +103,8 @@ def _listed(errors: Sequence[Any]) -> str:
     """All faults on one line: where, what was expected and what was found."""
     parts = []
     for one in errors[:5]:
-        place = [str(part) for part in one["loc"] if part not in ("body", "query", "path")]
+        # The first part says whether it is the body, the address or a header.
+        place = list(map(str, one["loc"][1:]))
         text = str(one["msg"]).removeprefix("Value error, ")
         found = one.get("input")
         shown = "" if isinstance(found, dict | list | bytes) else f", found {found!r:.60}"

@@ -2,16 +2,21 @@
 
 - The `Host` header names localhost, an IP address or a host that was allowed. A web page that
   points its own name at this machine (DNS rebinding) is refused.
-- The `Origin` header, if there is one, is the service's own or one that was allowed.
+- The `Origin` header, if there is one, is the service's own or one that was allowed. Other web
+  pages may link to the page, and nothing else: a request without an `Origin`, such as one for an
+  image, could not read the answer, but it could time it.
 - With a token, everything but the page and /health needs it.
+- A change is refused before its body is read, unless the service is writable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
-from urllib.parse import urlsplit
+from contextlib import suppress
+from urllib.parse import unquote_to_bytes
 
 from fastapi import HTTPException
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -25,6 +30,12 @@ from retriever.service.settings import ServiceSettings, is_address
 PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
 _DOCUMENTS = "/documents"
 _CHANGES = ("POST", "PUT", "DELETE")
+# Largest requests that are in memory at the same time.
+_BODIES = 64
+# Seconds in which a client may finish sending what is refused.
+_DISCARD_SECONDS = 10.0
+# A name or an address, and a port.
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
@@ -50,6 +61,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._settings = settings
+        self._held: set[_Body] = set()
         self._token = f"Bearer {settings.token}".encode() if settings.token else None
         self._requests = Counter(
             "retriever_requests",
@@ -82,88 +94,175 @@ class Guard:
             await send(message)
 
         # A change that has begun is finished, however long it takes.
-        upload = scope["method"] in _CHANGES and scope["path"].startswith(_DOCUMENTS)
+        change = scope["method"] in _CHANGES and scope["path"].startswith(_DOCUMENTS)
+        upload = scope["method"] == "POST" and scope["path"] == _DOCUMENTS
+        limit = self._settings.max_upload if upload else self._settings.max_body
+        seconds = self._settings.timeout if change else None
+        most = _BODIES * self._settings.max_body
+        body = _Body(receive, limit, seconds, self._held, most)
         try:
-            refusal = self._refusal(scope, upload=upload)
+            refusal = self._refusal(scope, change=change, limit=limit)
             if refusal is not None:
-                await _answer(refusal, scope, receive, noted)
+                await _refuse(refusal, scope, receive, noted)
                 return
-            limited = self._limited(receive, upload=upload)
+            if not upload:
+                # An upload is kept in a file.
+                self._held.add(body)
             try:
-                async with asyncio.timeout(None if upload else self._settings.timeout):
-                    await self._app(scope, limited, noted)
+                async with asyncio.timeout(None if change else self._settings.timeout):
+                    await self._app(scope, body.receive, noted)
             except TimeoutError:
                 if status:
                     raise
-                seconds = f"{self._settings.timeout:g}"
-                late = f"no answer within {seconds} seconds; ask for fewer queries or hits"
+                late = (
+                    f"no answer within {self._settings.timeout:g} seconds; ask for fewer queries "
+                    "or hits"
+                )
                 await _answer(ServiceError(504, late), scope, receive, noted)
+            except asyncio.CancelledError:
+                # uvicorn cancels what has not ended in time after SIGTERM.
+                if status:
+                    raise
+                ended = "the service is stopping: send the request again; commits stay"
+                await _answer(ServiceError(503, ended), scope, receive, noted)
         finally:
+            self._held.discard(body)
             # Only routes that exist: anybody can make up paths.
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if route != "none" else "none"
             self._requests.labels(route, method, str(status or 499)).inc()
             self._seconds.labels(route).observe(time.perf_counter() - begun)
 
-    def _refusal(self, scope: Scope, *, upload: bool) -> ServiceError | None:
+    def _refusal(self, scope: Scope, *, change: bool, limit: int) -> ServiceError | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
+        matched = _HOST.fullmatch(host)
+        name = "" if matched is None else matched[1].strip("[]").lower()
         if not (name == "localhost" or is_address(name) or name in self._settings.hosts):
             return ServiceError(
                 421,
-                f"the service is not known as {name!r:.80}: call it by its IP address, or start it "
+                f"the service is not known as {host!r:.80}: call it by its IP address, or start it "
                 "with --allow-host",
             )
         origin = headers.get("origin")
         # A browser leaves out the port that the scheme implies, in both headers alike.
-        if (
-            origin is not None
-            and urlsplit(origin).netloc != host
-            and origin not in self._settings.origins
-        ):
+        own = origin is not None and origin.partition("://")[2] == host
+        allowed = origin in self._settings.origins
+        if origin is not None and not own and not allowed:
             return ServiceError(
                 403,
                 f"pages of the origin {origin!r:.80} may not call the service: allow them with "
                 "--cors",
             )
-        asks = scope["method"] == "OPTIONS" and origin in self._settings.origins
+        if _from_elsewhere(scope, headers) and not allowed:
+            return ServiceError(
+                403,
+                "other web pages may not call the service: open its page at /, or allow their "
+                "origin with --cors",
+            )
+        fault = _address_fault(scope)
+        if fault is not None:
+            return fault
+        asks = scope["method"] == "OPTIONS" and allowed
         if self._token is not None and scope["path"] not in PUBLIC and not asks:
             given = headers.get("authorization", "").encode()
             if not hmac.compare_digest(given, self._token):
                 return ServiceError(401, "a token is needed: send the header Authorization: Bearer")
+        if change and not self._settings.writable:
+            return ServiceError(403, "the service is read-only: start it with --writable")
         length = headers.get("content-length", "0")
-        limit = self._limit(upload=upload)
         if length.isdecimal() and int(length) > limit:
             return _too_large(limit)
         return None
 
-    def _limit(self, *, upload: bool) -> int:
-        return self._settings.max_upload if upload else self._settings.max_body
 
-    def _limited(self, receive: Receive, *, upload: bool) -> Receive:
-        """`receive` up to the limit of a body, each part of an upload within the time limit."""
-        read, limit = 0, self._limit(upload=upload)
-        more = True
+class _Body:
+    """The body of a request, up to a limit.
 
-        async def limited() -> Message:
-            nonlocal read, more
+    It raises HTTPException, since FastAPI passes on no other error while it reads a body.
+
+    Args:
+        receive: of the server.
+        limit: in bytes.
+        seconds: time in which each part arrives; None for any.
+        held: all bodies that are in memory, this one perhaps among them.
+        most: limit of all of these in bytes.
+    """
+
+    def __init__(
+        self, receive: Receive, limit: int, seconds: float | None, held: set[_Body], most: int
+    ) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._seconds = seconds
+        self._held = held
+        self._most = most
+        self._size = 0
+        self._complete = False
+
+    async def receive(self) -> Message:
+        """The next part."""
+        try:
             # After the body it waits for the client to leave.
-            async with asyncio.timeout(self._settings.timeout if upload and more else None):
-                message = await receive()
-            more = more and message.get("more_body", False)
-            read += len(message.get("body", b""))
-            if read > limit:
-                error = _too_large(limit)
-                # FastAPI passes on no other error while it reads a body.
-                raise HTTPException(error.status, str(error))
-            return message
+            async with asyncio.timeout(None if self._complete else self._seconds):
+                message = await self._receive()
+        except TimeoutError:
+            late = f"no more of the request arrived within {self._seconds:g} seconds; send it again"
+            raise HTTPException(408, late) from None
+        if message["type"] == "http.disconnect" and not self._complete:
+            raise HTTPException(499, "the client has gone")
+        self._complete = not message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        if self._size > self._limit:
+            error = _too_large(self._limit)
+            raise HTTPException(error.status, str(error))
+        if sum(one._size for one in self._held) > self._most:
+            full = "too many large requests at the same time; try again in a second"
+            raise HTTPException(503, full, {"Retry-After": "1"})
+        return message
 
-        return limited
+
+def _from_elsewhere(scope: Scope, headers: Headers) -> bool:
+    """Whether another web page sends it, and it is no link to the page that a user followed."""
+    if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
+        return False
+    followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return not (
+        scope["method"] == "GET" and scope["path"] == "/" and followed == ("navigate", "document")
+    )
+
+
+def _address_fault(scope: Scope) -> ServiceError | None:
+    """What would make an address stand for another one, or for another document."""
+    try:
+        unquote_to_bytes(scope.get("raw_path", b"") + b"?" + scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        return ServiceError(400, f"address: expected UTF-8, found the byte %{byte:02X}")
+    # Starlette's paths end before a line feed at their end.
+    if scope["path"].endswith("\n") and not scope["path"].startswith(f"{_DOCUMENTS}/"):
+        return ServiceError(404, f"{scope['path']!r:.80}: there is no such address")
+    return None
 
 
 def _too_large(limit: int) -> ServiceError:
     return ServiceError(413, f"the request is too large: expected at most {limit:,} bytes")
+
+
+async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer, and throw away the body: a client that still sends would lose the answer."""
+
+    async def held(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message["more_body"] = True
+        await send(message)
+
+    await _answer(error, scope, receive, held)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while (await receive()).get("more_body", False):
+                pass
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _answer(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,12 +9,12 @@ from html import escape
 from typing import Any
 
 
-def reference_page(description: dict[str, Any]) -> str:
-    """The routes of an OpenAPI description as HTML."""
+def reference_page(description: dict[str, Any], address: str) -> str:
+    """The routes of an OpenAPI description as HTML, with examples that call an address."""
     schemas = description.get("components", {}).get("schemas", {})
     title = escape(f"{description['info']['title']} {description['info']['version']}")
     routes = [
-        _route(method, path, operation, schemas)
+        _route(method, address.rstrip("/") + path, path, operation, schemas)
         for path, operations in description["paths"].items()
         for method, operation in operations.items()
     ]
@@ -29,7 +29,9 @@ def reference_page(description: dict[str, Any]) -> str:
     )
 
 
-def _route(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+def _route(
+    method: str, url: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
+) -> str:
     fields = list(_parameters(operation))
     example = ""
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
@@ -49,8 +51,7 @@ def _route(method: str, path: str, operation: dict[str, Any], schemas: dict[str,
             else {}
         )
         example = (
-            f"curl -X {method.upper()} 'http://127.0.0.1:8765{path}' -H 'Content-Type: {kind}' "
-            f"--data-binary '{body}'"
+            f"curl -X {method.upper()} '{url}' -H 'Content-Type: {kind}' --data-binary '{body}'"
         )
     rows = "".join(
         f"<tr><th scope=row><code>{escape(name)}</code></th><td>{_kind(one, schemas)}"

@@ -1,18 +1,31 @@
-"""What clients send, as pydantic models; limits that depend on the service are checked later."""
+"""What clients send, as pydantic models; limits that depend on the service are checked later.
+
+A faulty request costs little: a list is read up to its first fault, since pydantic would keep an
+error of several hundred bytes for every item, millions of them in one request.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Texts = str | list[str]
+Texts = str | Annotated[list[str], Field(fail_fast=True)]
 Filters = Annotated[list[str], Field(max_length=64)]
+# More than any request has.
+_MOST_FIELDS = 100
 
 
 class _Request(BaseModel):
     # JSON's NaN and numbers as strings are refused; unknown fields are likely misspelled.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > _MOST_FIELDS:
+            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(given):,}")
+        return given
 
 
 class Like(_Request):
@@ -111,7 +124,8 @@ class EmbeddingsRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    input: Texts | list[int] | list[list[int]] = Field(
+    # Anything in a list: token ids are refused in words of their own.
+    input: str | list[Any] = Field(
         description="A text or several.", examples=[["Sailing ships need wind."]]
     )
     model: str = Field(
@@ -141,7 +155,9 @@ class RerankRequest(BaseModel):
 
     query: str = Field(min_length=1, examples=["what moves a boat"])
     documents: list[str | RerankDocument] = Field(
-        min_length=1, examples=[["Sailing ships need wind.", "Steam engines need coal."]]
+        min_length=1,
+        fail_fast=True,
+        examples=[["Sailing ships need wind.", "Steam engines need coal."]],
     )
     model: str = Field(
         "",

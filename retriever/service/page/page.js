@@ -460,9 +460,10 @@ async function open(hit) {
   if (info.indexes[state.index || info.default].word_weights) addWeights(hit, weights);
   else weights.remove();
   place.append(panel);
-  const path = hit.id.split("/").map(encodeURIComponent).join("/");
+  // Not as a path, of which browsers take `..` for the folder above.
+  const parameters = new URLSearchParams({ id: hit.id, index: state.index || info.default });
   try {
-    const found = await call(`/documents/${path}?index=${encodeURIComponent(state.index || info.default)}`);
+    const found = await call(`/documents?${parameters}`);
     around.replaceChildren(...passages(found, hit, buttons));
   } catch (error) {
     around.replaceChildren(error instanceof Refused ? error.message : "The document cannot be read; try again.");

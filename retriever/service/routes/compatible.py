@@ -40,10 +40,17 @@ class EncodingJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """Vectors of texts, (texts, dimensions) float32, and the number of their pieces."""
+    """Vectors of texts.
+
+    Attributes:
+        vectors: (texts, dimensions) float32.
+        pieces: number of word pieces that were encoded.
+        truncated: number of texts that were cut at the window.
+    """
 
     vectors: NDArray[np.float32]
     pieces: int
+    truncated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,9 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
 
     @routes.post("/v1/embeddings", summary="Encode texts, as OpenAI does")
     async def embeddings(request: Request, asked: EmbeddingsRequest) -> Any:
-        """Vectors by the encoder of an index. Texts beyond its window are cut."""
+        """Vectors by the encoder of an index. Texts beyond its window are cut;
+        `usage.truncated` counts them.
+        """
         texts = _texts(asked.input)
         catalog.check_number("input", len(texts), limits.max_texts)
         for number, text in enumerate(texts, start=1):
@@ -105,7 +114,11 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
             }
             for place, row in enumerate(rows)
         ]
-        usage = {"prompt_tokens": found.pieces, "total_tokens": found.pieces}
+        usage = {
+            "prompt_tokens": found.pieces,
+            "total_tokens": found.pieces,
+            "truncated": found.truncated,
+        }
         model = asked.model or catalog.default
         return {"object": "list", "data": data, "model": model, "usage": usage}
 
@@ -152,16 +165,22 @@ def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
         texts = [text for place in places for text in jobs[place].texts]
         try:
             encoder = jobs[places[0]].index.encoder
-            pieces = list(map(len, encoder.truncate(texts, query=query)))
+            pieces = np.array([len(one) for one in encoder.tokenize(texts, query=query)])
             vectors = encoder.encode(texts, query=query)
         except Exception as error:
             for place in places:
                 found[place] = error
             continue
+        window = encoder.spec.max_length
         start = 0
         for place in places:
             stop = start + len(jobs[place].texts)
-            found[place] = Encoded(vectors[start:stop], sum(pieces[start:stop]))
+            own = pieces[start:stop]
+            found[place] = Encoded(
+                vectors[start:stop],
+                int(np.minimum(own, window).sum()),
+                int(np.count_nonzero(own > window)),
+            )
             start = stop
     return found
 
@@ -200,13 +219,13 @@ def _vectors(
     return encoder.encode([job.query], query=True)[0], encoder.encode(job.texts)
 
 
-def _texts(given: str | list[str] | list[int] | list[list[int]]) -> list[str]:
+def _texts(given: str | list[Any]) -> list[str]:
     texts = [given] if isinstance(given, str) else given
     if not texts:
         raise BadInputError("input: expected one text or several, found none")
     kept = [text for text in texts if isinstance(text, str)]
     if len(kept) < len(texts):
         raise ServiceError(
-            400, "input: expected texts, found token ids, which depend on another tokenizer"
+            400, "input: expected texts alone; token ids depend on another tokenizer"
         )
     return kept

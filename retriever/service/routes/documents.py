@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from threading import Event
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.convertors import Convertor, register_url_convertor
 
 from retriever.corpus.documents import Json
 from retriever.corpus.fields import Fields
 from retriever.corpus.jsonl import read
 from retriever.corpus.sources import Meter, OpenSource
 from retriever.errors import SourceError
+from retriever.index import Index
+from retriever.indexing.add import CommitSettings
+from retriever.indexing.report import IndexingReport
 from retriever.service.catalog import Catalog
 from retriever.service.faults import ServiceError
 from retriever.service.schemas import DocumentBody
 
 T = TypeVar("T")
 _IN_MEMORY = 2**20
+# A service that stops gives up one window at most.
+_COMMIT = CommitSettings(window_pieces=16_384)
 _LINES = {
     "required": True,
     "content": {
@@ -33,59 +41,147 @@ _LINES = {
         for kind in ("application/x-ndjson", "text/plain")
     },
 }
-Id = Annotated[
-    str, Path(alias="id", description="Id of the document; may hold slashes.", examples=["42"])
-]
+Id = Annotated[str, Field(description="Id of the document; may hold slashes.", examples=["42"])]
 Name = Annotated[str | None, Query(description="Name of the index; the first one by default.")]
 
 
-def router(catalog: Catalog, writing: ThreadPoolExecutor) -> APIRouter:
-    """The routes.
+class AnyText(Convertor[str]):
+    """The rest of a path with all its slashes and line feeds, as `{name:text}`."""
+
+    # Starlette's `path` leaves out a line feed at the end, which is then another document's id.
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        """The id that a path names."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The path that names an id."""
+        return value
+
+
+register_url_convertor("text", AnyText())
+
+
+class _Stopped(KeyboardInterrupt):
+    """The service stops: `Index.add` keeps what is encoded, as after Ctrl-C."""
+
+
+class _Changes:
+    """Changes of documents, one after another, in a thread.
+
+    Args:
+        writing: a single thread, since an index has one writer.
+        stopping: set when what is not encoded yet is given up.
+    """
+
+    def __init__(self, writing: ThreadPoolExecutor, stopping: Event) -> None:
+        self._writing = writing
+        self._stopping = stopping
+
+    async def run(self, change: Callable[[], T]) -> T:
+        """The result of a change, which is finished even if the client goes away."""
+        return await asyncio.shield(
+            asyncio.get_running_loop().run_in_executor(self._writing, change)
+        )
+
+    def add(self, index: Index, records: Iterable[Mapping[str, Json]]) -> dict[str, Any]:
+        """What adding documents did.
+
+        Raises:
+            ServiceError: the service stops, and not all of them were added.
+        """
+        report = IndexingReport()
+        try:
+            index.add(
+                self._heeded(records),
+                commit=_COMMIT,
+                report=report,
+                progress=self,
+                stage=self._stage,
+            )
+        except _Stopped:
+            raise ServiceError(
+                503,
+                f"the service is stopping: {report.added:,} documents were added, "
+                f"{report.updated:,} updated and {report.unchanged:,} unchanged; send all of them "
+                "again, and those are skipped",
+                done=asdict(report),
+            ) from None
+        return asdict(report)
+
+    def heed(self) -> None:
+        """Give up what has not begun, if the service stops."""
+        if self._stopping.is_set():
+            raise _Stopped
+
+    def _heeded(self, records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
+        for record in records:
+            self.heed()
+            yield record
+
+    def window(self, passages: int) -> None:
+        """As of `Progress`."""
+        self.heed()
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """As of `Progress`."""
+        self.heed()
+
+    def _stage(self, name: str, total: int) -> Callable[[int], None]:
+        self.heed()
+        return lambda done: self.heed()
+
+
+def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> APIRouter:
+    """The routes; `retriever.service.guard` lets changes through only if the service is writable.
 
     Args:
         catalog: of the service.
         writing: a single thread, since an index has one writer.
+        stopping: set when the service stops, and what is not encoded yet is given up.
     """
     routes = APIRouter(tags=["documents"])
+    changes = _Changes(writing, stopping)
 
-    async def write(change: Callable[[], T]) -> T:
-        if not catalog.settings.writable:
-            raise ServiceError(403, "the service is read-only: start it with --writable")
-        # A change that has begun is finished, even if the client goes away.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(writing, change))
-
-    @routes.get("/documents/{id:path}", summary="Get a document")
-    async def get(id_: Id, index: Name = None) -> dict[str, Any]:
+    @routes.get("/documents/{id:text}", summary="Get a document")
+    @routes.get("/documents", summary="Get a document by the parameter id")
+    async def get(id: Id, index: Name = None) -> dict[str, Any]:  # noqa: A002
         """The whole document, and the character offsets of its passages."""
         chosen = catalog.index(index)
 
         def found() -> dict[str, Any]:
             try:
-                document = chosen[id_]
-                spans = chosen.spans(id_)
+                document = chosen[id]
+                spans = chosen.spans(id)
             except KeyError:
-                raise _missing(id_) from None
+                raise _missing(id) from None
             return {**asdict(document), "passages": spans}
 
         return await asyncio.to_thread(found)
 
-    @routes.put("/documents/{id:path}", summary="Add or replace a document")
-    async def put(id_: Id, document: DocumentBody, index: Name = None) -> dict[str, Any]:
+    @routes.put("/documents/{id:text}", summary="Add or replace a document")
+    @routes.put("/documents", summary="Add or replace a document by the parameter id")
+    async def put(id: Id, document: DocumentBody, index: Name = None) -> dict[str, Any]:  # noqa: A002
         """Every field besides `text` and `title` is metadata. Durable when it returns."""
         chosen = catalog.index(index)
-        fields = document.model_dump()
-        if fields.get("id", id_) != id_:
-            raise ServiceError(400, f"id: expected {id_!r:.80} as in the address, or none")
-        record = {**fields, "id": id_}
-        return await write(lambda: asdict(chosen.add([record])))
+        extra = document.model_extra or {}
+        fields = {"text": document.text, "title": document.title, **extra}
+        if fields.get("id", id) != id:
+            raise ServiceError(400, f"id: expected {id!r:.80} as in the address, or none")
+        if not (document.text.strip() or (document.title or "").strip()):
+            given = ", ".join(map(repr, sorted(document.model_fields_set))) or "no field"
+            raise ServiceError(400, f"text: expected a text or a title, found {given:.200}")
+        return await changes.run(lambda: changes.add(chosen, [{**fields, "id": id}]))
 
-    @routes.delete("/documents/{id:path}", summary="Delete a document")
-    async def delete(id_: Id, index: Name = None) -> dict[str, int]:
+    @routes.delete("/documents/{id:text}", summary="Delete a document")
+    @routes.delete("/documents", summary="Delete a document by the parameter id")
+    async def delete(id: Id, index: Name = None) -> dict[str, int]:  # noqa: A002
         """Durable when it returns."""
         chosen = catalog.index(index)
-        deleted = await write(lambda: chosen.delete([id_]))
+        deleted = await changes.run(lambda: chosen.delete([id]))
         if not deleted:
-            raise _missing(id_)
+            raise _missing(id)
         return {"deleted": deleted}
 
     @routes.post(
@@ -100,11 +196,13 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor) -> APIRouter:
         faulty line are added.
         """
         chosen = catalog.index(index)
-        if not catalog.settings.writable:
-            raise ServiceError(403, "the service is read-only: start it with --writable")
         body = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (the thread closes it)
         try:
             async for part in request.stream():
+                if stopping.is_set():
+                    raise ServiceError(
+                        503, "the service is stopping: nothing was added; send all of it again"
+                    )
                 if body.tell() + len(part) > _IN_MEMORY:
                     await asyncio.to_thread(body.write, part)
                 else:
@@ -116,9 +214,9 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor) -> APIRouter:
         def add() -> dict[str, Any]:
             with body:
                 body.seek(0)
-                return asdict(chosen.add(_records(cast(BinaryIO, body))))
+                return changes.add(chosen, _records(cast(BinaryIO, body)))
 
-        return await write(add)
+        return await changes.run(add)
 
     return routes
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading.resolution import sbert_wk_settings
@@ -23,7 +23,15 @@ from retriever.service.schemas import Filters, Ranking, SearchRequest, WeightsRe
 class SearchParameters(Ranking):
     """A search as the parameters of an address."""
 
-    query: Annotated[list[str], Query(min_length=1, examples=[["how do cells die"]])]
+    query: Annotated[
+        list[str],
+        Query(
+            min_length=1,
+            validation_alias=AliasChoices("query", "q"),
+            description="One query or several; `q` for short.",
+            examples=[["how do cells die"]],
+        ),
+    ]
     where: Filters = Field(
         [],
         description="Rank only documents that match this filter; all of several.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
@@ -12,9 +13,10 @@ import pytest
 
 pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
+from pydantic import BaseModel
 
 from retriever import Index, IndexLockedError
-from retriever.service import ServiceSettings, create_app
+from retriever.service import ServiceSettings, create_app, schemas
 
 pytestmark = pytest.mark.filterwarnings("ignore:filter. ")
 DOCUMENTS = [
@@ -84,6 +86,49 @@ def test_hits_are_those_of_the_python_api(client, index, settings, where):
         asked["where"] = where
     assert hits_of(client.post("/search", json=asked)) == expected
     assert hits_of(client.get("/search", params=asked)) == expected
+
+
+def test_no_list_of_a_request_can_have_a_fault_for_each_of_its_items():
+    def lists(schema):
+        if isinstance(schema, dict):
+            if schema.get("type") == "list" and schema["items_schema"]["type"] != "any":
+                yield schema
+            for one in schema.values():
+                yield from lists(one)
+        elif isinstance(schema, list):
+            for one in schema:
+                yield from lists(one)
+
+    models = [
+        one
+        for one in vars(schemas).values()
+        if isinstance(one, type) and issubclass(one, BaseModel) and one is not BaseModel
+    ]
+    found = [one for model in models for one in lists(model.__pydantic_core_schema__)]
+    assert len(found) >= 3
+    assert [one for one in found if not (one.get("fail_fast") or "max_length" in one)] == []
+
+
+def test_q_is_short_for_query(client):
+    asked = {"mode": "bm25", "k": 1}
+    short = client.get("/search", params={"q": "wind", **asked})
+    assert hits_of(short) == hits_of(client.get("/search", params={"query": "wind", **asked}))
+    error_of(client.get("/search", params={"q": "wind", "query": "mill"}), 422)
+    assert "query: field required" in error_of(client.get("/search", params=asked), 422)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/search", {"query": [1] * 1000}),
+        ("/v1/rerank", {"query": "a", "documents": [1] * 1000}),
+    ],
+)
+def test_a_list_of_faults_is_read_up_to_the_first(client, path, asked):
+    # All of them would take some hundred bytes each.
+    message = error_of(client.post(path, json=asked), 422)
+    assert ".0" in message or "[str].0" in message
+    assert ".1" not in message
 
 
 def test_several_queries_are_answered_in_their_order(client, index):
@@ -168,6 +213,10 @@ def test_an_error_in_one_of_several_filters_is_that_of_the_filter_alone(client, 
         ({"query": "a", "fusion": "rrf", "alpha": 0.5}, 400, "alpha"),
         ({"query": "a", "facets": ["title"]}, 400, "field 'title'"),
         ({"query": "a", "rerank": True}, 400, "no reranker"),
+        ({"like": {"id": "\ud800"}}, 404, "holds no document '\\ud800'"),
+        ({"like": {"id": "a\0"}}, 404, "holds no document 'a\\x00'"),
+        ({"query": "a", "\ud800": 1}, 422, "unicode"),
+        ({f"field {number}": 1 for number in range(101)}, 422, "at most 100 fields, found 101"),
     ],
 )
 def test_faulty_requests_are_refused_with_one_object(index, asked, status, says):
@@ -226,6 +275,56 @@ def test_documents_are_added_replaced_and_deleted(writer, index):
     assert error_of(writer.put("/documents/a", json={"id": "b", "text": "x"}), 400)
 
 
+IDS = ["a\n", "\n", "a\nb", "..", "../info", "a/b", "a//b", "a?b#c", "ü 𝔘", " a"]
+
+
+@pytest.mark.parametrize("id_", IDS)
+@pytest.mark.parametrize("parameter", [False, True])
+def test_an_address_names_one_document_and_no_other(writer, index, id_, parameter):
+    index.add({"id": one, "text": f"text {one!r}"} for one in IDS if one.strip())
+    before = {document.id: document for document in index}
+    # With every character in percent signs, no client takes the id for another path.
+    path = "/documents/" + "".join(f"%{byte:02X}" for byte in id_.encode())
+    ask = {"url": "/documents", "params": {"id": id_}} if parameter else {"url": path}
+    if not id_.strip():
+        error_of(writer.put(**ask, json={"text": "new"}), 400)
+        error_of(writer.get(**ask), 404)
+        error_of(writer.delete(**ask), 404)
+    else:
+        assert writer.get(**ask).json()["text"] == f"text {id_!r}"
+        assert writer.put(**ask, json={"text": "new"}).json()["updated"] == 1
+        assert writer.get(**ask).json()["text"] == index[id_].text == "new"
+        assert writer.delete(**ask).json() == {"deleted": 1}
+        del before[id_]
+    assert {document.id: document for document in index} == before
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/documents/%FF", 400),
+        ("/documents/%ED%A0%80", 400),
+        ("/documents?id=%FF", 400),
+        ("/search?query=%FF", 400),
+        ("/health%0A", 404),
+        ("/search%0A?query=wind", 404),
+        ("/documents", 422),
+        ("/documents/a%00", 404),
+    ],
+)
+def test_an_address_that_could_stand_for_another_is_refused(client, path, status):
+    error_of(client.get(path), status)
+
+
+def test_a_document_without_text_is_refused_and_its_fields_are_named(writer, index):
+    for path in ("/documents/a", "/documents/new"):
+        message = error_of(writer.put(path, json={"txt": "x", "text": " "}), 400)
+        assert "expected a text or a title, found" in message
+        assert "'txt'" in message
+    assert index["a"].text == DOCUMENTS[0]["text"]
+    assert writer.put("/documents/new", json={"title": "x"}).json()["added"] == 1
+
+
 def test_a_faulty_line_is_named_and_those_before_it_are_added(writer, index):
     lines = '{"id": "n1", "text": "one"}\nnot json\n{"id": "n2", "text": "two"}\n'
     assert "body:2: not JSON" in error_of(writer.post("/documents", content=lines), 400)
@@ -243,8 +342,40 @@ def test_a_service_is_read_only_unless_it_is_writable(client, index):
     assert index["a"].text == DOCUMENTS[0]["text"]
 
 
+def test_what_is_refused_is_refused_before_it_is_read(index):
+    for settings, headers, status in (
+        ({}, [], 403),
+        ({"writable": True, "token": "s3cret"}, [], 401),
+        ({"writable": True}, [(b"host", b"evil.org")], 421),
+        ({"writable": True, "max_body": 100}, [(b"content-length", b"101")], 413),
+    ):
+        happened = []
+
+        async def receive(happened=happened):
+            happened.append("read")
+            return {"type": "http.request", "body": b"[" * 1000, "more_body": len(happened) < 4}
+
+        async def send(message, happened=happened):
+            happened.append(message.get("status", message.get("more_body", False)))
+
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "PUT",
+            "path": "/documents/a",
+            "raw_path": b"/documents/a",
+            "query_string": b"",
+            "headers": [*headers, (b"host", b"localhost")],
+            "root_path": "",
+        }
+        app = create_app({"fruit": index}, ServiceSettings(**settings))
+        asyncio.run(app(scope, receive, send))
+        # What a client still sends is thrown away, before the answer ends.
+        assert happened == [status, True, "read", "read", False], settings
+
+
 def test_an_index_that_is_locked_is_tried_again_later(writer, index, monkeypatch):
-    def locked(*_):
+    def locked(*_, **__):
         raise IndexLockedError("another writer holds the index")
 
     monkeypatch.setattr(Index, "add", locked)
@@ -270,7 +401,7 @@ def test_embeddings_are_those_of_the_encoder_in_both_formats(client, index):
     answer = client.post("/v1/embeddings", json={"input": texts, "model": "fruit"}).json()
     assert [one["index"] for one in answer["data"]] == [0, 1]
     assert np.array_equal(np.array([one["embedding"] for one in answer["data"]], "f4"), expected)
-    assert answer["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    assert answer["usage"] == {"prompt_tokens": 7, "total_tokens": 7, "truncated": 0}
     asked = {"input": "wind", "model": "fake::max-length=32", "encoding_format": "base64"}
     (only,) = client.post("/v1/embeddings", json=asked).json()["data"]
     assert np.array_equal(np.frombuffer(base64.b64decode(only["embedding"]), "<f4"), expected[1])
@@ -281,6 +412,7 @@ def test_embeddings_are_those_of_the_encoder_in_both_formats(client, index):
     [
         ({"input": []}, 400),
         ({"input": [1, 2]}, 400),
+        ({"input": [[1], [2]]}, 400),
         ({"input": ["a", " "]}, 400),
         ({"input": "a", "model": "gpt"}, 404),
         ({"input": "a", "dimensions": 3}, 400),
@@ -289,6 +421,17 @@ def test_embeddings_are_those_of_the_encoder_in_both_formats(client, index):
 )
 def test_what_cannot_be_encoded_is_refused(client, asked, status):
     error_of(client.post("/v1/embeddings", json=asked), status)
+
+
+def test_texts_that_are_cut_before_they_are_encoded_are_counted(client, index):
+    window = index.encoder.spec.max_length
+    texts = ["word " * (window - 2), "word " * (window - 1), "wind"]
+    usage = client.post("/v1/embeddings", json={"input": texts}).json()["usage"]
+    assert usage == {
+        "prompt_tokens": 2 * window + 3,
+        "total_tokens": 2 * window + 3,
+        "truncated": 1,
+    }
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
@@ -380,13 +523,47 @@ def test_a_request_that_takes_too_long_is_given_up(index):
 def test_a_change_that_takes_long_is_finished(index, monkeypatch):
     add = Index.add
 
-    def slow(self, documents):
+    def slow(self, documents, **keywords):
         time.sleep(0.1)
-        return add(self, documents)
+        return add(self, documents, **keywords)
 
     monkeypatch.setattr(Index, "add", slow)
     with client_of(index, writable=True, timeout=0.05) as client:
         assert client.put("/documents/new", json={"text": "x"}).json()["added"] == 1
+
+
+def test_a_service_that_stops_cuts_an_upload_and_says_what_it_did(index, fake_encoder, monkeypatch):
+    lines = [
+        json.dumps({"id": f"n{number}", "text": f"{number} " + "word " * 20})
+        for number in range(4_000)
+    ]
+    upload = "\n".join(lines).encode()
+    encode, batches = type(fake_encoder).encode_pieces, []
+
+    def noted(self, pieces, done):
+        batches.append(len(pieces))
+        if len(batches) == 3:
+            client.app.state.stopping.set()
+        return encode(self, pieces, done)
+
+    monkeypatch.setattr(type(fake_encoder), "encode_pieces", noted)
+    with client_of(index, writable=True) as client:
+        answer = client.post("/documents", content=upload)
+        assert "the service is stopping" in answer.json()["message"]
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        done = answer.json()["error"]["done"]
+        # The third window is given up.
+        assert done["added"] == len(index) - len(DOCUMENTS) == sum(batches[:2])
+        for refused in (
+            client.post("/documents", content=upload),
+            client.put("/documents/a", json={"text": "new"}),
+        ):
+            assert refused.status_code == 503
+        assert index["a"].text == DOCUMENTS[0]["text"]
+        client.app.state.stopping.clear()
+        again = client.post("/documents", content=upload).json()
+    assert again["unchanged"] == done["added"]
+    assert again["added"] == 4_000 - done["added"]
 
 
 def test_bodies_are_limited_with_and_without_their_length(index):
@@ -412,6 +589,17 @@ def test_bodies_are_limited_with_and_without_their_length(index):
         ({"host": "evil.org"}, 421),
         ({"host": "127.0.0.1.evil.org"}, 421),
         ({"host": ""}, 421),
+        ({"host": "["}, 421),
+        ({"host": "[::1"}, 421),
+        ({"host": "localhost:80:80"}, 421),
+        ({"host": "evil.org@localhost"}, 421),
+        ({"origin": "http://["}, 403),
+        ({"sec-fetch-site": "none"}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 403),
+        ({"sec-fetch-site": "cross-site", "origin": "https://app.example.org"}, 200),
         ({"origin": "http://127.0.0.1:8765"}, 200),
         ({"origin": "https://app.example.org"}, 200),
         ({"origin": "http://127.0.0.1:9999"}, 403),
@@ -428,6 +616,21 @@ def test_hosts_and_origins_are_checked(index, headers, status):
         assert shared == (
             "https://app.example.org" if "app.example" in headers.get("origin", "") else None
         )
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_other_web_pages_may_link_to_the_page_and_embed_nothing(client, site):
+    link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/?q=wind", headers=link).status_code == 200
+    for path, headers in (
+        ("/", {**link, "sec-fetch-dest": "iframe"}),
+        ("/", {**link, "sec-fetch-mode": "no-cors"}),
+        ("/page.js", {**link, "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"}),
+        ("/search?query=wind", link),
+        ("/documents/a", link),
+    ):
+        assert "other web pages" in error_of(client.get(path, headers=headers), 403)
+    error_of(client.post("/", headers=link), 403)
 
 
 def test_a_token_opens_everything_but_the_page_and_health(index):
@@ -449,11 +652,17 @@ def test_metrics_count_requests_by_route(client):
     text = client.get("/metrics").text
     for status in ("200", "404"):
         assert (
-            f'retriever_requests_total{{method="GET",route="/documents/{{id:path}}",status="{status}"}}'
+            f'retriever_requests_total{{method="GET",route="/documents/{{id:text}}",status="{status}"}}'
             " 1.0"
         ) in text
     assert "made" not in text
     assert 'retriever_documents{index="fruit"} 4.0' in text
+
+
+def test_examples_call_the_address_under_which_they_are_read(client):
+    text = client.get("/docs", headers={"host": "localhost:1234"}).text
+    assert "curl -X POST &#x27;http://localhost:1234/search&#x27;" in text
+    assert "8765" not in text
 
 
 def test_pages_load_nothing_from_elsewhere(client):
