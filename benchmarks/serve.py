@@ -280,7 +280,7 @@ def _peer(vectors: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
-    from retriever.service.settings import bound_socket
+    from retriever.service.serving import bound_socket
 
     model = SentenceTransformer(str(find_model(DEFAULT_MODEL, download=False).path), device="cpu")
     held = np.load(vectors).astype(np.float32)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _MEBIBYTE = 2**20
-# Seconds that requests have to end after SIGTERM.
-_DRAIN = 30
 
 
 @click.command("serve", cls=Command)
@@ -135,7 +133,8 @@ def command(
     The page is at /, and a reference for programs at /docs. Each index has the name of its folder,
     without .index, unless another NAME is given; the first one is the default. Without INDEX,
     serves the index that RETRIEVER_INDEX names, else .retriever. Documents that any process adds
-    are found by the next query. Ctrl-C and SIGTERM stop the service once running requests end.
+    are found by the next query. Ctrl-C and SIGTERM stop the service once running requests end, at
+    the latest after 30 seconds.
     """
     from retriever.errors import require_extra
     from retriever.index import Index
@@ -143,7 +142,8 @@ def command(
 
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
     from retriever.service import ServiceSettings, create_app
-    from retriever.service.settings import bound_socket, is_loopback
+    from retriever.service.serving import bound_socket
+    from retriever.service.settings import is_loopback
 
     if not token and not is_loopback(host):
         raise click.UsageError(
@@ -183,20 +183,17 @@ def command(
 def _run(app: FastAPI, listening: socket.socket) -> None:
     import warnings
 
-    import uvicorn
+    from retriever.service.serving import server_of
 
     # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
     host, port = listening.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     say(f"search page at {address}/ (reference at {address}/docs); Ctrl-C ends", err=False)
-    config = uvicorn.Config(
-        app, log_level="warning", timeout_graceful_shutdown=_DRAIN, server_header=False
-    )
     # uvicorn raises the signal again when it has drained: ending so is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     # Collections let all clients wait: they are rare, and leave out what was imported.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-    uvicorn.Server(config).run(sockets=[listening])
+    server_of(app).run(sockets=[listening])

@@ -10,6 +10,7 @@ It calls the Python API and computes nothing itself.
 - `schemas.py`: requests as pydantic models.
 - `batching.py`: requests that arrive together run as one batch.
 - `guard.py`: who may call, how much and for how long; `faults.py`: errors as JSON.
+- `serving.py`: the server that runs the application: its connections, and how it ends.
 - `page/`: the search page; `reference.py`: the page at /docs.
 """
 

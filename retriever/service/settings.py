@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from dataclasses import dataclass
 
 from retriever.errors import ConfigError
@@ -87,28 +86,3 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens.
-
-    Args:
-        host: name or address.
-        port: 0 takes a free one.
-
-    Raises:
-        ConfigError: the address is in use, or is none of this machine.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host.strip("[]"), port))
-        listening.listen(1_024)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(
-            f"{host}:{port}: the service cannot listen there ({error.strerror}); choose another "
-            "--port or --host"
-        ) from error
-    return listening

@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from retriever.service import ServiceSettings, create_app
-from retriever.service.settings import bound_socket
+from retriever.service.serving import bound_socket
 
 TEXTS = ["red apples", "sailing boats need wind"]
 

@@ -1,0 +1,178 @@
+"""The service as a process: connections that do not hold up others, and an end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import resource
+import socket
+from asyncio import TimerHandle
+from threading import Event
+from typing import Any, ClassVar
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from retriever.errors import ConfigError
+
+_LOG = logging.getLogger("retriever.service")
+# Of a request line with its headers, and the seconds in which they arrive.
+_HEAD_BYTES = 64 * 1024
+_HEAD_SECONDS = 10.0
+_CONNECTIONS = 512
+# Seconds that requests have to end after SIGTERM, and after which changes of documents are cut.
+_DRAIN = 30
+_CUT = 20
+# Seconds without another line about connections that were closed.
+_QUIET = 10.0
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        host: name or address.
+        port: 0 takes a free one.
+
+    Raises:
+        ConfigError: the address is in use, or is none of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+        listening.listen(1_024)
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"{host}:{port}: the service cannot listen there ({error.strerror}); choose another "
+            "--port or --host"
+        ) from error
+    return listening
+
+
+def server_of(app: FastAPI) -> uvicorn.Server:
+    """A server for an application of `create_app`; it ends after SIGINT or SIGTERM."""
+    config = uvicorn.Config(
+        app,
+        # The parser of httptools has no limit of a head.
+        http=_Connection,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+        ws="none",
+        limit_concurrency=_most_connections(),
+        timeout_graceful_shutdown=_DRAIN,
+        log_level="warning",
+        server_header=False,
+    )
+    return _Server(config, app.state.stopping)
+
+
+def _most_connections() -> int:
+    """As many as leave half of the files that the process may open to the indexes."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if files == resource.RLIM_INFINITY else min(_CONNECTIONS, files // 2)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, stopping: Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        cut = asyncio.get_running_loop().call_later(_CUT, self._stopping.set)
+        await super().shutdown(sockets)
+        cut.cancel()
+        # After a second Ctrl-C a change still runs.
+        self._stopping.set()
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if no whole head of a request arrives for some seconds.
+
+    If there are too many, the one that has waited longest for its client makes room for a new one.
+    uvicorn itself answers 503 if all of them have requests that run.
+    """
+
+    _logged: ClassVar[float] = -math.inf
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._deadline: TimerHandle | None = None
+        self._since = 0.0
+        self._heard = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            # Part of another response was sent.
+            self.transport.close()
+        if self.cycle is not None:
+            # The request whose body is faulty has its answer.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def _watch(self) -> None:
+        """Set or cancel the deadline of the next head."""
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and self._deadline is None:
+            self._since, self._heard = self.loop.time(), False
+            self._deadline = self.loop.call_later(_HEAD_SECONDS, self._expire)
+        elif not waits and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self) -> None:
+        # Browsers open connections in advance, and may not use them.
+        self._drop(f"no whole request within {_HEAD_SECONDS:g} seconds", log=self._heard)
+
+    def _make_room(self) -> None:
+        waiting = [
+            one
+            for one in self.connections
+            if isinstance(one, _Connection)
+            and one is not self
+            and not one.transport.is_closing()
+            and (one._deadline is not None or one.cycle.more_body)
+        ]
+        if waiting:
+            longest = min(waiting, key=lambda one: one._since)
+            longest._drop(f"there are {len(self.connections)}, and it waited longest", log=True)
+
+    def _drop(self, reason: str, *, log: bool) -> None:
+        now = self.loop.time()
+        if log and now - _Connection._logged >= _QUIET:
+            _Connection._logged = now
+            _LOG.warning(
+                "a connection of %s was closed: %s; others within %g seconds are not logged",
+                self.client and self.client[0],
+                reason,
+                _QUIET,
+            )
+        # At once, so that uvicorn does not count it against the connection that it makes room for.
+        self.connections.discard(self)
+        self.transport.abort()

@@ -1,0 +1,227 @@
+"""The server of `retriever serve`: requests that never end, and the end of the service."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from retriever import Index
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+from retriever.service import ServiceSettings, create_app, guard, serving
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 150\r\n\r\n"
+
+
+@pytest.fixture
+def index(tmp_path, fake_encoder):
+    with Index.create(tmp_path / "index") as index:
+        index.add([{"id": "a", "text": "apples"}])
+        yield index
+
+
+@contextmanager
+def running(index, **settings):
+    """A server in a thread of this process, and its port."""
+    server = serving.server_of(create_app({"index": index}, ServiceSettings(**settings)))
+    with serving.bound_socket("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield server, port
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def connected(stack, port, data=b""):
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+    client.sendall(data)
+    return client
+
+
+def answer_of(client):
+    """All that the server sends until it closes the connection."""
+    received = b""
+    try:
+        while part := client.recv(65_536):
+            received += part
+    except ConnectionError:
+        pass
+    return received
+
+
+def status_of(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(HEAD + b"Connection: close\r\n\r\n")
+        return int(answer_of(client).split(b" ")[1])
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        HEAD + b"A: ",
+        b"GET /",
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: ",
+    ],
+)
+def test_a_head_is_limited(index, start):
+    with running(index) as (_, port), ExitStack() as stack:
+        client = connected(stack, port, start)
+        with pytest.raises(ConnectionError):
+            client.sendall(b"x" * 100_000_000)
+        assert status_of(port) == 200
+
+
+@pytest.mark.parametrize(("start", "lines"), [(HEAD, 1), (HEAD + b"\r\n", 0), (b"", 0)])
+def test_a_head_that_does_not_end_in_time_is_given_up(index, monkeypatch, caplog, start, lines):
+    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(serving._Connection, "_logged", -1e9)
+    with running(index) as (_, port), ExitStack() as stack:
+        client = connected(stack, port, start)
+        begun = time.monotonic()
+        answer_of(client)
+        assert time.monotonic() - begun < 5
+    told = [one.getMessage() for one in caplog.records]
+    # Browsers open connections that they do not use, or not again.
+    assert told == [one for one in told if "no whole request within 0.2 seconds" in one]
+    assert len(told) == lines
+
+
+@pytest.mark.parametrize("start", [HEAD, b"POST /search HTTP/1.1\r\n" + BODY])
+def test_requests_that_do_not_end_leave_room_for_others(index, monkeypatch, caplog, start):
+    monkeypatch.setattr(serving, "_CONNECTIONS", 8)
+    monkeypatch.setattr(serving._Connection, "_logged", -1e9)
+    with running(index) as (server, port), ExitStack() as stack:
+        clients = [connected(stack, port, start) for _ in range(30)]
+        for _ in range(3):
+            assert status_of(port) == 200
+        assert len(server.server_state.connections) <= 8
+        # The first ones waited longest.
+        assert answer_of(clients[0]) == b""
+    # One line says it for all of them.
+    (told,) = [one.getMessage() for one in caplog.records if one.name == "retriever.service"]
+    assert "127.0.0.1 was closed: there are 8, and it waited longest" in told
+
+
+def test_half_of_the_files_that_may_be_open_are_for_indexes(monkeypatch):
+    for limit, expected in ((100, 50), (100_000, 512), (serving.resource.RLIM_INFINITY, 512)):
+        monkeypatch.setattr(serving.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert serving._most_connections() == expected
+
+
+def test_large_requests_share_a_limit(index, monkeypatch):
+    monkeypatch.setattr(guard, "_BODIES", 1)
+    with running(index, max_body=200) as (_, port), ExitStack() as stack:
+        first = connected(stack, port, b"POST /search HTTP/1.1\r\n" + BODY + b" " * 140)
+        assert status_of(port) == 200
+        second = connected(stack, port, b"POST /search HTTP/1.1\r\n" + BODY + b" " * 140)
+        assert b" 503 " in second.recv(1_000)
+        asked = json.dumps({"query": "apples", "mode": "bm25"}).encode()
+        first.sendall(asked[:10])
+        assert b" 422 " in first.recv(1_000)
+        # What they took is free again.
+        third = connected(stack, port, b"POST /search HTTP/1.1\r\n" + BODY)
+        third.sendall(asked.rjust(150))
+        assert b" 200 " in third.recv(1_000)
+
+
+@pytest.mark.parametrize("method", [b"PUT /documents/x", b"POST /documents"])
+def test_a_change_that_stops_to_arrive_is_given_up(index, caplog, method):
+    with running(index, writable=True, timeout=0.1) as (_, port), ExitStack() as stack:
+        stalled = connected(stack, port, method + b" HTTP/1.1\r\n" + BODY + b"{")
+        assert b" 408 " in stalled.recv(1_000)
+        # One that leaves is no fault of the service.
+        connected(stack, port, method + b" HTTP/1.1\r\n" + BODY + b"{").close()
+        assert status_of(port) == 200
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+    assert len(index) == 1
+
+
+def test_what_is_refused_is_answered_although_the_client_still_sends(index):
+    size = 3_000_000
+    with running(index) as (_, port), ExitStack() as stack:
+        client = connected(
+            stack,
+            port,
+            b"PUT /documents/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n" % size,
+        )
+        for _ in range(30):
+            client.sendall(b"x" * (size // 30))
+        assert b"the service is read-only" in answer_of(client)
+
+
+def test_faulty_bytes_leave_no_traceback(index, caplog):
+    chunked = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
+    with running(index) as (_, port), ExitStack() as stack:
+        for start in (
+            b"\x16\x03\x01\r\n\r\n",
+            HEAD + b"\r\n\0garbage\r\n\r\n",
+            b"PUT /documents/x" + chunked,
+            b"GET /health" + chunked,
+            b"POST /search" + chunked,
+            HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n",
+        ):
+            answer_of(connected(stack, port, start))
+        assert status_of(port) == 200
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+
+
+def test_the_service_ends_in_time_and_answers_what_it_did(index, fake_encoder, monkeypatch):
+    monkeypatch.setattr(serving, "_DRAIN", 2)
+    monkeypatch.setattr(serving, "_CUT", 0.3)
+    encode, begun = type(fake_encoder).encode_pieces, threading.Semaphore(0)
+
+    def slow(self, pieces, done):
+        begun.release()
+        time.sleep(0.1)
+        return encode(self, pieces, done)
+
+    monkeypatch.setattr(type(fake_encoder), "encode_pieces", slow)
+    upload = "\n".join(
+        json.dumps({"id": f"n{number}", "text": f"{number} " + "word " * 28})
+        for number in range(10_000)
+    ).encode()
+    with running(index, writable=True) as (server, port), ExitStack() as stack:
+        client = connected(
+            stack,
+            port,
+            b"POST /documents HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+            % len(upload)
+            + upload,
+        )
+        for _ in range(3):
+            begun.acquire()
+        server.should_exit, stopped = True, time.monotonic()
+        head, _, body = answer_of(client).partition(b"\r\n\r\n")
+    # One window of sixteen may have to end before.
+    assert time.monotonic() - stopped < 2 + 4
+    assert b" 503 " in head
+    done = json.loads(body)["error"]["done"]
+    assert 0 < done["added"] == len(index) - 1 < 10_000
+
+
+def test_the_service_ends_although_an_upload_never_arrives(index, monkeypatch, caplog):
+    monkeypatch.setattr(serving, "_DRAIN", 0.2)
+    with running(index, writable=True) as (server, port), ExitStack() as stack:
+        clients = [
+            connected(stack, port, line + b" HTTP/1.1\r\n" + BODY + b"{")
+            for line in (b"POST /documents", b"PUT /documents/x", b"POST /search")
+        ]
+        while len(server.server_state.tasks) < len(clients):
+            time.sleep(0.01)
+        server.should_exit = True
+        for client in clients:
+            answer = answer_of(client)
+            assert b" 503 " in answer
+            assert b"the service is stopping" in answer
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
