@@ -133,8 +133,8 @@ def command(
     The page is at /, and a reference for programs at /docs. Each index has the name of its folder,
     without .index, unless another NAME is given; the first one is the default. Without INDEX,
     serves the index that RETRIEVER_INDEX names, else .retriever. Documents that any process adds
-    are found by the next query. Ctrl-C and SIGTERM stop the service once running requests end, at
-    the latest after 30 seconds.
+    are found by the next query. Ctrl-C and SIGTERM stop the service once running requests end, or
+    after 30 seconds.
     """
     from retriever.errors import require_extra
     from retriever.index import Index
