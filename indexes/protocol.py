@@ -56,8 +56,6 @@ class Candidates:
         bm25: (n,) float64 scores; 0 where `matches` is False, and in the mode ``dense``.
         matches: (n,) bool, whether the passage holds a query term.
         complete: whether every passage that the mode can rank is a candidate.
-        floor: a passage that is no candidate scores no more than this; -inf where the candidates
-            are settled: every passage that ranks above one of them is one, too.
     """
 
     passages: NDArray[np.int64]
@@ -65,7 +63,6 @@ class Candidates:
     bm25: NDArray[np.float64]
     matches: NDArray[np.bool_]
     complete: bool
-    floor: float = -np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +112,8 @@ class Ranking(Protocol):
             mode: ``dense`` takes the `depth` nearest passages, ``bm25`` the `depth` with the
                 highest scores among those that hold a query term, ``hybrid`` both, every one of
                 them scored by both.
-            depth: at least 1. Of equal scores those of the documents with the smaller ids (by code
-                point) are taken, unless `Candidates.floor` says that this is open.
-        """
-        ...
-
-    def settled(self, query: Query, depth: int, score: float) -> Candidates:
-        """The candidates of a query of mode ``dense`` once more, with those of equal score.
-
-        Asked for only where `Candidates.floor` is above -inf.
-
-        Args:
-            query: with its vector.
-            depth: as before.
-            score: no passage below it is among the best.
+            depth: at least 1. Of passages whose scores equal the last that counts, those with the
+                lower numbers are taken. Dense scores are equal if they are so when rounded.
         """
         ...
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from indexes.bm25.contributions import accumulate, contributions_of, permitted, sums
 from indexes.bm25.formulas import BM25Settings, Weighting, idf, mean_okapi_idf
 from indexes.bm25.postings import Postings, Read
-from indexes.bm25.top_k import best_passages
+from indexes.bm25.top_k import best_passages, top_places
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
 
 
@@ -125,8 +124,8 @@ class BM25Query:
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
         """The `k` best live passages that hold a query term, exactly; fewer if fewer match.
 
-        Equal scores in one segment are ordered as the segment says; where scores in several
-        segments equal that of the k-th best, all of them are returned, so there may be more.
+        Of equal scores those of the earlier segment are taken, in a segment those of the lower
+        positions.
 
         Args:
             k: 1 or more.
@@ -135,22 +134,12 @@ class BM25Query:
 
         Raises:
             ConfigError: k is below 1, or what is allowed does not fit the segments.
-            DamagedIndexError: the order among equal scores was altered.
         """
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
         chosen = self._fitting(allowed)
         found = [
-            best_passages(
-                segment.postings,
-                read,
-                self.weighting,
-                k,
-                segment.live,
-                some,
-                segment.order,
-                segment.order_guard,
-            )
+            best_passages(segment.postings, read, self.weighting, k, segment.live, some)
             for segment, read, some in zip(self._segments, self._found, chosen, strict=True)
         ]
         if not found:
@@ -159,7 +148,7 @@ class BM25Query:
         positions = np.concatenate([best.positions for best in found])
         scores = np.concatenate([best.scores for best in found])
         if len(scores) > k:
-            kept = scores >= np.partition(scores, len(scores) - k)[len(scores) - k]
+            kept = np.sort(top_places(scores, k))
             segments, positions, scores = segments[kept], positions[kept], scores[kept]
         return Matches(segments, positions, scores)
 
@@ -184,8 +173,6 @@ class SearchableSegment:
     Attributes:
         postings: n passages.
         live: (n,) bool, False for deleted passages; None if nothing was deleted.
-        order: (n,) uint32, the rank of each passage among equal scores; None for its position.
-        order_guard: checks `order` where it decides.
 
     Raises:
         DamagedIndexError: `live` is for another number of passages.
@@ -193,8 +180,6 @@ class SearchableSegment:
 
     postings: Postings
     live: NDArray[np.bool_] | None = None
-    order: NDArray[np.uint32] | None = None
-    order_guard: BlockGuard = UNGUARDED
 
     def __post_init__(self) -> None:
         live, n = self.live, len(self.postings)
@@ -245,7 +230,7 @@ class BM25:
     """Scores and searches a fixed set of segments.
 
     Args:
-        segments: in any order, which `Matches.segments` refers to.
+        segments: in the order of their passages, which `Matches.segments` refers to.
         settings: defaults to Lucene's variant and parameters.
         statistics: those of `segments` unless given, where these are part of a larger corpus.
 

@@ -21,16 +21,15 @@ from indexes.bm25.contributions import (
 from indexes.bm25.formulas import Weighting
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
-from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
 
 # Sorting one posting costs about as much as clearing and scanning this many passages.
 _SCAN_PER_POSTING = 24
-_NO_ORDER, _NO_BITS = np.empty(0, np.uint32), np.empty(0, np.uint8)
+_NO_BITS = np.empty(0, np.uint8)
 
 
 class Best(NamedTuple):
-    """Passages of one segment: arrays of one length, scores descending, ties by order.
+    """Passages of one segment: arrays of one length, scores descending, equal ones by position.
 
     Attributes:
         positions: int64.
@@ -48,8 +47,6 @@ def best_passages(
     k: int,
     live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
-    order: NDArray[np.uint32] | None = None,
-    guard: BlockGuard = UNGUARDED,
 ) -> Best:
     """The `k` best passages that hold a term, exactly; fewer if fewer do.
 
@@ -60,11 +57,9 @@ def best_passages(
         k: 1 or more.
         live: (n,) the passages that were not deleted; None for all.
         allowed: the passages that may be returned; None for all.
-        order: (n,) the rank of each passage among equal scores; None for that of its position.
-        guard: checks `order` where it decides.
 
     Raises:
-        DamagedIndexError: `order` decides and was altered, or the postings are impossible.
+        DamagedIndexError: the postings are impossible.
     """
     most = min(k, int(read.counts.sum()))
     if not most:
@@ -74,25 +69,13 @@ def best_passages(
         best = Best(np.empty(most, np.int64), np.empty(most))
         mask = _NO_BITS if live is None else live
         bits = _NO_BITS if allowed is None else allowed.bits
-        ranks = _NO_ORDER if order is None else order
-        found, decided = compiled.best(
-            *read,
-            weighting.factors,
-            postings.lengths,
-            *weighting.constants(),
-            mask,
-            bits,
-            ranks,
-            *best,
+        found = compiled.best(
+            *read, weighting.factors, postings.lengths, *weighting.constants(), mask, bits, *best
         )
-        if decided:
-            guard.check_all()
         if found >= 0:
             return Best(best.positions[:found], best.scores[:found])
         # Impossible postings are named below.
-    if order is not None:
-        guard.check_all()
-    return best_by_numpy(postings, read, weighting, k, live, allowed, order)
+    return best_by_numpy(postings, read, weighting, k, live, allowed)
 
 
 def best_by_numpy(
@@ -102,27 +85,18 @@ def best_by_numpy(
     k: int,
     live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
-    order: NDArray[np.uint32] | None = None,
 ) -> Best:
     """See `best_passages`."""
     contributions = permitted(contributions_of(postings, read, weighting), live, allowed)
     if not len(contributions.positions):
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))
     positions, scores = _contenders(contributions, len(postings), k)
-    top = top_places(scores, k, None if order is None else order[positions])
+    top = top_places(scores, k)
     return Best(positions[top].astype(np.int64), scores[top])
 
 
-def top_places(
-    scores: NDArray[np.float64], k: int, order: NDArray[np.integer] | None = None
-) -> NDArray[np.intp]:
-    """The places of the `k` largest scores, descending.
-
-    Args:
-        scores: (n,), any number.
-        k: 1 or more.
-        order: (n,), equal scores by this, ascending; None for their places.
-    """
+def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+    """The places of the `k` largest of (n,) scores, descending; equal ones by place, ascending."""
     chosen = np.arange(len(scores))
     # The k-th largest of a sample bounds the k-th largest of all from below, so that most scores
     # need one comparison only.
@@ -134,14 +108,8 @@ def top_places(
         threshold = _kth_largest(candidates, k)
         above = np.flatnonzero(candidates > threshold)
         level = np.flatnonzero(candidates == threshold)
-        missing = k - len(above)
-        if order is not None and len(level) > missing:
-            ranks = order[chosen[level]]
-            level = level[np.argpartition(ranks, missing - 1)[:missing]]
-        chosen = chosen[np.sort(np.concatenate([above, level[:missing]]))]
-    if order is None:
-        return chosen[np.argsort(-scores[chosen], kind="stable")]
-    return chosen[np.lexsort((order[chosen], -scores[chosen]))]
+        chosen = chosen[np.sort(np.concatenate([above, level[: k - len(above)]]))]
+    return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
 def _contenders(

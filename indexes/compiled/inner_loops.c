@@ -52,36 +52,27 @@ typedef struct {
 /* (WINDOW,) zeros that the last search has left behind, or NULL. Changed with the GIL held. */
 static double *spare_window = NULL;
 
-/* The order among equal scores: the rank of each passage, or NULL for that of the positions. */
-typedef struct {
-    const uint32_t *ranks;
-    int decided; /* whether it was asked for */
-} Order;
-
-/* Among equal scores the passage that comes later in the order is the worse one. */
+/* Among equal scores the passage that was added later is the worse one. */
 static int
-is_worse(Found one, Found other, Order *order)
+is_worse(Found one, Found other)
 {
     if (one.score != other.score)
         return one.score < other.score;
-    if (order->ranks == NULL)
-        return one.position > other.position;
-    order->decided = 1;
-    return order->ranks[one.position] > order->ranks[other.position];
+    return one.position > other.position;
 }
 
 /* Restore a heap with the worst on top, but for the one at `place`, below it. */
 static void
-sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place, Order *order)
+sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place)
 {
     Found moved = heap[place];
     for (;;) {
         Py_ssize_t child = 2 * place + 1;
         if (child >= size)
             break;
-        if (child + 1 < size && is_worse(heap[child + 1], heap[child], order))
+        if (child + 1 < size && is_worse(heap[child + 1], heap[child]))
             child++;
-        if (!is_worse(heap[child], moved, order))
+        if (!is_worse(heap[child], moved))
             break;
         heap[place] = heap[child];
         place = child;
@@ -90,10 +81,10 @@ sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place, Order *order)
 }
 
 static void
-make_heap(Found *heap, Py_ssize_t size, Order *order)
+make_heap(Found *heap, Py_ssize_t size)
 {
     for (Py_ssize_t place = size / 2; place-- > 0;)
-        sift_down(heap, size, place, order);
+        sift_down(heap, size, place);
 }
 
 /* How often posting `i` holds its term. */
@@ -175,17 +166,17 @@ sum_window(double *scores, Term *terms, Py_ssize_t count, const Segment *segment
  * first. Returns the size of the heap. */
 static Py_ssize_t
 offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t *positions,
-             uint32_t first, Found *heap, Py_ssize_t size, Py_ssize_t k, Order *order)
+             uint32_t first, Found *heap, Py_ssize_t size, Py_ssize_t k)
 {
     for (Py_ssize_t rank = 0; rank < count; rank++) {
         Py_ssize_t t = terms[rank].rarer;
         for (Py_ssize_t next = terms[t].begin; next < terms[t].next; next++) {
             Found found = {scores[positions[next] - first], positions[next]};
             if (size == k) {
-                if (!is_worse(heap[0], found, order))
+                if (!is_worse(heap[0], found))
                     continue;
                 heap[0] = found;
-                sift_down(heap, size, 0, order);
+                sift_down(heap, size, 0);
             }
             else if (found.score == -INFINITY) {
                 continue;
@@ -193,7 +184,7 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
             else {
                 heap[size++] = found;
                 if (size == k)
-                    make_heap(heap, size, order);
+                    make_heap(heap, size);
             }
             /* Not again, by another term. */
             scores[found.position - first] = -INFINITY;
@@ -210,7 +201,7 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
  * postings are impossible. */
 static Py_ssize_t
 find_best(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
-          const Formula *formula, Found *heap, Py_ssize_t k, Order *order)
+          const Formula *formula, Found *heap, Py_ssize_t k)
 {
     const uint32_t *positions = segment->positions;
     Py_ssize_t size = 0;
@@ -229,15 +220,15 @@ find_best(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
         uint32_t first = lowest - lowest % WINDOW;
         if (!sum_window(scores, terms, count, segment, formula, first))
             return -1;
-        size = offer_window(scores, terms, count, positions, first, heap, size, k, order);
+        size = offer_window(scores, terms, count, positions, first, heap, size, k);
     }
     if (size < k)
-        make_heap(heap, size, order);
+        make_heap(heap, size);
     for (Py_ssize_t last = size - 1; last > 0; last--) {
         Found worst = heap[0];
         heap[0] = heap[last];
         heap[last] = worst;
-        sift_down(heap, last, 0, order);
+        sift_down(heap, last, 0);
     }
     return size;
 }
@@ -281,17 +272,16 @@ static PyObject *
 best(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[10];
+    Py_buffer given[9];
     Py_buffer *positions = &given[0], *frequencies = &given[1], *ranges = &given[2];
     Py_buffer *factors = &given[3], *lengths = &given[4], *live = &given[5], *allowed = &given[6];
-    Py_buffer *ranks = &given[7], *best_positions = &given[8], *best_scores = &given[9];
+    Py_buffer *best_positions = &given[7], *best_scores = &given[8];
     Formula formula;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*pdddddy*y*y*w*w*:best", positions, frequencies, ranges,
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*pdddddy*y*w*w*:best", positions, frequencies, ranges,
                           factors, lengths, &formula.lifted, &formula.slope, &formula.constant,
-                          &formula.k1, &formula.scale, &formula.delta, live, allowed, ranks,
+                          &formula.k1, &formula.scale, &formula.delta, live, allowed,
                           best_positions, best_scores))
         return NULL;
-    Order order = {ranks->len ? ranks->buf : NULL, 0};
     Py_ssize_t postings = positions->len / (Py_ssize_t)sizeof(uint32_t);
     Py_ssize_t count = factors->len / (Py_ssize_t)sizeof(double);
     Py_ssize_t k = best_scores->len / (Py_ssize_t)sizeof(double);
@@ -309,7 +299,6 @@ best(PyObject *module, PyObject *arguments)
                && (segment.width == 1 || segment.width == 2 || segment.width == 4)
                && (!live->len || (uint64_t)live->len == segment.passages)
                && (!allowed->len || (uint64_t)allowed->len >= (segment.passages + 7) / 8)
-               && (!ranks->len || ranks->len == lengths->len)
                && best_positions->len / (Py_ssize_t)sizeof(int64_t) == k && k >= 1;
     double *scores = spare_window;
     spare_window = NULL;
@@ -322,7 +311,7 @@ best(PyObject *module, PyObject *arguments)
     }
     else if (fits && (fits = divide(terms, count, ranges->buf, factors->buf, postings))) {
         Py_BEGIN_ALLOW_THREADS
-        size = find_best(scores, terms, count, &segment, &formula, heap, k, &order);
+        size = find_best(scores, terms, count, &segment, &formula, heap, k);
         int64_t *found_positions = best_positions->buf;
         double *found_scores = best_scores->buf;
         for (Py_ssize_t rank = 0; rank < size; rank++) {
@@ -338,9 +327,9 @@ best(PyObject *module, PyObject *arguments)
         PyMem_Free(scores);
     PyMem_Free(terms);
     PyMem_Free(heap);
-    if (!release(given, 10, fits) || PyErr_Occurred())
+    if (!release(given, 9, fits) || PyErr_Occurred())
         return NULL;
-    return Py_BuildValue("nN", size, PyBool_FromLong(order.decided));
+    return PyLong_FromSsize_t(size);
 }
 
 /* The place of a term between two others, -1 if it is not there, or -2 - place where the bytes of
@@ -629,9 +618,8 @@ bits_between(PyObject *module, PyObject *arguments)
 
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
-     "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, order, "
-     "best_positions, best_scores): how many were found, -1 where postings are impossible, and "
-     "whether the order decided between equal scores."},
+     "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, "
+     "best_positions, best_scores): how many were found, -1 where postings are impossible."},
     {"bits_at", bits_at, METH_VARARGS,
      "bits_at(bits, positions, width, mask): set the mask to the bits at the positions."},
     {"bits_between", bits_between, METH_VARARGS,

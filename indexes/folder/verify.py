@@ -18,7 +18,6 @@ from indexes.filters.check import metadata_problems
 from indexes.segments.live import read_waiting
 from indexes.segments.segment import (
     MANIFEST_FILE,
-    ORDER_FILE,
     Segment,
     contained,
     open_segment,
@@ -123,11 +122,8 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         problems = list(_identity_problems(database, kept, stored, dead))
         yield from problems
         sound = not problems
-    if sound:
-        for segment in segments:
-            yield from _order_problems(connection, segment)
-        if format_version(connection) >= _PENDING_SINCE:
-            yield from metadata_problems(connection, folder, segments)
+    if sound and format_version(connection) >= _PENDING_SINCE:
+        yield from metadata_problems(connection, folder, segments)
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
     if read_setting(connection, "next_passage") <= newest:
         yield f"{database}: the next passage id is already in use"
@@ -204,21 +200,6 @@ def _content_problems(segment: Segment, passages: int) -> Iterator[str]:
         if not np.isfinite(segment.vectors[start : start + 65536]).all():
             yield f"{segment.folder}: a vector is not finite"
             break
-
-
-def _order_problems(connection: sqlite3.Connection, segment: Segment) -> Iterator[str]:
-    """Whether equal scores are ordered by document id."""
-    if segment.order is None:
-        return
-    rows = connection.execute(
-        "SELECT p.passage FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
-        "WHERE p.passage BETWEEN ? AND ? ORDER BY d.id, p.passage",
-        segment.ends,
-    )
-    by_document = np.fromiter((row[0] for row in rows), np.int64)
-    ranks = segment.order[np.searchsorted(segment.ids, by_document)].astype(np.int64)
-    if (np.diff(ranks) <= 0).any():
-        yield f"{segment.folder / ORDER_FILE}: passages are not in the order of document ids"
 
 
 def _identity_problems(

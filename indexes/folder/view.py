@@ -138,15 +138,7 @@ class FolderView:
         """
         commit = self._commit
         allowed = None if where is None else self.allowed(where)
-        return FolderRanking(
-            commit.segments,
-            commit.statistics,
-            commit.live,
-            allowed,
-            bm25,
-            recall,
-            self.documents_of,
-        )
+        return FolderRanking(commit.segments, commit.statistics, commit.live, allowed, bm25, recall)
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""

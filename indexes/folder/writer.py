@@ -253,7 +253,6 @@ class FolderWriter:
                 segment_folder(self.folder, number),
                 live,
                 structures or self.structures,
-                self._by_document(live),
                 stage,
             )
         old = [one.segment.number for one in live]
@@ -325,21 +324,20 @@ class FolderWriter:
         first = int(self.setting("next_passage"))
         number = int(self.setting("next_segment"))
         ids = np.arange(first, first + len(vectors), dtype=np.int64)
-        owners = [document.id for document in documents for _ in document.spans]
         terms = list(tokens)
         if len(terms) != len(ids):
             raise ValueError(f"expected terms of {len(ids)} passages, found {len(terms)}")
         manifest = None
         with storage_errors(self.folder), readable(self.folder):
-            waiting = read_waiting(self._connection, set(owners))
+            waiting = read_waiting(self._connection, {document.id for document in documents})
         if waiting is not None:
             ids = np.concatenate([waiting.ids, ids])
             new = vectors if len(vectors) else waiting.vectors[:0]
             vectors = np.concatenate([waiting.vectors, new])
-            owners, terms = waiting.documents + owners, waiting.terms + terms
+            terms = waiting.terms + terms
         if len(ids):
             folder = segment_folder(self.folder, number)
-            manifest = write_segment(folder, ids, vectors, terms, owners)
+            manifest = write_segment(folder, ids, vectors, terms)
         with storage_errors(self.folder), transaction(self._connection):
             self._change_documents(documents, metadata, first)
             self._connection.execute("DELETE FROM pending")
@@ -397,16 +395,6 @@ class FolderWriter:
             deleted = delete_selected(self._connection, chosen, parameters)
             self._bump_generation()
         return deleted
-
-    def _by_document(self, live: Sequence[LiveSegment]) -> Iterable[int]:
-        """The live passages of neighboring segments in the order of their documents' ids."""
-        first, last = live[0].segment.ends[0], live[-1].segment.ends[1]
-        rows = self._connection.execute(
-            "SELECT p.passage FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
-            "WHERE p.passage BETWEEN ? AND ? ORDER BY d.id, p.passage",
-            (first, last),
-        )
-        return (passage for (passage,) in rows)
 
     def _drop_tombstones(self, live: LiveSegment) -> None:
         if live.deleted:

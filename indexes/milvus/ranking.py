@@ -90,12 +90,8 @@ class MilvusRanking:
         self._effort = _EFFORTS.get(kind)
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        """The best passages for each query, all of them settled."""
+        """The best passages for each query; see `indexes.protocol.Ranking`."""
         return [self._of(query, mode, depth) for query in queries]
-
-    def settled(self, query: Query, depth: int, score: float) -> Candidates:
-        """The candidates of a query of mode ``dense``, which are settled already."""
-        return self._of(query, "dense", depth)
 
     def _of(self, query: Query, mode: Mode, depth: int) -> Candidates:
         if not self._view.passage_count:
@@ -137,7 +133,8 @@ class MilvusRanking:
                     return best, len(best) < depth
                 break
             least = best[-1]["distance"]
-            if len(best) == depth and rows[-1]["distance"] < least - tie_slack(least):
+            slack = tie_slack(max(abs(rows[0]["distance"]), abs(least)))
+            if len(best) == depth and rows[-1]["distance"] < least - slack:
                 return best, False
             if limit == MOST_RESULTS:
                 break
@@ -223,11 +220,11 @@ def _best(
     depth: int,
     matches: NDArray[np.bool_] | None = None,
 ) -> list[Row]:
-    """The `depth` rows of highest score, equal ones by the document's id and the passage."""
+    """The `depth` rows of highest score, equal ones by the number of the passage."""
     places = range(len(rows)) if matches is None else np.flatnonzero(matches).tolist()
     # A passage is there twice while a writer rewrites its row.
     distinct = {rows[i]["passage"]: i for i in places}.values()
-    ordered = sorted(distinct, key=lambda i: (-scores[i], rows[i]["id"], rows[i]["passage"]))
+    ordered = sorted(distinct, key=lambda i: (-scores[i], rows[i]["passage"]))
     return [rows[i] for i in ordered[:depth]]
 
 

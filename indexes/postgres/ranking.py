@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
+from indexes.bm25.top_k import top_places
 from indexes.filters.grammar import Where
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
@@ -34,7 +35,7 @@ from indexes.postgres.vectors import (
     vector_text,
 )
 from indexes.protocol import Candidates, Mode, Query
-from indexes.vectors.flat import exact_scores, rounded, tie_slack
+from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
 
 if TYPE_CHECKING:
     from indexes.postgres.view import PostgresView
@@ -70,11 +71,6 @@ class PostgresRanking:
         """The best passages for each query; see `indexes.protocol.Ranking`."""
         with self._view.readable():
             return [self._candidates(query, mode, depth) for query in queries]
-
-    def settled(self, query: Query, depth: int, score: float) -> Candidates:
-        """The same candidates: they are settled from the start."""
-        del score
-        return self.candidates([query], "dense", depth)[0]
 
     def _candidates(self, query: Query, mode: Mode, depth: int) -> Candidates:
         matched, scores = np.empty(0, np.int64), np.empty(0)
@@ -131,13 +127,13 @@ class PostgresRanking:
     def _best(
         self, passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
     ) -> NDArray[np.int64]:
-        """The `depth` best of some passages that pass the filter, equal scores by document."""
+        """The `depth` best of some passages that pass the filter, equal scores by number."""
         if self._where is None or not len(passages):
-            return self._first(passages, scores, depth)
+            return _first(passages, scores, depth)
         few = self._few(depth)
         if few is not None:
             kept = np.isin(passages, few)
-            return self._first(passages[kept], scores[kept], depth)
+            return _first(passages[kept], scores[kept], depth)
         asked = _FIRST_ASKED * depth
         while True:
             kept = np.ones(len(passages), np.bool_)
@@ -146,27 +142,8 @@ class PostgresRanking:
             passing = self._passing(passages[kept])
             if len(passing) >= depth or kept.all():
                 chosen = np.searchsorted(passages, passing)
-                return self._first(passing, scores[chosen], depth)
+                return _first(passing, scores[chosen], depth)
             asked *= 8
-
-    def _first(
-        self, passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
-    ) -> NDArray[np.int64]:
-        """The `depth` best of ascending passages, equal scores by document and passage."""
-        if len(passages) <= depth:
-            return passages
-        least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-        above, level = passages[scores > least], passages[scores == least]
-        missing = depth - len(above)
-        if len(level) > missing:
-            rows = self._session.rows(
-                "SELECT p.passage FROM {passages} AS p JOIN {documents} AS d USING (doc) "
-                "WHERE p.passage = ANY(%s) ORDER BY d.id, p.passage LIMIT %s",
-                level,
-                missing,
-            )
-            level = np.array([row[0] for row in rows], np.int64)
-        return np.sort(np.concatenate([above, level]))
 
     # ---- filters ---------------------------------------------------------------------------------
 
@@ -263,40 +240,40 @@ class PostgresRanking:
     def _scan(
         self, vector: NDArray[np.float32], depth: int, among: Condition
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Exactly the `depth` nearest passages that meet a condition, equal scores by document."""
+        """Exactly the `depth` nearest passages that meet a condition, equal scores by number."""
+        chosen = "SELECT p.passage, p.embedding FROM {passages} AS p "
+        if among is self._condition and self._where is not None:
+            chosen += "JOIN {documents} AS d USING (doc) "
         # The sum with 0 keeps the graph out of it.
-        asked = (
-            "SELECT p.passage, p.embedding FROM {passages} AS p JOIN {documents} AS d USING (doc) "
-            "WHERE {where} ORDER BY (p.embedding <#> %s::vector) + 0 LIMIT %s"
-        )
-        if among is not self._condition or self._where is None:
-            # It is about passages alone.
-            asked = asked.replace("JOIN {documents} AS d USING (doc) ", "")
-        where, text = sql.SQL(among.text), vector_text(vector)
-        rows = self._session.rows(asked, *among.parameters, text, depth + 1, where=where)
+        chosen, negated = f"{chosen} WHERE {{where}}", "(p.embedding <#> %s::vector) + 0"
+        arguments = (*among.parameters, vector_text(vector))
+        where = sql.SQL(among.text)
+        nearest = f"{chosen} ORDER BY {negated} LIMIT %s"
+        rows = self._session.rows(nearest, *arguments, depth + 1, where=where)
         passages, vectors = self._unpacked(rows)
         if len(rows) <= depth:
             return passages, vectors
         scores = exact_scores(vectors, np.arange(len(vectors)), vector)
         least = float(np.partition(scores, -depth)[-depth])
-        if scores.min() < least - tie_slack(least):
+        slack = tie_slack(float(np.abs(scores).max()))
+        if scores.min() < least - slack:
             return passages[:-1], vectors[:-1]
-        rows = self._session.rows(
-            "SELECT p.passage, p.embedding, d.id FROM {passages} AS p "
-            "JOIN {documents} AS d USING (doc) "
-            "WHERE {where} AND (p.embedding <#> %s::vector) + 0 <= %s",
-            *among.parameters,
-            text,
-            tie_slack(least) - least,
-            where=where,
-        )
+        tied = f"{chosen} AND {negated} <= %s ORDER BY p.passage"
+        rows = self._session.rows(tied, *arguments, slack - least, where=where)
         passages, vectors = self._unpacked(rows)
-        scores = rounded(exact_scores(vectors, np.arange(len(vectors)), vector))
-        order = sorted(range(len(rows)), key=lambda i: (-scores[i], rows[i][2], passages[i]))
-        return passages[order[:depth]], vectors[order[:depth]]
+        places = np.arange(len(rows))
+        best, _ = nearest_of(places, exact_scores(vectors, places, vector), depth)
+        return passages[best], vectors[best]
 
     def _unpacked(
         self, rows: Sequence[tuple[Any, ...]]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         passages = np.array([row[0] for row in rows], np.int64)
         return passages, unpacked_vectors([row[1] for row in rows], self._session.row.dimensions)
+
+
+def _first(
+    passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
+) -> NDArray[np.int64]:
+    """The `depth` best of ascending passages, equal scores by number; ascending."""
+    return np.sort(passages[top_places(scores, depth)])

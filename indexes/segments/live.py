@@ -73,9 +73,7 @@ def live_segments(
     live = [_live(segment, tombstones) for segment in segments]
     waiting = read_waiting(connection) if _has_pending(connection) else None
     if waiting is not None:
-        segment = memory_segment(
-            folder, waiting.ids, waiting.vectors, waiting.terms, waiting.documents
-        )
+        segment = memory_segment(folder, waiting.ids, waiting.vectors, waiting.terms)
         live.append(_live(segment, tombstones[:0]))
     return tuple(live)
 
@@ -114,13 +112,11 @@ class Waiting:
         ids: (n,) int64.
         vectors: (n, d) float32, C-contiguous.
         terms: of each passage.
-        documents: the id of each passage's document.
     """
 
     ids: NDArray[np.int64]
     vectors: NDArray[np.float32]
     terms: list[list[str]]
-    documents: list[str]
 
 
 def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ()) -> Waiting | None:
@@ -150,7 +146,6 @@ def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ())
         np.array([row[0] for row in rows], np.int64),
         np.ascontiguousarray(vectors, np.float32),
         [json.loads(row[2]) for row in rows],
-        [row[4] for row in rows],
     )
 
 
@@ -181,11 +176,4 @@ def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
         mask.flags.writeable = False
         # The statistics of the corpus leave out these lengths.
         segment.postings.check_lengths(dead)
-    return LiveSegment(
-        postings=segment.postings,
-        live=mask,
-        order=segment.order,
-        order_guard=segment.order_guard,
-        segment=segment,
-        deleted=deleted,
-    )
+    return LiveSegment(postings=segment.postings, live=mask, segment=segment, deleted=deleted)

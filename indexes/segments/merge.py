@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from indexes.bm25.merge import merge_postings
 from indexes.files.arrays import GrowingArray, map_array, save_array
 from indexes.progress import Stage, no_progress
 from indexes.segments.live import LiveSegment
-from indexes.segments.segment import IDS_FILE, ORDER_FILE, VECTORS_FILE, make_segment
+from indexes.segments.segment import IDS_FILE, VECTORS_FILE, make_segment
 from indexes.vectors.choice import StructureSettings
 from indexes.vectors.segment_structure import SegmentStructure, build_structure
 
@@ -41,7 +41,6 @@ def merge_segments(
     folder: Path,
     live: Sequence[LiveSegment],
     structures: StructureSettings,
-    by_document: Iterable[int],
     stage: Stage = no_progress,
 ) -> Merged:
     """Write a segment of the live passages of others and flush it to the disk.
@@ -50,8 +49,6 @@ def merge_segments(
         folder: see `indexes.segments.segment.make_segment`.
         live: neighbors in the order of their passages' ids, not all of them wholly deleted.
         structures: which search structure the new segment gets.
-        by_document: the ids of the live passages in the order of their documents' ids, then of
-            their own.
         stage: receives the progress of the search structure.
 
     Raises:
@@ -70,7 +67,6 @@ def merge_segments(
 
     def write(new: Path) -> SegmentStructure:
         save_array(new / IDS_FILE, ids)
-        save_array(new / ORDER_FILE, _ranks(ids, by_document))
         with GrowingArray(new / VECTORS_FILE, np.dtype("<f4"), (dimensions,)) as vectors:
             for segment, mask in zip(segments, masks, strict=True):
                 for start in range(0, len(segment.ids), _ROWS):
@@ -85,13 +81,6 @@ def merge_segments(
 
     manifest = make_segment(folder, len(ids), dimensions, write)
     return Merged(len(ids), manifest, _positions(live))
-
-
-def _ranks(ids: NDArray[np.int64], by_document: Iterable[int]) -> NDArray[np.uint32]:
-    ranks = np.empty(len(ids), np.uint32)
-    ordered = np.fromiter(by_document, np.int64, len(ids))
-    ranks[np.searchsorted(ids, ordered)] = np.arange(len(ids), dtype=np.uint32)
-    return ranks
 
 
 def _positions(live: Sequence[LiveSegment]) -> list[NDArray[np.int64]]:

@@ -6,7 +6,6 @@
       manifest.json    what is here: counts, dimensions, size and SHA-256 of every other file
       ids.npy          (n,) int64, ascending: the stable id of the passage at each position
       vectors.npy      (n, d) float32: the vectors, separate from any search structure
-      order.npy        (n,) uint32: the rank of each passage by document id, then passage id
       structure.faiss  a search structure, see `indexes.vectors.structure`; none where vectors
                        are scanned
       sums.npy         checksums of blocks of the large files, see `indexes.files.checksums`
@@ -16,8 +15,8 @@ SQLite holds the SHA-256 of the manifest, the manifest that of every file: one c
 single source of truth down to the last byte. With the `flat` structure FAISS searches
 `vectors.npy` itself, so there is no second copy of the vectors.
 
-A segment from a release before order.npy lacks that file; equal scores in it are ordered by
-position until it is merged.
+A segment of an earlier release can hold order.npy, too, which is checked as every file is and not
+read.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ from indexes.vectors.segment_structure import (
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
 VECTORS_FILE = "vectors.npy"
-ORDER_FILE = "order.npy"
 # The number of the segment of passages that wait in the database.
 PENDING = 0
 
@@ -58,7 +56,7 @@ PENDING = 0
 class Segment:
     """A segment, its arrays read-only: memory-mapped, or of passages that wait in the database.
 
-    Before you read `ids`, `vectors` and `order` themselves, check them with their guards.
+    Before you read `ids` and `vectors` themselves, check them with their guards.
 
     Attributes:
         number: the segment's number, which names its folder; `PENDING` for waiting passages.
@@ -68,9 +66,7 @@ class Segment:
         vectors: (n, d) float32.
         postings: the BM25 postings of the same n passages.
         structure: how the vectors are searched.
-        order: (n,) uint32, the rank of each passage by document id, then passage id; None in a
-            segment of an earlier release.
-        ids_guard, vectors_guard, order_guard: check what is read of these.
+        ids_guard, vectors_guard: check what is read of these.
     """
 
     number: int
@@ -80,10 +76,8 @@ class Segment:
     vectors: NDArray[np.float32]
     postings: Postings
     structure: SegmentStructure
-    order: NDArray[np.uint32] | None = None
     ids_guard: BlockGuard = UNGUARDED
     vectors_guard: BlockGuard = UNGUARDED
-    order_guard: BlockGuard = UNGUARDED
 
     def all_ids(self) -> NDArray[np.int64]:
         """`ids`, checked.
@@ -147,7 +141,6 @@ def memory_segment(
     ids: NDArray[np.int64],
     vectors: NDArray[np.float32],
     tokens: Iterable[Sequence[str]],
-    documents: Sequence[str],
 ) -> Segment:
     """A segment of passages that wait in the database.
 
@@ -156,17 +149,8 @@ def memory_segment(
         ids: (n,) int64, strictly ascending.
         vectors: (n, d) float32, C-contiguous.
         tokens: the terms of each passage.
-        documents: the id of each passage's document.
     """
-    postings = Postings.build(tokens)
-    return Segment(PENDING, index, "", ids, vectors, postings, FLAT_STRUCTURE, order_of(documents))
-
-
-def order_of(documents: Sequence[str]) -> NDArray[np.uint32]:
-    """(n,) uint32: the rank of each passage by its document's id, then by position."""
-    ranks = np.empty(len(documents), np.uint32)
-    ranks[sorted(range(len(documents)), key=documents.__getitem__)] = np.arange(len(documents))
-    return ranks
+    return Segment(PENDING, index, "", ids, vectors, Postings.build(tokens), FLAT_STRUCTURE)
 
 
 def write_segment(
@@ -174,7 +158,6 @@ def write_segment(
     ids: NDArray[np.int64],
     vectors: NDArray[np.float32],
     tokens: Iterable[Sequence[str]],
-    documents: Sequence[str],
 ) -> str:
     """Write a segment's files and flush them to the disk.
 
@@ -183,7 +166,6 @@ def write_segment(
         ids: (n,) int64, strictly ascending.
         vectors: (n, d) float32.
         tokens: the terms of each passage, in the order of `ids`.
-        documents: the id of each passage's document.
 
     Returns:
         The SHA-256 of the manifest, in hexadecimal: what SQLite is to hold.
@@ -191,19 +173,18 @@ def write_segment(
     Raises:
         StorageError: the disk is full or the folder cannot be written; what was written of the
             segment is removed.
-        ValueError: there are not as many vectors, lists of terms and documents as ids.
+        ValueError: there are not as many vectors and lists of terms as ids.
     """
     postings = Postings.build(tokens)
-    if not len(ids) == len(vectors) == len(postings) == len(documents):
+    if not len(ids) == len(vectors) == len(postings):
         raise ValueError(
-            f"expected as many vectors, lists of terms and documents as the {len(ids)} passages, "
-            f"found {len(vectors)}, {len(postings)} and {len(documents)}"
+            f"expected as many vectors and lists of terms as the {len(ids)} passages, "
+            f"found {len(vectors)} and {len(postings)}"
         )
 
     def write(new: Path) -> SegmentStructure:
         save_array(new / IDS_FILE, ids)
         save_array(new / VECTORS_FILE, vectors)
-        save_array(new / ORDER_FILE, order_of(documents))
         postings.write(new)
         return FLAT_STRUCTURE
 
@@ -268,10 +249,6 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     sums = SegmentSums(folder, manifest)
     ids = map_array(folder / IDS_FILE, ("<i8",), (passages,))
     vectors = map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions))
-    order, order_guard = None, UNGUARDED
-    if ORDER_FILE in manifest["files"]:
-        order = map_array(folder / ORDER_FILE, ("<u4",), (passages,))
-        order_guard = sums.guard(ORDER_FILE, order)
     return Segment(
         number,
         folder,
@@ -280,10 +257,8 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
         vectors,
         Postings.open(folder, sums.guard),
         open_segment_structure(folder, manifest, (passages, dimensions), sums.guard),
-        order,
         sums.guard(IDS_FILE, ids),
         sums.guard(VECTORS_FILE, vectors),
-        order_guard,
     )
 
 

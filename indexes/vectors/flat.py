@@ -1,6 +1,9 @@
 """Exact inner-product search over kept vectors: one query in one pass, several by FAISS's kernel,
 or on a GPU where that pays.
 
+These find the best in single precision, and all that may equal the last of them; the order is that
+of `nearest_of`, in double precision.
+
 One query is scanned by one thread, unless the vectors are many. The threads of FAISS and of NumPy's
 BLAS wait for each other by spinning: where the processor has other work, a scan of a millisecond
 then takes fifty, see docs/scale.md.
@@ -24,15 +27,24 @@ from indexes.files.checksums import UNGUARDED, BlockGuard
 from indexes.filters.allowed import Allowed
 from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, load_faiss
 
+# Positions int64 and scores float64.
+Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
+
 # Below this share of allowed vectors, copying them out is cheaper than testing every one.
 _GATHER_SHARE = 1 / 16
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
+# Numbers scanned at once for one query: they stay in the processor's cache until the best vectors
+# among them are scored again.
+_SCANNED = 2**20
 # Numbers that one thread scans for one query: 0.5 GB, some 50 ms.
 _ONE_THREAD = 2**27
 # Least number of multiplications that is worth a transfer to a GPU, and bytes sent at once.
 _GPU_LEAST, _GPU_CHUNK = 2**32, 2**30
 _GPU_MOST_RESULTS = 2048  # GPU_MAX_SELECTION_K in FAISS
+# Results of a batch beyond k: the query is scanned alone if they are not enough to see which
+# vectors may equal the k-th.
+_SPARE = 16
 # Scores differ in the seventh digit by kernel; ranking them there would be noise.
 _DIGITS = 6
 # How much a single-precision inner product, and its rounding, can be off, in units of the last
@@ -46,7 +58,7 @@ def search_flat(
     k: int,
     allowed: Allowed | None = None,
     guard: BlockGuard = UNGUARDED,
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+) -> list[Nearest]:
     """The `k` vectors of largest inner product for each query, found exactly.
 
     Args:
@@ -57,8 +69,8 @@ def search_flat(
         guard: checks what is read of the vectors.
 
     Returns:
-        For each query (positions int64, scores float32), higher scores first, at most
-        min(k, allowed) entries. Equal scores come in any order.
+        For each query what `nearest_of` says, at most min(k, allowed) entries, fewer only if
+        vectors or queries hold NaN.
 
     Raises:
         DamagedIndexError: the vectors were altered.
@@ -70,32 +82,66 @@ def search_flat(
             f"expected queries of shape (q, {vectors.shape[1]}), found {queries.shape}"
         )
     queries = np.ascontiguousarray(queries, np.float32)
-    if allowed is not None:
-        if allowed.count <= len(vectors) * _GATHER_SHARE:
-            return _search_among(vectors, queries, k, allowed.positions, guard)
-        k = min(k, allowed.count)
-    k = min(k, len(vectors))
+    permitted = len(vectors) if allowed is None else allowed.count
+    k = min(k, permitted)
+    wanted = min(k + _SPARE, permitted)
     if k == 0 or len(queries) == 0:
-        return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
-    _before_scan(vectors, guard)
-    if len(queries) == 1 and compiled is not None and is_one_pass(vectors, allowed):
-        return [_best(_products(vectors, queries[0], allowed), k)]
-    faiss = load_faiss()
-    found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
-    scores, positions = found_there or _scan(faiss, vectors, queries, k, allowed)
-    return [
-        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
-    ]
+        return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
+    few = None
+    if allowed is not None and permitted <= len(vectors) * _GATHER_SHARE:
+        few = allowed.positions
+        guard.check_rows(few)
+    else:
+        set_read_ahead(vectors, True)
+        guard.check_all()
+
+    def alone(query: NDArray[np.float32]) -> Nearest:
+        if few is None:
+            return _search_one(vectors, query, k, allowed)
+        return rescored(vectors, few, query, k)
+
+    is_one_pass = 2 * permitted >= len(vectors) and vectors.size < _GPU_LEAST
+    if len(queries) == 1 and (few is not None or is_one_pass):
+        return [alone(queries[0])]
+    if few is None:
+        found = _search_together(vectors, queries, wanted, allowed)
+    else:
+        found = _search_among(vectors, queries, wanted, few)
+    ranked = []
+    for query, (positions, scores) in zip(queries, found, strict=True):
+        is_all = wanted == permitted or len(scores) < wanted
+        if is_all or scores[k - 1] - scores[-1] > tie_slack(float(np.abs(scores).max())):
+            ranked.append(rescored(vectors, np.sort(positions), query, k))
+        else:
+            ranked.append(alone(query))
+    return ranked
 
 
-def _before_scan(vectors: NDArray[np.float32], guard: BlockGuard) -> None:
-    """Prepare for reading all vectors in order.
+def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
+    """The `k` best of some passages, whatever others are among them.
 
-    Raises:
-        DamagedIndexError: they were altered.
+    Args:
+        positions: (m,) int64, ascending; or numbers of passages.
+        scores: (m,) `exact_scores`.
+        k: at least 1.
+
+    Returns:
+        Higher scores first; those that are equal when rounded as `rounded` does by position,
+        ascending. Without those that are not a number.
     """
-    set_read_ahead(vectors, True)
-    guard.check_all()
+    is_number = ~np.isnan(scores)
+    positions, scores = positions[is_number], scores[is_number]
+    top = np.partition(scores, -k)[-k:] if k < len(scores) else scores
+    decimals = decimals_of(float(np.abs(top).max(initial=1.0)))
+    best = np.argsort(-np.round(scores, decimals), kind="stable")[:k]
+    return positions[best], scores[best]
+
+
+def rescored(
+    vectors: NDArray[np.float32], positions: NDArray[np.int64], query: NDArray[np.float32], k: int
+) -> Nearest:
+    """The `k` best of the vectors at some ascending positions; see `nearest_of`."""
+    return nearest_of(positions, exact_scores(vectors, positions, query), k)
 
 
 def exact_scores(
@@ -132,79 +178,46 @@ def decimals_of(largest: float) -> int:
     return _DIGITS - math.ceil(math.log10(max(largest, 1.0)) - 1e-6)
 
 
-def tie_slack(score: float) -> float:
-    """The largest difference of two single-precision scores of this size that still tie."""
-    return _SLACK * 10.0 ** -decimals_of(abs(score))
+def tie_slack(largest: float) -> float:
+    """The largest difference of two single-precision scores that may tie.
 
-
-def at_least(
-    vectors: NDArray[np.float32],
-    query: NDArray[np.float32],
-    floor: float,
-    allowed: Allowed | None = None,
-    guard: BlockGuard = UNGUARDED,
-) -> NDArray[np.int64]:
-    """(m,) int64, ascending: the positions whose inner product with a query (d,) is about `floor`
-    or more, in single precision. The other arguments are as of `search_flat`.
+    Args:
+        largest: no score is farther from 0.
     """
-    if allowed is not None and allowed.count <= len(vectors) * _GATHER_SHARE:
-        guard.check_rows(allowed.positions)
-        return allowed.positions[exact_scores(vectors, allowed.positions, query) >= floor]
-    _before_scan(vectors, guard)
-    return np.flatnonzero(_products(vectors, query, allowed) >= floor)
+    return _SLACK * 10.0 ** -decimals_of(largest) if math.isfinite(largest) else math.inf
 
 
-def is_one_pass(vectors: NDArray[np.float32], allowed: Allowed | None) -> bool:
-    """Whether `nearest_with_ties` costs no more for one query than `search_flat`."""
-    is_most = allowed is None or 2 * allowed.count >= len(vectors)
-    return is_most and vectors.size < _GPU_LEAST
-
-
-def nearest_with_ties(
-    vectors: NDArray[np.float32],
-    query: NDArray[np.float32],
-    k: int,
-    allowed: Allowed | None = None,
-    guard: BlockGuard = UNGUARDED,
-) -> NDArray[np.int64]:
-    """(m,) int64, ascending: the positions of the `k` vectors of largest inner product with a query
-    (d,), and of all that may equal them, without those that score NaN. The other arguments are as
-    of `search_flat`.
-    """
-    _before_scan(vectors, guard)
-    scores = _products(vectors, query, allowed)
-    floor = -np.inf
-    if k < len(scores):
-        least = float(np.partition(scores, -k)[-k])
-        floor = least - tie_slack(least) if np.isfinite(least) else least
-    return np.flatnonzero((scores >= floor) & (scores > -np.inf))
-
-
-def _products(
-    vectors: NDArray[np.float32], query: NDArray[np.float32], allowed: Allowed | None
-) -> NDArray[np.float32]:
-    """(n,) float32: the inner products of all vectors with a query (d,), in single precision.
-
-    -inf where a product is not a number, and for a vector that is not allowed.
-    """
-    if compiled is not None and vectors.size <= _ONE_THREAD:
-        scores = np.empty(len(vectors), np.float32)
-        compiled.products(vectors, np.ascontiguousarray(query, np.float32), scores)
-    else:
-        scores = np.asarray(vectors @ query)
-    scores[np.isnan(scores)] = -np.inf
+def _search_one(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], k: int, allowed: Allowed | None
+) -> Nearest:
+    """As `search_flat`, of one query (d,), in one pass."""
+    n, mask = len(vectors), None
     if allowed is not None:
-        mask = np.unpackbits(allowed.bits, count=len(scores), bitorder="little")
-        scores[mask == 0] = -np.inf
-    return scores
-
-
-def _best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The positions of the `k` highest scores above -inf, highest first, and these scores."""
-    best = np.argpartition(-scores, k - 1)[:k] if k < len(scores) else np.arange(len(scores))
-    best = best[np.argsort(-scores[best], kind="stable")]
-    best = best[scores[best] > -np.inf]
-    return best.astype(np.int64), scores[best]
+        mask = np.unpackbits(allowed.bits, count=n, bitorder="little") == 0
+    is_large = vectors.size > _ONE_THREAD
+    rows = n if is_large else max(1, _SCANNED // len(query))
+    best, floor = np.empty(0, np.float32), -math.inf
+    positions, scores = [], []
+    for start in range(0, n, rows):
+        part = slice(start, start + rows)
+        if compiled is None or is_large:
+            products = np.asarray(vectors[part] @ query)
+        else:
+            products = np.empty(len(vectors[part]), np.float32)
+            compiled.products(vectors[part], query, products)
+        if mask is not None:
+            products[mask[part]] = -np.inf
+        # Not a number is above nothing.
+        near = np.flatnonzero(products > floor)
+        best = np.concatenate([best, products[near]])
+        if len(best) >= k:
+            best = np.partition(best, -k)[-k:]
+            slack = tie_slack(float(np.abs(best).max()))
+            floor = float(best[0]) - slack if math.isfinite(slack) else -math.inf
+            near = near[products[near] > floor]
+        positions.append(start + near)
+        scores.append(exact_scores(vectors, positions[-1], query))
+    return nearest_of(np.concatenate(positions), np.concatenate(scores), k)
 
 
 def _search_among(
@@ -212,15 +225,8 @@ def _search_among(
     queries: NDArray[np.float32],
     k: int,
     positions: NDArray[np.int64],
-    guard: BlockGuard,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """As `search_flat`, of the vectors at (m,) positions, few among many."""
-    guard.check_rows(positions)
-    if len(queries) == 1:
-        scores = exact_scores(vectors, positions, queries[0]).astype(np.float32)
-        scores[np.isnan(scores)] = -np.inf
-        best, values = _best(scores, k)
-        return [(positions[best], values)]
+    """The `k` best of the vectors at (m,) positions, few among many, in single precision."""
     vectors = np.asarray(vectors)
     copied = np.empty((min(_COPIED, len(positions)), vectors.shape[1]), np.float32)
     best = np.empty((len(queries), 0), np.int64)
@@ -241,6 +247,18 @@ def _search_among(
         order = order[~np.isnan(values[order])]
         found.append((row[order], values[order]))
     return found
+
+
+def _search_together(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int, allowed: Allowed | None
+) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """The `k` best vectors for each query, in single precision."""
+    faiss = load_faiss()
+    found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
+    scores, positions = found_there or _scan(faiss, vectors, queries, k, allowed)
+    return [
+        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
+    ]
 
 
 def _scan_on_gpu(

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import ConfigError
-from indexes.vectors.flat import search_flat
+from indexes.vectors.flat import Nearest, search_flat
 from indexes.vectors.search.searcher import Searcher
 
-Found = Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
+Found = Sequence[Nearest]
 
 # Length of the noise against that of the passage's vector: their cosine is about 0.9.
 _NOISE = 0.5

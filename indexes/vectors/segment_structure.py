@@ -19,9 +19,9 @@ from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
 from indexes.filters.allowed import Allowed
 from indexes.progress import Stage, no_progress
 from indexes.vectors.choice import AUTO, FLAT, Choice, StructureSettings
-from indexes.vectors.flat import at_least, search_flat
+from indexes.vectors.flat import Nearest, search_flat
 from indexes.vectors.library import load_faiss
-from indexes.vectors.recall import Found, Measured, cheapest, measure, sample_queries
+from indexes.vectors.recall import Measured, cheapest, measure, sample_queries
 from indexes.vectors.structure import Guarding, Structure, open_structure, write_structure
 
 STRUCTURE_FILE = "structure.faiss"
@@ -154,7 +154,7 @@ def search_vectors(
     allowed: Allowed | None = None,
     recall: float | None = None,
     guard: BlockGuard = UNGUARDED,
-) -> Found:
+) -> list[Nearest]:
     """The best vectors of a segment, exactly or through its structure.
 
     Args:
@@ -176,38 +176,3 @@ def search_vectors(
     if how.structure is None:
         return search_flat(vectors, queries, k, allowed, guard)
     return how.structure.searcher.search(vectors, queries, k, allowed, how.effort(recall), guard)
-
-
-def vectors_at_least(
-    how: SegmentStructure,
-    vectors: NDArray[np.float32],
-    query: NDArray[np.float32],
-    floor: float,
-    k: int,
-    allowed: Allowed | None = None,
-    recall: float | None = None,
-    guard: BlockGuard = UNGUARDED,
-) -> NDArray[np.int64]:
-    """The positions that a search of a segment meets and that score `floor` or more, about.
-
-    Args:
-        how: as of `search_vectors`.
-        vectors: as of `search_vectors`.
-        query: (d,) float32.
-        floor: the score.
-        k: as of `search_vectors`.
-        allowed: as of `search_vectors`.
-        recall: as of `search_vectors`.
-        guard: as of `search_vectors`.
-
-    Returns:
-        (m,) int64, ascending; see `Searcher.at_least`.
-
-    Raises:
-        What `search_vectors` raises.
-    """
-    if how.structure is None:
-        return at_least(vectors, query, floor, allowed, guard)
-    return how.structure.searcher.at_least(
-        vectors, query, floor, k, allowed, how.effort(recall), guard
-    )

@@ -1,8 +1,9 @@
 """Ranking the documents of an index for a query: dense, BM25 or both.
 
 Scores belong to passages; a hit is a document, ranked by its best passage. Candidates are the
-best passages of each component; in the hybrid mode every candidate is scored by both before the
-two are fused. Higher scores are better everywhere; equal ones are ordered by the document's id.
+best passages of each component, those with the lower numbers where scores are equal; in the hybrid
+mode every candidate is scored by both before the two are fused. Higher scores are better
+everywhere; documents with equal ones are ordered by id.
 """
 
 from __future__ import annotations
@@ -170,11 +171,6 @@ class Engine:
             deeper = []
             for i, candidates in zip(open_queries, found, strict=True):
                 ranked = self._rank(candidates)
-                if len(ranked.chosen) >= k:
-                    least = float(ranked.scores[ranked.chosen[k - 1]])
-                    if least <= candidates.floor:
-                        # Passages that are not candidates can have the same score.
-                        ranked = self._rank(self._ranking.settled(queries[i], depth, least))
                 if len(ranked.chosen) < k and not ranked.candidates.complete:
                     deeper.append(i)
                 else:

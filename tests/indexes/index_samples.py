@@ -24,7 +24,6 @@ from indexes.folder.writer import FolderWriter, NewDocument
 DIMENSIONS = 6
 LISTED_FILES = [
     "ids.npy",
-    "order.npy",
     "vectors.npy",
     "postings.counts.npy",
     "postings.frequencies.npy",

@@ -64,14 +64,12 @@ def check_equal(
 ) -> None:
     n = len(postings)
     live = np.arange(n) % 5 > 0 if deleted else None
-    for order in (None, np.random.default_rng(n).permutation(n).astype(np.uint32)):
-        found = best_passages(postings, read, weighting, k, live, allowed, order)
-        expected = best_by_numpy(postings, read, weighting, k, live, allowed, order)
-        assert found.positions.tolist() == expected.positions.tolist()
-        assert found.scores.tobytes() == expected.scores.tobytes()
-        if order is not None:
-            ranked = np.lexsort((order[found.positions], -found.scores))
-            assert ranked.tolist() == list(range(len(ranked)))
+    found = best_passages(postings, read, weighting, k, live, allowed)
+    expected = best_by_numpy(postings, read, weighting, k, live, allowed)
+    assert found.positions.tolist() == expected.positions.tolist()
+    assert found.scores.tobytes() == expected.scores.tobytes()
+    ranked = np.lexsort((found.positions, -found.scores))
+    assert ranked.tolist() == list(range(len(ranked)))
 
 
 @settings(deadline=None)
@@ -116,10 +114,9 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
 def test_searches_give_the_same_bits_as_without_a_compiler(passages, query, variant, k, random):
     half = len(passages) // 2
     live = np.array([random.random() < 0.7 for _ in passages[half:]], np.bool_)
-    order = np.array(random.sample(range(len(live)), len(live)), np.uint32)
     segments = [
         SearchableSegment(Postings.build(passages[:half])),
-        SearchableSegment(Postings.build(passages[half:]), live, order),
+        SearchableSegment(Postings.build(passages[half:]), live),
     ]
     drawn = np.array([random.random() < 0.5 for _ in passages[half:]], np.bool_)
     allowed = [None, Allowed.of(drawn)]
@@ -186,7 +183,6 @@ def arrays(**changed: Any) -> list[Any]:
         "delta": 0.0,
         "live": np.empty(0, np.bool_),
         "allowed": np.empty(0, np.uint8),
-        "ranks": np.empty(0, np.uint32),
         "best_positions": np.empty(2, np.int64),
         "best_scores": np.empty(2),
     }
@@ -206,7 +202,6 @@ def arrays(**changed: Any) -> list[Any]:
         {"factors": np.ones(3)},
         {"lengths": np.full(9, 4, np.uint32), "allowed": np.ones(1, np.uint8)},
         {"live": np.ones(2, np.bool_)},
-        {"ranks": np.array([1, 0], np.uint32)},
         {"best_positions": np.empty(3, np.int64)},
         {"best_positions": np.empty(0, np.int64), "best_scores": np.empty(0)},
     ],
@@ -214,7 +209,7 @@ def arrays(**changed: Any) -> list[Any]:
 def test_arrays_that_do_not_fit_are_refused_and_harm_nothing(changed):
     with pytest.raises(ValueError, match="do not fit"):
         compiled.best(*arrays(**changed))
-    assert compiled.best(*arrays()) == (2, False)
+    assert compiled.best(*arrays()) == 2
 
 
 @pytest.mark.parametrize(
@@ -229,7 +224,7 @@ def test_arrays_that_do_not_fit_are_refused_and_harm_nothing(changed):
     ],
 )
 def test_impossible_postings_are_not_scored_and_leave_nothing_behind(changed):
-    assert compiled.best(*arrays(**changed))[0] == -1
+    assert compiled.best(*arrays(**changed)) == -1
     positions, scores = np.empty(2, np.int64), np.empty(2)
     compiled.best(*arrays(best_positions=positions, best_scores=scores))
     assert positions.tolist() == [0, 1]

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.filters.allowed import Allowed
-from indexes.vectors.flat import exact_scores
 from indexes.vectors.library import load_faiss
 from indexes.vectors.search.lists import ListGuard, ListMembers, lists_to_read, sizes_of
 from indexes.vectors.unwrapped import COARSE, WHOLE, Unwrapped
@@ -60,18 +59,6 @@ class _Ranked(NamedTuple):
     lists: _Lists
     held: NDArray[np.int64]
     met: NDArray[np.int64]
-
-
-class _Read(NamedTuple):
-    """What was found behind a filter.
-
-    Attributes:
-        positions: (q, wanted) int64, best first, -1 if there are fewer.
-        reach: (q,) int64: how many lists, the nearest first, it took.
-    """
-
-    positions: NDArray[np.int64]
-    reach: NDArray[np.int64]
 
 
 class ListSearch:
@@ -117,70 +104,29 @@ class ListSearch:
         if self._prefers_scan(wanted, met, allowed):
             return None
         turned = self._index.transformed(queries)
+        found: list[NDArray[np.int64]] = []
         if allowed is None and self._guard is None:
             parameters = load_faiss().SearchParametersIVF(nprobe=probes)
             rows = self._core.search(turned, wanted, params=parameters)[1]
-            return [self._index.positions(row) for row in rows]
-        found: list[NDArray[np.int64]] = []
-        for start in range(0, len(turned), _QUERY_BLOCK):
-            block = turned[start : start + _QUERY_BLOCK]
-            if allowed is None:
-                nearness, order = self._core.quantizer.search(block, probes)
-                rows = self._read(block, wanted, _Lists(order, nearness))[0]
-            else:
-                rows = self._read_behind(block, wanted, allowed, probes).positions
             found.extend(self._index.positions(row) for row in rows)
-        if allowed is not None and not all(allowed.at(positions).all() for positions in found):
+        else:
+            for start in range(0, len(turned), _QUERY_BLOCK):
+                block = turned[start : start + _QUERY_BLOCK]
+                if allowed is None:
+                    nearness, order = self._core.quantizer.search(block, probes)
+                    rows = self._read(block, wanted, _Lists(order, nearness))[0]
+                else:
+                    rows = self._read_behind(block, wanted, allowed, probes)
+                found.extend(self._index.positions(row) for row in rows)
+        if allowed is None:
+            # Of the lists near to many equal vectors, one holds all of them and others nothing.
+            short = [i for i, positions in enumerate(found) if len(positions) < k]
+            more = self.candidates(queries[short], k, None, 4 * probes) if short else None
+            for i, positions in zip(short, more or (), strict=False):
+                found[i] = positions
+        elif not all(allowed.at(positions).all() for positions in found):
             raise RuntimeError("this type ignores filters")
         return found
-
-    def at_least(
-        self,
-        vectors: NDArray[np.float32],
-        query: NDArray[np.float32],
-        floor: float,
-        k: int,
-        allowed: Allowed | None,
-        effort: int,
-    ) -> NDArray[np.int64] | None:
-        """As `Searcher.at_least`; None if the exact scan is cheaper."""
-        wanted = self._wanted(k, allowed)
-        met, probes = self._met(wanted, effort)
-        if self._prefers_scan(wanted, met, allowed):
-            return None
-        turned = self._index.transformed(query[None])
-        if allowed is None:
-            nearness, order = self._core.quantizer.search(turned, probes)
-            lists = _Lists(order, nearness)
-        else:
-            reach = self._read_behind(turned, wanted, allowed, probes).reach
-            ranked = self._ranked(turned, allowed, 0, int(reach[0]))
-            lists = _chosen(ranked.lists, lists_to_read(ranked.held, np.zeros_like(reach), reach))
-        rows, scores = self._read(turned, wanted, lists, allowed)
-        found = rows[0] >= 0
-        positions, by_codes = rows[0][found], scores[0][found]
-        tied = exact_scores(vectors, positions, query) >= floor
-        if not tied.any():
-            return self._index.positions(rows[0])
-        # Equal vectors have equal codes, and so equal scores by them.
-        least = float(by_codes[tied].min())
-        radius = least - 1e-6 * max(1.0, abs(least))
-        faiss = load_faiss()
-        equal = faiss.RangeSearchResult(1)
-        # The method's Python form takes no parameters.
-        self._core.range_search_preassigned_c(
-            1,
-            faiss.swig_ptr(turned),
-            radius,
-            faiss.swig_ptr(lists.numbers),
-            faiss.swig_ptr(lists.nearness),
-            equal,
-            False,
-            self._parameters(lists, allowed),
-        )
-        count = int(faiss.rev_swig_ptr(equal.lims, 2)[1])
-        labels = faiss.rev_swig_ptr(equal.labels, count).copy() if count else rows[0][:0]
-        return self._index.positions(np.concatenate([labels, rows[0]]))
 
     def _wanted(self, k: int, allowed: Allowed | None) -> int:
         """How many candidates to ask for."""
@@ -207,8 +153,8 @@ class ListSearch:
 
     def _read_behind(
         self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
-    ) -> _Read:
-        """The best allowed vectors; see the start of this module.
+    ) -> NDArray[np.int64]:
+        """(q, wanted) int64, best first, -1 if there are fewer; see the start of this module.
 
         Args:
             queries: (q, d) float32, transformed.
@@ -248,7 +194,7 @@ class ListSearch:
             brought = ((order >= kept) & judges).sum(axis=1)
             ended = (reach[reading] == self._lists) | (target[reading] == 2 * allowed.count)
             reading = reading[~ended & (brought > _LAST * judges.sum(axis=1))]
-        return _Read(positions[:, :wanted], reach)
+        return positions[:, :wanted]
 
     def _ranked(
         self, queries: NDArray[np.float32], allowed: Allowed, met: int, least: int

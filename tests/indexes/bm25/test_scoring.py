@@ -94,11 +94,9 @@ def written_out(passages, settings, query):
 
 def ranked(found, edges, k):
     """The k best of all segments, ties by place in the corpus: places and scores."""
-    if len(found.scores) > k:
-        # More only where they equal the k-th best.
-        assert len(set(np.sort(found.scores)[: len(found.scores) - k + 1].tolist())) == 1
+    assert len(found.scores) <= k
     places = [edges[s] + p for s, p in zip(found.segments, found.positions, strict=True)]
-    best = sorted(zip((-found.scores).tolist(), places, strict=True))[:k]
+    best = sorted(zip((-found.scores).tolist(), places, strict=True))
     return [place for _, place in best], [-score for score, _ in best]
 
 

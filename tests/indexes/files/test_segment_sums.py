@@ -29,14 +29,12 @@ N, D = 20_000, 8
 CHANCE = np.random.default_rng(5)
 VECTORS = CHANCE.standard_normal((N, D)).astype(np.float32)
 TOKENS = [["all", f"term{i}"] for i in range(N)]
-DOCUMENTS = [f"d{N - i}" for i in range(N)]
 LARGE = [
-    *("ids.npy", "order.npy", "postings.lengths.npy", "postings.offsets.npy"),
+    *("ids.npy", "postings.lengths.npy", "postings.offsets.npy"),
     *("postings.positions.npy", "postings.terms.utf8", "vectors.npy"),
 ]
 READS: dict[str, Callable[[Segment], Any]] = {
     "ids.npy": lambda segment: segment.ids_at(np.array([N // 2])),
-    "order.npy": lambda segment: segment.order_guard.check_rows(np.array([N // 2])),
     "postings.lengths.npy": lambda segment: segment.postings.check_lengths(np.array([N // 2])),
     "postings.offsets.npy": lambda segment: list(segment.postings.vocabulary()),
     "postings.positions.npy": lambda segment: segment.postings.lookup("all"),
@@ -49,7 +47,7 @@ READS: dict[str, Callable[[Segment], Any]] = {
 
 @pytest.fixture
 def written(tmp_path: Path) -> str:
-    return write_segment(segment_folder(tmp_path, 1), np.arange(N), VECTORS, TOKENS, DOCUMENTS)
+    return write_segment(segment_folder(tmp_path, 1), np.arange(N), VECTORS, TOKENS)
 
 
 def test_large_files_have_sums_in_the_order_of_their_names(tmp_path: Path, written: str) -> None:
@@ -70,7 +68,7 @@ def test_large_files_have_sums_in_the_order_of_their_names(tmp_path: Path, writt
 
 def test_a_segment_of_small_files_has_no_sums(tmp_path: Path) -> None:
     folder = segment_folder(tmp_path, 1)
-    write_segment(folder, np.arange(3), VECTORS[:3], TOKENS[:3], DOCUMENTS[:3])
+    write_segment(folder, np.arange(3), VECTORS[:3], TOKENS[:3])
     assert not (folder / SUMS_FILE).exists()
     assert manifest_of(folder)["sums"] == {}
 

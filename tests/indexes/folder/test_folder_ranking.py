@@ -1,38 +1,123 @@
-"""Candidates of a folder do not depend on its segments."""
+"""Candidates of a folder, against sorting all passages by score and number."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from index_samples import document, make_index, vector_of
+from numpy.typing import NDArray
 
 from indexes import Query
+from indexes.bm25.scoring import BM25, CorpusStatistics
+from indexes.filters.allowed import Allowed
+from indexes.folder.ranking import FolderRanking
 from indexes.folder.reader import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.segments import maintenance
+from indexes.segments.live import LiveSegment
+from indexes.segments.segment import memory_segment
 
 TEXT = "apple pear"
+WORDS = ["apple", "pear", "plum"]
 
 
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
-def test_of_equal_scores_those_of_the_smaller_ids_are_candidates(tmp_path, depth):
+def test_of_equal_scores_those_that_were_added_first_are_candidates(
+    tmp_path: Path, mode: Any, depth: int
+) -> None:
     # The best is alone, so that at depth 2 one of the equal ones is the last that counts.
     folder = make_index(
         tmp_path / "x.index",
-        [document("d", TEXT), document("b", TEXT), document("best", f"{TEXT} {TEXT}")],
+        [document("d", TEXT), document("b", TEXT), document("best", "apple")],
         [document("c", TEXT), document("a", TEXT)],
     )
-    query = Query(["apple"], vector_of(f"{TEXT} {TEXT}"))
+    query = Query(["apple"], vector_of("apple"))
 
-    def candidates():
+    def candidates() -> list[str]:
         reader = FolderReader(folder)
         with reader.view() as view:
-            (found,) = view.ranking().candidates([query], "hybrid", depth)
+            (found,) = view.ranking().candidates([query], mode, depth)
             ids = sorted(view.documents_of(found.passages.tolist()).values())
         reader.close()
         return ids
 
-    expected = sorted(["best", *"abcd"][:depth])
+    expected = sorted(["best", *"dbca"][:depth])
     assert candidates() == expected
     with FolderWriter(folder) as writer:
         maintenance.compact(writer)
     assert candidates() == expected
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    """Passages of few kinds in some segments, some of them deleted and some behind a filter."""
+    chance = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n, kinds = draw(st.integers(1, 150)), draw(st.integers(1, 5))
+    vectors = chance.standard_normal((kinds, 5))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    texts = [chance.choice(WORDS, chance.integers(0, 4)).tolist() for _ in range(kinds)]
+    kind = chance.integers(0, kinds, n)
+    share = draw(st.sampled_from([None, 0.02, 0.3, 0.8]))
+    alive = chance.random(n) < draw(st.sampled_from([1.0, 0.7]))
+    return {
+        "ids": np.cumsum(chance.integers(1, 4, n)),
+        "vectors": vectors.astype(np.float32)[kind],
+        "terms": [texts[i] for i in kind],
+        "cuts": sorted(draw(st.sets(st.integers(1, n), max_size=4)) | {0, n}),
+        "alive": alive,
+        "allowed": None if share is None else alive & (chance.random(n) < share),
+        "depth": draw(st.integers(1, 40)),
+        "queries": [
+            Query([str(chance.choice(WORDS))], chance.standard_normal(5).astype(np.float32) / 3)
+            for _ in range(3)
+        ],
+    }
+
+
+@settings(deadline=None)
+@given(cases())
+def test_candidates_are_those_of_sorting_by_score_and_number(case: dict[str, Any]) -> None:
+    ids, depth, allowed = case["ids"], case["depth"], case["allowed"]
+    parts = [slice(*ends) for ends in zip(case["cuts"], case["cuts"][1:], strict=False)]
+    segments = []
+    for part in parts:
+        segment = memory_segment(Path(), ids[part], case["vectors"][part], case["terms"][part])
+        alive = None if case["alive"][part].all() else case["alive"][part]
+        segments.append(
+            LiveSegment(postings=segment.postings, live=alive, segment=segment, deleted=())
+        )
+    ranking = FolderRanking(
+        segments,
+        CorpusStatistics.of(segments),
+        [None if one.live is None else Allowed.of(one.live) for one in segments],
+        None if allowed is None else [Allowed.of(allowed[part]) for part in parts],
+        None,
+        None,
+    )
+    counted = case["alive"] if allowed is None else allowed
+
+    def best(scores: NDArray[np.float64], counted: NDArray[np.bool_]) -> set[int]:
+        places = sorted(np.flatnonzero(counted), key=lambda i: (-scores[i], ids[i]))
+        return {int(ids[i]) for i in places[:depth]}
+
+    expected: dict[Any, list[set[int]]] = {"dense": [], "bm25": [], "hybrid": []}
+    for query in case["queries"]:
+        dense = best(np.round(case["vectors"] @ query.vector.astype(np.float64), 6), counted)
+        scores, matches = map(np.concatenate, BM25(segments).scores(query.terms))
+        bm25 = best(scores, counted & matches)
+        for mode, wanted in (("dense", dense), ("bm25", bm25), ("hybrid", dense | bm25)):
+            expected[mode].append(wanted)
+    for mode, wanted in expected.items():
+        together = ranking.candidates(case["queries"], mode, depth)
+        alone = [ranking.candidates([query], mode, depth)[0] for query in case["queries"]]
+        assert [set(found.passages.tolist()) for found in together] == wanted
+        assert [set(found.passages.tolist()) for found in alone] == wanted
+        for one, other in zip(together, alone, strict=True):
+            assert len(one.passages) == len(set(one.passages.tolist()))
+            assert (one.dense.tolist(), one.complete) == (other.dense.tolist(), other.complete)

@@ -26,13 +26,12 @@ from indexes.segments.segment import (
 IDS = np.array([3, 4, 9], np.int64)
 VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
 TOKENS = [["cat", "sat"], [], ["cat", "cat"]]
-DOCUMENTS = ["b", "c", "a"]
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> str:
     """A segment number 7 in `tmp_path`; its manifest's hash."""
-    return write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, TOKENS, DOCUMENTS)
+    return write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, TOKENS)
 
 
 def rewrite(folder: Path, name: str, array: NDArray[Any]) -> str:
@@ -52,8 +51,6 @@ def test_a_segment_is_mapped_as_it_was_written(tmp_path: Path, written: str) -> 
     assert (segment.ids.dtype, segment.vectors.dtype) == (np.int64, np.float32)
     np.testing.assert_array_equal(segment.ids, IDS)
     np.testing.assert_array_equal(segment.vectors, VECTORS)
-    assert segment.order is not None
-    assert segment.order.tolist() == [1, 2, 0]
     assert segment.postings.lengths.tolist() == [2, 0, 2]
     positions, frequencies = segment.postings.lookup("cat")
     assert (positions.tolist(), frequencies.tolist()) == ([0, 2], [1, 2])
@@ -80,10 +77,7 @@ def test_the_manifest_names_every_file_with_size_and_hash(tmp_path: Path, writte
 
 
 def test_equal_segments_have_equal_bytes(tmp_path: Path, written: str) -> None:
-    assert (
-        write_segment(segment_folder(tmp_path / "other", 7), IDS, VECTORS, TOKENS, DOCUMENTS)
-        == written
-    )
+    assert write_segment(segment_folder(tmp_path / "other", 7), IDS, VECTORS, TOKENS) == written
 
 
 def test_what_an_interrupted_write_left_is_replaced(tmp_path: Path) -> None:
@@ -91,7 +85,7 @@ def test_what_an_interrupted_write_left_is_replaced(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "vectors.npy").write_bytes(b"half")
     (folder / "stray.npy").write_bytes(b"half")
-    written = write_segment(folder, IDS, VECTORS, TOKENS, DOCUMENTS)
+    written = write_segment(folder, IDS, VECTORS, TOKENS)
     assert not (folder / "stray.npy").exists()
     np.testing.assert_array_equal(open_segment(tmp_path, 7, written).vectors, VECTORS)
 
@@ -109,7 +103,7 @@ def test_everything_is_flushed_before_the_hash_is_given_out(
 
     monkeypatch.setattr(os, "fsync", fsync)
     folder = segment_folder(tmp_path, 7)
-    write_segment(folder, IDS, VECTORS, TOKENS, DOCUMENTS)
+    write_segment(folder, IDS, VECTORS, TOKENS)
     # Each with all of its bytes, then the folder, then its parent.
     for path in folder.iterdir():
         assert flushed[path.name] == path.stat().st_size
@@ -195,7 +189,7 @@ def test_a_failed_write_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(indexes.segments.segment, "save_array", refuse)
     folder = segment_folder(tmp_path, 7)
     with pytest.raises(StorageError, match=r"ids\.npy: the disk is full"):
-        write_segment(folder, IDS, VECTORS, TOKENS, DOCUMENTS)
+        write_segment(folder, IDS, VECTORS, TOKENS)
     assert not folder.exists()
 
 
@@ -204,14 +198,14 @@ def test_as_many_lists_of_terms_as_passages_are_asked_for(
     tmp_path: Path, tokens: list[list[str]]
 ) -> None:
     with pytest.raises(ValueError, match="3 passages"):
-        write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, tokens, DOCUMENTS)
+        write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, tokens)
     assert not segment_folder(tmp_path, 7).exists()
 
 
 def test_large_arrays_are_mapped_and_not_read(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).standard_normal((2000, 64)).astype(np.float32)
     folder = segment_folder(tmp_path, 7)
-    written = write_segment(folder, np.arange(2000), vectors, [["word"]] * 2000, ["d"] * 2000)
+    written = write_segment(folder, np.arange(2000), vectors, [["word"]] * 2000)
     segment = open_segment(tmp_path, 7, written)
     np.testing.assert_array_equal(segment.vectors, vectors)
     with (folder / "vectors.npy").open("r+b") as file:

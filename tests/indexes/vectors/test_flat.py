@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import indexes.vectors.flat
 from indexes.errors import MissingExtraError
 from indexes.filters.allowed import Allowed
-from indexes.vectors.flat import search_flat
+from indexes.vectors.flat import decimals_of, search_flat
 
 
 def brute_force(
@@ -38,21 +38,22 @@ def check(
     assert len(found) == len(queries)
     for query, (positions, scores) in zip(queries, found, strict=True):
         assert positions.dtype == np.int64
-        assert scores.dtype == np.float32
+        assert scores.dtype == np.float64
         assert len(positions) == len(scores) == min(k, permitted)
         assert len(set(positions.tolist())) == len(positions)
         assert ((positions >= 0) & (positions < len(vectors))).all()
         expected = brute_force(vectors, query, allowed)
-        # What is returned is permitted, scored right, in order, and nothing better was left out.
-        np.testing.assert_allclose(scores, expected[positions], rtol=1e-4, atol=1e-4)
-        assert (np.diff(scores) <= 0).all()
-        best = np.sort(expected)[::-1][: len(scores)]
-        np.testing.assert_allclose(scores, best, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(scores, expected[positions], rtol=1e-12, atol=1e-12)
+        # The order is that of the scores with six digits, then that of the positions.
+        largest = np.abs(np.sort(expected)[::-1][: len(scores)]).max(initial=1.0)
+        rounded = np.round(expected, decimals_of(largest))
+        best = sorted(range(len(vectors)), key=lambda i: (-rounded[i], i))[: len(scores)]
+        assert positions.tolist() == best
 
 
 @st.composite
 def searches(draw: st.DrawFn) -> tuple[Any, ...]:
-    n, d = draw(st.integers(0, 70)), draw(st.integers(1, 24))
+    n, d = draw(st.integers(0, 150)), draw(st.integers(1, 24))
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
     if draw(st.booleans()):
         vectors = chance.standard_normal((n, d)).astype(np.float32)
@@ -79,6 +80,22 @@ def test_larger_sets_and_every_share_of_allowed_vectors(share: float, queries: i
     allowed[chance.choice(3000, int(3000 * share), replace=False)] = True
     check(vectors, chance.standard_normal((queries, 48)).astype(np.float32), 25, allowed)
     check(vectors, chance.standard_normal((queries, 48)).astype(np.float32), 2500, allowed)
+
+
+@pytest.mark.parametrize("scanned", [64, 2**20])
+@pytest.mark.parametrize("queries", [1, 30])
+@pytest.mark.parametrize("share", [None, 0.7, 0.3, 0.05])
+def test_of_many_equal_vectors_those_of_the_lower_positions_are_found(
+    monkeypatch: pytest.MonkeyPatch, scanned: int, queries: int, share: float | None
+) -> None:
+    monkeypatch.setattr(indexes.vectors.flat, "_SCANNED", scanned)
+    chance = np.random.default_rng(8)
+    # 27 distinct vectors, each of them more often than a batch has results to spare.
+    vectors = chance.integers(-1, 2, (3000, 3)).astype(np.float32)
+    allowed = None if share is None else chance.random(3000) < share
+    asked = chance.standard_normal((queries, 3)).astype(np.float32)
+    for k in (1, 30, 400):
+        check(vectors, asked, k, allowed)
 
 
 def test_a_k_above_the_number_of_vectors_returns_them_all() -> None:

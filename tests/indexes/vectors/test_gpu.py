@@ -73,7 +73,7 @@ def check_scan(queries: Any, k: int, allowed: Any = None) -> None:
     found = search_flat(VECTORS, queries, k, None if allowed is None else Allowed.of(allowed))
     for query, (positions, scores) in zip(queries, found, strict=True):
         assert positions.dtype == np.int64
-        assert scores.dtype == np.float32
+        assert scores.dtype == np.float64
         expected = VECTORS[best(VECTORS, query, k, allowed)] @ query
         np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(VECTORS[positions] @ query, scores, rtol=1e-5, atol=1e-5)

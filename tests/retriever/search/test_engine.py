@@ -233,18 +233,27 @@ def test_equal_documents_are_ordered_by_id_whatever_the_order_of_insertion(
     documents = [Document(f"same{i:02}", "the same text here") for i in reversed(range(20))]
     with Index.create(tmp_path / "index") as index:
         add_in_parts(index, [*documents, Document("a-other", "something else")], 7)
-        hits = index.search("same text", SearchSettings(mode=mode, k=5))
-        assert [hit.id for hit in hits] == [f"same{i:02}" for i in range(5)]
+        hits = index.search("same text", SearchSettings(mode=mode, k=10))
+        assert [hit.id for hit in hits] == [f"same{i:02}" for i in range(10)]
         assert len({hit.score for hit in hits}) == 1
 
 
-@pytest.mark.parametrize("mode", ["dense", "bm25"])
-def test_ties_reach_past_the_depth(tmp_path, fake_encoder, mode):
+@pytest.mark.parametrize("mode", MODES)
+def test_of_equal_documents_those_that_were_added_first_are_candidates(
+    tmp_path, fake_encoder, mode
+):
     documents = [Document(f"same{i:03}", "the same text here") for i in reversed(range(150))]
+    settings = SearchSettings(mode=mode, k=3, depth=1)
     with Index.create(tmp_path / "index") as index:
         add_in_parts(index, documents, 60)
-        hits = index.search("same text", SearchSettings(mode=mode, k=3, depth=1))
-        assert [hit.id for hit in hits] == ["same000", "same001", "same002"]
+        # The six first are candidates, and three of them hits.
+        expected = ["same144", "same145", "same146"]
+        assert [hit.id for hit in index.search("same text", settings)] == expected
+        index.compact()
+        assert [hit.id for hit in index.search("same text", settings)] == expected
+        index.delete(["same145"])
+        found = [hit.id for hit in index.search("same text", settings)]
+        assert found == ["same143", "same144", "same146"]
 
 
 @pytest.mark.parametrize("mode", MODES)
