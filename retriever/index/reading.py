@@ -176,7 +176,8 @@ class ReadableIndex:
 
         Returns:
             At most `k` hits, the highest score first; equal scores by document id, ascending (by
-            code point). There are fewer if fewer documents can be ranked.
+            code point). There are fewer if fewer documents can be ranked. Of more passages with
+            equal scores than are candidates (2 `k` or more), those that were added first are.
 
         Raises:
             TypeError: `text`, `settings`, `where` or `reranker` is something else, or a keyword is
