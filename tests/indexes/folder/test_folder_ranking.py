@@ -6,52 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_samples import document, make_index, vector_of
 from numpy.typing import NDArray
 
 from indexes import Query
 from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.filters.allowed import Allowed
 from indexes.folder.ranking import FolderRanking
-from indexes.folder.reader import FolderReader
-from indexes.folder.writer import FolderWriter
-from indexes.segments import maintenance
 from indexes.segments.live import LiveSegment
 from indexes.segments.segment import memory_segment
 
-TEXT = "apple pear"
 WORDS = ["apple", "pear", "plum"]
-
-
-@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
-@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
-def test_of_equal_scores_those_that_were_added_first_are_candidates(
-    tmp_path: Path, mode: Any, depth: int
-) -> None:
-    # The best is alone, so that at depth 2 one of the equal ones is the last that counts.
-    folder = make_index(
-        tmp_path / "x.index",
-        [document("d", TEXT), document("b", TEXT), document("best", "apple")],
-        [document("c", TEXT), document("a", TEXT)],
-    )
-    query = Query(["apple"], vector_of("apple"))
-
-    def candidates() -> list[str]:
-        reader = FolderReader(folder)
-        with reader.view() as view:
-            (found,) = view.ranking().candidates([query], mode, depth)
-            ids = sorted(view.documents_of(found.passages.tolist()).values())
-        reader.close()
-        return ids
-
-    expected = sorted(["best", *"dbca"][:depth])
-    assert candidates() == expected
-    with FolderWriter(folder) as writer:
-        maintenance.compact(writer)
-    assert candidates() == expected
 
 
 @st.composite
