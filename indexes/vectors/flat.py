@@ -30,8 +30,9 @@ from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, loa
 # Positions int64 and scores float64.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 
-# Below this share of allowed vectors, copying them out is cheaper than testing every one.
-_GATHER_SHARE = 1 / 16
+# Below these shares of allowed vectors, copying them out is cheaper than testing every one, and
+# scoring them exactly is cheaper than scanning all.
+_GATHER_SHARE, _EXACT_SHARE = 1 / 16, 1 / 4
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
 # Numbers scanned at once for one query: they stay in the processor's cache until the best vectors
@@ -87,20 +88,20 @@ def search_flat(
     wanted = min(k + _SPARE, permitted)
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
-    few = None
-    if allowed is not None and permitted <= len(vectors) * _GATHER_SHARE:
-        few = allowed.positions
-        guard.check_rows(few)
-    else:
+    share = permitted / len(vectors)
+    few = allowed.positions if allowed is not None and share <= _GATHER_SHARE else None
+    if few is None:
         set_read_ahead(vectors, True)
         guard.check_all()
+    else:
+        guard.check_rows(few)
 
     def alone(query: NDArray[np.float32]) -> Nearest:
-        if few is None:
-            return _search_one(vectors, query, k, allowed)
-        return rescored(vectors, few, query, k)
+        if allowed is not None and share <= _EXACT_SHARE:
+            return rescored(vectors, allowed.positions, query, k)
+        return _search_one(vectors, query, k, allowed)
 
-    is_one_pass = 2 * permitted >= len(vectors) and vectors.size < _GPU_LEAST
+    is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
     if len(queries) == 1 and (few is not None or is_one_pass):
         return [alone(queries[0])]
     if few is None:
