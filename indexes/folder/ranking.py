@@ -79,7 +79,7 @@ class FolderRanking:
     def _best(self, parts: Sequence[Nearest], depth: int) -> list[NDArray[np.int64]]:
         """Of what was found in each segment the positions of the `depth` best of all segments."""
         # Places ascend as passage ids do.
-        placed = [first + part[0] for first, part in zip(self._firsts, parts, strict=False)]
+        placed = [first + part[0] for first, part in zip(self._firsts[:-1], parts, strict=True)]
         places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
         order = np.argsort(places)
         best = np.sort(nearest_of(places[order], scores[order], depth)[0])

@@ -46,8 +46,8 @@ def test_in_every_file_of_the_segments(index: Path, drawn: int) -> None:
     whole = asked(index)
     assert whole[0] == "answers"
     names = [name for name in files(index) if name.parts[0] == "segments"]
-    # Two segments of nine files and a manifest, one with a structure and sums.
-    assert len(names) == 22
+    # Two segments of eight files and a manifest, one with a structure and sums.
+    assert len(names) == 20
     large = set()
     for name in names:
         path = index / name
