@@ -294,6 +294,29 @@ class Committer(Protocol):
         """
         ...
 
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents; returns how many of them there were."""
+        ...
+
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep vectors of passages whose document is not complete, for a run that resumes.
+
+        No reader sees them. A store that cannot do that keeps nothing.
+
+        Args:
+            digests: of what was encoded.
+            vectors: (digests, d) float32.
+        """
+        ...
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Those of some vectors that this run or one before it kept."""
+        ...
+
+    def forget(self) -> None:
+        """Drop all vectors that were kept."""
+        ...
+
     def merge(self, stage: Stage = ...) -> int:
         """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
         ...
@@ -305,10 +328,6 @@ class Committer(Protocol):
 
 class Writer(Committer, Protocol):
     """Changes one index; each call is one transaction."""
-
-    def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents; returns how many of them there were."""
-        ...
 
     def delete_where(self, where: Where) -> int:
         """Delete the documents that match a filter; returns how many."""

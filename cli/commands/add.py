@@ -43,7 +43,7 @@ def command(
     index_documents(
         lambda: Index.open(folder, device=device, download=download),
         folder,
-        source.reader(sources),
+        source.reader(sources, on_empty="yield"),
         on_long=on_long,
         prune=False,
         compact=not no_compact,

@@ -92,7 +92,7 @@ def command(
     from retriever.indexing.passages import PassageSettings
     from retriever.indexing.recreation import recreated
 
-    reader = source.reader(sources)
+    reader = source.reader(sources, on_empty="yield")
     choice = encoder.choice()
     passages = None
     if on_long is not None and on_long != "error":
@@ -159,8 +159,7 @@ def index_documents(
     report = IndexingReport()
     with ExitStack() as stack:
         index = stack.enter_context(open_index())
-        spec = index.encoder_spec
-        window = spec.max_length
+        window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader, say)
         stack.callback(warn_reader, reader, say)
@@ -175,8 +174,13 @@ def index_documents(
                 compact=compact,
             )
         except KeyboardInterrupt:
-            say(f"{folder}: what was encoded is kept; run the same command again to resume")
+            say(
+                f"{folder}: {counted(report.added + report.updated, 'document')} of this run "
+                "committed, what was being encoded is lost; run the same command again to resume"
+            )
             raise
+        # How this run computes, which can differ from how the index was made.
+        faster = describe_faster(index.encoder.spec) if report.pieces else None
     summary: dict[str, Any] = {
         "added": report.added,
         "updated": report.updated,
@@ -198,10 +202,10 @@ def index_documents(
         "seconds": round(time.monotonic() - started, 3),
         "bytes": open_store(folder).size(),
     }
-    if summary["seconds"] > _LONG and report.passages and not quiet:
-        faster = describe_faster(spec)
-        if faster:
-            say(f"note: {faster} on this processor")
+    if summary["seconds"] > _LONG and faster and not quiet:
+        say(f"note: {faster} on this processor")
+    if report.emptied:
+        say(f"note: {counted(report.emptied, 'document')} deleted, whose new version is empty")
     if report.truncated:
         say(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
@@ -213,7 +217,7 @@ def index_documents(
         say(
             f"{folder}: {report.added:,} added, {report.updated:,} updated, "
             f"{report.unchanged:,} unchanged, "
-            + (f"{report.deleted:,} deleted, " if prune else "")
+            + (f"{report.deleted:,} deleted, " if prune or report.deleted else "")
             + f"{reader.skipped:,} skipped"
             + (f", {reader.empty:,} empty" if reader.empty else "")
             + f"; {counted(report.passages, 'passage')} encoded"

@@ -101,7 +101,9 @@ class SourceOptions(FieldOptions):
     sql: str | None = None
     on_error: Literal["fail", "skip"] = "fail"
 
-    def reader(self, sources: Sequence[str]) -> CorpusReader:
+    def reader(
+        self, sources: Sequence[str], *, on_empty: Literal["skip", "yield"] = "skip"
+    ) -> CorpusReader:
         """A reader of the sources.
 
         Raises:
@@ -110,7 +112,9 @@ class SourceOptions(FieldOptions):
         """
         from retriever.corpus import CorpusReader
 
-        return CorpusReader(sources, self.fields(), on_error=self.on_error, sql=self.sql)
+        return CorpusReader(
+            sources, self.fields(), on_error=self.on_error, on_empty=on_empty, sql=self.sql
+        )
 
 
 _FIELDS: tuple[Decorator, ...] = (id_field_option, text_field_option, title_field_option)
@@ -123,7 +127,7 @@ document_options = settings("source", SourceOptions, (*_FIELDS, types_option, *_
 
 def corpus_texts(reader: CorpusReader) -> Iterator[str]:
     """The text of each document as it is encoded: title, space, text."""
-    from retriever.indexing.add import passage_text
+    from retriever.indexing.passages import passage_text
 
     for document in reader:
         yield passage_text(document, None)

@@ -38,6 +38,7 @@ from indexes.segments.segment import (
     segment_folder,
     write_segment,
 )
+from indexes.store import unfinished
 from indexes.store.connection import close_writer, is_index, open_writer, transaction
 from indexes.store.documents import (
     NewDocument,
@@ -183,6 +184,26 @@ class FolderWriter:
         """
         if count_pending(self._connection):
             self._commit_segment([], np.empty((0, 0), np.float32), [], {})
+
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep vectors of passages whose document is not complete; see `indexes.protocol`.
+
+        Raises:
+            StorageError: the disk is full or cannot be written; nothing is kept.
+        """
+        with storage_errors(self.folder), transaction(self._connection):
+            unfinished.keep(self._connection, digests, vectors)
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Those of some vectors that this run or one before it kept."""
+        with storage_errors(self.folder), readable(self.folder):
+            return unfinished.kept(self._connection, digests)
+
+    def forget(self) -> None:
+        """Drop all vectors that were kept."""
+        if unfinished.is_any_kept(self._connection):
+            with storage_errors(self.folder), transaction(self._connection):
+                unfinished.forget(self._connection)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents at once; returns how many of them there were."""

@@ -242,6 +242,16 @@ class MilvusWriter:
         self._touched.update(range(state.next_document, next_document))
         return True
 
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep nothing: an interrupted run encodes a document that is not complete again."""
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Nothing."""
+        return {}
+
+    def forget(self) -> None:
+        """Do nothing."""
+
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""
         rest, found = iter(ids), set[int]()

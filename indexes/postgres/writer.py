@@ -257,6 +257,16 @@ class PostgresWriter:
         self._touch("SELECT unnest(%s::text[])", [*names, *changed])
         self._count(len(documents) - gone, len(ids) - dead, int(lengths.sum()) - dead_length, dead)
 
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep nothing: an interrupted run encodes a document that is not complete again."""
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Nothing."""
+        return {}
+
+    def forget(self) -> None:
+        """Do nothing."""
+
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""
         return self._delete("d.id = ANY(%s)", (list(filter(storable, ids)),))

@@ -19,6 +19,8 @@ corpus                  since format 3, a view for other programs: id, title, te
                         number of passages of each document
 ======================  ============================================================
 
+A further table, `unfinished`, comes and goes (`indexes.store.unfinished`).
+
 `PRAGMA user_version` is the format's number. An index is brought up to the newest format by its
 first writer, in one transaction. Format 2 had metadata in columns of codes (tables fields,
 field_values and field_codes), which migration 3 replaces.

@@ -30,6 +30,11 @@ class Document:
     title: str | None = None
     metadata: dict[str, Json] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither the text nor the title holds anything but white space."""
+        return not (self.text.strip() or (self.title or "").strip())
+
 
 class Record(NamedTuple):
     """One record as a format reads it, before its fields are assigned.

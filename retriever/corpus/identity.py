@@ -16,7 +16,7 @@ def content_id(title: str | None, text: str) -> str:
 
 
 class SeenIds:
-    """Remembers which record first had an id, in a private temporary database.
+    """Remembers where an id was first given, in a private temporary database.
 
     At most 32 MiB of the database are in memory; closing deletes it.
     """
@@ -24,8 +24,8 @@ class SeenIds:
     def __init__(self) -> None:
         self._database: sqlite3.Connection | None = None
 
-    def earlier(self, doc_id: str, number: int) -> int | None:
-        """The number of the record that had `doc_id` before; if none had, store it, return None.
+    def earlier(self, doc_id: str, place: str) -> str | None:
+        """The place that had `doc_id` before; if none had, store this one and return None.
 
         Raises:
             StorageError: the disk for temporary files is full or cannot be written.
@@ -33,11 +33,11 @@ class SeenIds:
         try:
             if self._database is None:
                 self._database = _temporary_database()
-            row = (doc_id, number)
+            row = (doc_id, place)
             if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
                 return None
-            found = self._database.execute("SELECT number FROM seen WHERE id = ?", (doc_id,))
-            return int(found.fetchone()[0])
+            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (doc_id,))
+            return str(found.fetchone()[0])
         except sqlite3.OperationalError as error:
             raise StorageError(
                 f"the ids read so far cannot be kept in a temporary file ({error}); "
@@ -57,6 +57,6 @@ def _temporary_database() -> sqlite3.Connection:
     # Nothing is ever rolled back, so a journal would only double the writing.
     database.execute("PRAGMA journal_mode = OFF")
     database.execute("PRAGMA cache_size = -32768")
-    database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
+    database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
     database.execute("BEGIN")
     return database

@@ -44,21 +44,23 @@ _BY_HASH = (
 )
 _BY_NUMBER = "ids are generated from the order of the records: 1, 2, 3, ..."
 _BY_PATH = "ids are the paths relative to the folder"
+_BY_NAME_AND_PATH = "ids are the names of the folders with the paths below them"
 
 
 class CorpusReader:
     """Iterates over the documents of files, folders, databases and standard input, in order.
 
     Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
-    not, folders of .txt and .md files (a document per file, sorted by relative path), tables of
-    SQLite databases (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not
+    not, folders of .txt and .md files (a document per file, sorted by relative path, which is its
+    id; of several folders an id begins with the folder's name), tables of SQLite databases
+    (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not
     grow with the corpus. Every iteration starts over and resets the counts; standard input can be
     read only once.
 
     If a source has no ids at all, each record gets one that is generated from its content, or with
     `number_ids` its 1-based number, counted over all sources and over skipped records too. Of
-    records with the same generated id only the first is yielded. An id that occurs twice within
-    one source is an error; in two sources it is not, and both documents are yielded.
+    records with the same generated id only the first is yielded. An id that occurs twice, within
+    one source or in two, is an error.
 
     A record without text and title is empty: it is counted and skipped. A field of metadata that
     no index can store (infinity, an integer beyond 64 bits, bytes) is counted and left out of its
@@ -79,7 +81,9 @@ class CorpusReader:
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
             opened; "skip" counts these and continues. What else makes a whole source unusable is
             raised in either case, and so is that none can be opened.
-        on_empty: "skip" counts empty records; "fail" treats them as malformed.
+        on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
+            and yields those that have an id, so that an index drops the document that it has
+            with it.
         sql: a query whose rows are the records, for sources that are SQLite databases.
         stdin: read instead of the process's standard input.
         number_ids: generate the ids "1", "2", ... instead of hashes.
@@ -89,7 +93,7 @@ class CorpusReader:
             or a query.
         skipped: number of malformed records, and of files and folders that are not read, so far.
         problems: messages of the first 10 of them.
-        empty: number of empty records skipped so far.
+        empty: number of empty records so far.
         empty_at: places of the first 10 of them, such as ``corpus.jsonl:7``.
         duplicates: number of records skipped so far because an earlier one has the same content.
         left_out: for each field of metadata that could not be stored, the number of documents
@@ -112,14 +116,15 @@ class CorpusReader:
         fields: Fields = _DETECT,
         *,
         on_error: Literal["fail", "skip"] = "fail",
-        on_empty: Literal["skip", "fail"] = "skip",
+        on_empty: Literal["skip", "fail", "yield"] = "skip",
         sql: str | None = None,
         stdin: BinaryIO | None = None,
         number_ids: bool = False,
     ) -> None:
-        for name, value in (("on_error", on_error), ("on_empty", on_empty)):
-            if value not in ("fail", "skip"):
-                raise ConfigError(f"{name} is {value!r}, expected 'fail' or 'skip'")
+        if on_error not in ("fail", "skip"):
+            raise ConfigError(f"on_error is {on_error!r}, expected 'fail' or 'skip'")
+        if on_empty not in ("fail", "skip", "yield"):
+            raise ConfigError(f"on_empty is {on_empty!r}, expected 'fail', 'skip' or 'yield'")
         self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
@@ -130,6 +135,7 @@ class CorpusReader:
         self._stdin = stdin
         self._stdin_read = False
         self._number_ids = number_ids
+        self._prefixes = _prefixes(self._sources)
         sizes = _total_bytes(self._sources, lenient=on_error == "skip")
         self.total_bytes = sizes if sql is None else None
         self._reset()
@@ -182,15 +188,17 @@ class CorpusReader:
 
     def __iter__(self) -> Iterator[Document]:
         self._reset()
-        with closing(SeenIds()) as generated:
+        with closing(SeenIds()) as given, closing(SeenIds()) as generated:
             for source in self._sources:
-                yield from self._documents(source, generated)
+                yield from self._documents(source, given, generated)
 
-    def _documents(self, source: str | Path, generated: SeenIds) -> Iterator[Document]:
+    def _documents(
+        self, source: str | Path, given: SeenIds, generated: SeenIds
+    ) -> Iterator[Document]:
         assembler = Assembler(self._fields, self._leave_out)
         before = self._records
         try:
-            with closing(SeenIds()) as given, self._open(source) as records:
+            with self._open(source) as records:
                 for record in records:
                     if record.passed_over:
                         self._skip(f"{record.where}: {record.fault}")
@@ -221,14 +229,14 @@ class CorpusReader:
         doc_id, text, title, metadata = parts
         if parts.is_empty:
             self._count_empty(record.where)
-            return None
+            if doc_id is None or self._on_empty != "yield":
+                return None
         if doc_id is not None:
-            earlier = given.earlier(doc_id, record.number)
+            earlier = given.earlier(doc_id, record.where)
             if earlier is not None:
-                there = f"{record.where.removesuffix(str(record.number))}{earlier}"
                 raise SourceError(
-                    f"{record.where}: the id {doc_id!r} was given before, at {there}; "
-                    "ids must be unique within a file"
+                    f"{record.where}: the id {doc_id!r} was given before, at {earlier}; "
+                    "ids must be unique within a file and among all files of a run"
                 )
         elif self._number_ids:
             self._note_generated(_BY_NUMBER)
@@ -236,7 +244,7 @@ class CorpusReader:
         else:
             self._note_generated(_BY_HASH)
             doc_id = content_id(title, text)
-            if generated.earlier(doc_id, self._records) is not None:
+            if generated.earlier(doc_id, record.where) is not None:
                 self.duplicates += 1
                 return None
         return Document(doc_id, text, title, metadata)
@@ -276,8 +284,10 @@ class CorpusReader:
                 yield self._records_of(stream, None)
         elif os.path.isdir(source):
             self._refuse_types(name, "a folder")
-            self._note_generated(_BY_PATH)
-            yield folder.read(Path(source), name, fields, self._meter)
+            records = folder.read(Path(source), name, fields, self._meter)
+            prefix = self._prefixes.get(name)
+            self._note_generated(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
+            yield records if prefix is None else _prefixed(records, prefix)
         else:
             path, table = sqlite.split_table(source)
             with opened(path, str(path), fields, self._meter) as file:
@@ -307,6 +317,35 @@ class CorpusReader:
 
 def _name(source: str | Path) -> str:
     return "stdin" if str(source) == _STDIN else str(source)
+
+
+def _prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
+    """What the ids of each folder begin with; nothing where there is one folder at most.
+
+    Raises:
+        SourceError: two folders have the same name.
+    """
+    prefixes: dict[str, str] = {}
+    for source in sources:
+        if str(source) != _STDIN and os.path.isdir(source):
+            # Where the name is "." or "..", it is the folder's own.
+            prefix = os.path.basename(os.path.abspath(source))
+            for other, taken in prefixes.items():
+                if prefix == taken:
+                    raise SourceError(
+                        f"{source}: has the same name as {other}, and of several folders an id "
+                        "begins with the name; give the folder above them, or rename one"
+                    )
+            prefixes[str(source)] = prefix
+    return prefixes if len(prefixes) > 1 else {}
+
+
+def _prefixed(records: Iterator[Record], prefix: str) -> Iterator[Record]:
+    """The records of a folder, whose ids are paths, with ids that begin with its name."""
+    for record in records:
+        if "id" in record.values:
+            record.values["id"] = f"{prefix}/{record.values['id']}"
+        yield record
 
 
 def _total_bytes(sources: Sequence[str | Path], *, lenient: bool) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +23,9 @@ from indexes import (
     no_progress,
     open_store,
 )
-from retriever.corpus import AnyDocument, Document
+from retriever.corpus import AnyDocument, CorpusReader, Document
 from retriever.corpus.documents import is_id, metadata_fault
+from retriever.corpus.tables import is_table, table_documents
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
 from retriever.encoders.settings import EncoderSettings
@@ -41,6 +43,8 @@ from retriever.indexing.add import CommitSettings, Indexer
 from retriever.indexing.creation import (
     IndexKeywords,
     IndexSettings,
+    changed_settings,
+    holds_documents,
     initial_settings,
     read_structures,
     require_same,
@@ -140,6 +144,8 @@ class Index(ReadableIndex):
     ) -> Self:
         """Open the index in `folder`; create it first if there is none.
 
+        An index without documents, such as a failed run leaves, takes the settings that are given.
+
         Args:
             folder: does not exist, is empty, or is an index; or the URL of another store.
             model: the encoder, as settings or in their text form, such as
@@ -158,8 +164,9 @@ class Index(ReadableIndex):
             What `open` and `Encoder.load` raise.
             NotAnIndexError: the folder holds other files.
             StorageError: the folder cannot be written.
-            ConfigError: the index exists and has another analyzer, treatment of long texts or
-                search structure.
+            EncoderMismatchError: the index holds documents and has another encoder.
+            ConfigError: the index holds documents and has another analyzer, treatment of long texts
+                or search structure.
             TypeError: `model` and `encoder` are both given, or a keyword is unknown.
         """
         wanted, asked = IndexSettings.of(settings), ModelChoice(str(model), device, download)
@@ -170,7 +177,30 @@ class Index(ReadableIndex):
             loaded = loaded or asked.load()
             settings_of_new = initial_settings(loaded.spec, probe_lists(loaded), wanted)
             store.create(settings_of_new, lock_timeout)
-        index = cls(store, asked, loaded, lock_timeout)
+        try:
+            return cls._opened_as(wanted, store, asked, loaded, lock_timeout)
+        except (ConfigError, EncoderMismatchError):
+            if holds_documents(store):
+                raise
+            settings_of_new = changed_settings(store, wanted, asked, loaded)
+            with store.replacement(json.dumps(settings_of_new)) as new:
+                # Under the lock, since another process may have added some meanwhile.
+                if holds_documents(store):
+                    raise
+                new.create(settings_of_new)
+        return cls._opened_as(wanted, store, asked, loaded, lock_timeout)
+
+    @classmethod
+    def _opened_as(
+        cls,
+        wanted: IndexSettings,
+        store: Store,
+        asked: ModelChoice,
+        encoder: LoadedEncoder | None,
+        lock_timeout: float,
+    ) -> Self:
+        """Open an index that has the settings that are wanted."""
+        index = cls(store, asked, encoder, lock_timeout)
         try:
             with index._opened.view() as view:
                 require_same(
@@ -203,8 +233,10 @@ class Index(ReadableIndex):
         Args:
             documents: read once, as a stream. Each is a `Document`; a mapping with the fields of
                 a JSON line (``text``, and optionally ``id`` and ``title``; all others are
-                metadata); or a text, whose id is made from its content. Of equal ids the last
-                stands. A document without text and title is counted and skipped, with a warning.
+                metadata); or a text, whose id is made from its content. The rows of a table of
+                pandas, polars or Arrow are such mappings; this needs pyarrow. Of equal ids the last
+                stands. A document without text and title is counted and not stored, with a
+                warning; the document that the index has with its id is deleted.
             vectors: (documents, dimensions) numbers, one vector per document as a whole; None
                 encodes. If the encoder normalizes, they are brought to length 1.
             made_by: the encoder that made the vectors; None trusts that it is the index's own.
@@ -222,7 +254,7 @@ class Index(ReadableIndex):
             What was done; `report` if given.
 
         Raises:
-            TypeError: `documents` is a single text or document.
+            TypeError: `documents` is a single text or document, or a table of another kind.
             SourceError: a document cannot be stored, or is longer than the window and `on_long`
                 is ``error``; the documents before it are committed.
             ConfigError: `vectors` do not fit, or `prune` is set and no document was read.
@@ -234,6 +266,8 @@ class Index(ReadableIndex):
                 f"documents: expected several documents, found one {type(documents).__name__}; "
                 "put it into a list"
             )
+        if is_table(documents):
+            documents = table_documents(documents)
         with self._writer() as writer:
             state = self._opened.state()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
@@ -260,11 +294,12 @@ class Index(ReadableIndex):
                         f"{self.store}: no document was read, and pruning would delete all "
                         f"{held:,}; check the source, or delete them with `clear`"
                     )
-                indexer.report.deleted = writer.delete_untouched()
+                indexer.report.deleted += writer.delete_untouched()
                 writer.merge(stage)
             if compact:
                 indexer.settle()
-            if indexer.report.empty:
+            # A reader says itself which ones they are, with their places.
+            if indexer.report.empty and not isinstance(documents, CorpusReader):
                 warnings.warn(indexer.report.empty_note, stacklevel=2)
             if indexer.report.doubled and not prune:
                 warnings.warn(indexer.report.doubled_note, stacklevel=2)

@@ -1,16 +1,21 @@
 """A stream of documents into an index: what changed is encoded, and committed in segments.
 
 One path for documents to be encoded and for documents with ready vectors. Memory holds one window
-of texts to encode and one segment's vectors, never the corpus.
+of passages to encode and one segment's documents and vectors, never the corpus; of a long document
+it holds the text, the terms and the vectors, and the word pieces of one block.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +30,24 @@ from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError
 from retriever.indexing.creation import COMPUTED
-from retriever.indexing.passages import OnLong, PassageSettings, split_passages
+from retriever.indexing.passages import (
+    BLOCK,
+    OnLong,
+    PassageSettings,
+    cut_document,
+    passage_text,
+)
 from retriever.indexing.ready_documents import ReadyDocument, passages_fault, unit_vectors
 from retriever.indexing.report import IndexingReport, Progress, count_empty
 
-# Documents whose stored state is looked up together.
+# Documents whose stored state is looked up together, and characters in all from which on they are
+# fewer.
 _CHUNK = 512
+_CHUNK_CHARACTERS = 2**20
+# A window is smaller where its encoding would take longer; what the first one's share is, before
+# the speed is known.
+_WINDOW_SECONDS = 20.0
+_FIRST_WINDOW = 1 / 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +56,71 @@ class CommitSettings:
 
     Attributes:
         passages: number of encoded passages after which it commits.
+        characters: number of characters of documents read after which it commits.
         seconds: time since the last commit after which it commits.
         window_pieces, window_passages: maximum size of a window, in word pieces and passages;
-            within it texts are sorted by length, so that batches need little padding.
+            within it texts are sorted by length, so that batches need little padding. Where an
+            encoder is slow, a window is what takes it 20 seconds.
     """
 
     passages: int = 65536
+    characters: int = 2**24
     seconds: float = 120.0
     window_pieces: int = 65536
     window_passages: int = 8192
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
     """A document on its way to a commit.
 
     Attributes:
         is_new: whether the index holds no document with that id.
-        terms: of each passage.
-        pieces: what the encoder reads of each passage; None once its vectors are there.
-        digests: of what is encoded of each passage.
-        vectors: (passages, dimensions) float32.
+        spans, terms: of each passage that is cut so far.
+        encoded: vectors of its first passages, a window after the other: the digests of what was
+            encoded, and (passages, dimensions) float32.
+        kept: how many of these windows the writer keeps until the document is complete.
+        is_whole: whether all its passages are cut.
         truncated: whether its end was cut off.
         superseded: a later document has the same id.
     """
 
-    document: NewDocument
+    document: Document
+    hash: bytes
     is_new: bool
-    terms: list[list[str]]
-    pieces: list[Any] | None = None
-    digests: list[bytes] = field(default_factory=list)
-    vectors: NDArray[np.float32] | None = None
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    terms: list[list[str]] = field(default_factory=list)
+    encoded: list[tuple[list[bytes], NDArray[np.float32]]] = field(default_factory=list)
+    kept: int = 0
+    is_whole: bool = False
     truncated: bool = False
     superseded: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all its passages have vectors."""
+        return self.is_whole and sum(len(part) for _, part in self.encoded) == len(self.spans)
+
+    def new_document(self) -> NewDocument:
+        """What the writer stores of it."""
+        document = self.document
+        return NewDocument(
+            document.id, document.title, document.text, document.metadata, self.hash, self.spans
+        )
+
+
+class _Passage(NamedTuple):
+    """A passage to encode.
+
+    Attributes:
+        entry: its document.
+        digest: of what is encoded.
+        pieces: what the encoder reads of it.
+    """
+
+    entry: _Entry
+    digest: bytes
+    pieces: Any
 
 
 class Indexer:
@@ -114,11 +163,12 @@ class Indexer:
         self._commit = commit
         self._progress = progress
         self._stage = stage
-        # Documents that are not committed yet, by id; those of them that are not encoded yet.
+        # Documents that are not committed yet, by id; the passages of them that are to be encoded.
         self._uncommitted: dict[str, _Entry] = {}
-        self._waiting: list[_Entry] = []
-        self._waiting_pieces = self._waiting_passages = self._ready_passages = 0
-        # The vectors of the passages encoded since the last commit, by digest of what was encoded.
+        self._waiting: deque[_Passage] = deque()
+        self._window_pieces = max(1, int(commit.window_pieces * _FIRST_WINDOW))
+        # Since the last commit: what was read, what was encoded, the vectors by digest.
+        self._characters = self._waiting_pieces = self._encoded_passages = 0
         self._encoded: dict[bytes, NDArray[np.float32]] = {}
         self._metadata: dict[str, dict[str, Any]] = {}
         self._computed: set[str] = set()
@@ -129,7 +179,8 @@ class Indexer:
     def add(self, documents: Iterable[Document | ReadyDocument]) -> None:
         """Index documents; what has been read is committed even if reading then fails.
 
-        Of documents with equal ids the last one stands.
+        Of documents with equal ids the last one stands. An empty one stands too: the index then
+        holds none with its id.
 
         Raises:
             SourceError: what `documents` raises, after the documents before it are committed; or
@@ -137,6 +188,7 @@ class Indexer:
             StorageError: the disk is full or cannot be written; earlier commits stand.
         """
         chunk: dict[str, Document | ReadyDocument] = {}
+        characters = 0
         stream = iter(documents)
         try:
             while True:
@@ -154,14 +206,16 @@ class Indexer:
                     fault = passages_fault(one, self._spec)
                 if fault is not None:
                     raise SourceError(f"document {document.id!r}: {fault}")
-                if not (document.text.strip() or (document.title or "").strip()):
+                if document.is_empty:
                     count_empty(self.report, 1, [document.id])
-                    continue
                 chunk[document.id] = one
-                if len(chunk) == _CHUNK:
+                characters += len(document.text)
+                if len(chunk) == _CHUNK or characters >= _CHUNK_CHARACTERS or self._is_due():
                     self._take(chunk)
+                    characters = 0
             self._take(chunk)
             self._flush()
+            self._writer.forget()
         except KeyboardInterrupt:
             # Keep what is encoded; encoding the rest would make the user wait.
             self._write()
@@ -196,11 +250,14 @@ class Indexer:
         chunk.clear()
         heads = self._writer.heads(list(taken))
         texts: list[tuple[Document, bytes, bool]] = []
+        emptied: list[str] = []
         for id_, one in taken.items():
             document = one.document if isinstance(one, ReadyDocument) else one
             self._supersede(id_)
             head, digest = heads.get(id_), content_hash(document)
-            if head is not None and head.hash == digest:
+            if document.is_empty:
+                emptied += [id_] if heads.pop(id_, None) else []
+            elif head is not None and head.hash == digest:
                 if head.metadata == metadata_json(document.metadata):
                     self.report.unchanged += 1
                 else:
@@ -209,20 +266,15 @@ class Indexer:
                 self._take_ready(one, digest, is_new=head is None)
             else:
                 texts.append((document, digest, head is None))
+        if emptied:
+            deleted = self._writer.delete(emptied)
+            self.report.emptied += deleted
+            self.report.deleted += deleted
         self._writer.touch(list(heads))
         self._count_doubled(taken.keys() - heads.keys(), taken)
         if texts:
             self._prepare(texts)
-        if (
-            self._waiting_pieces >= self._commit.window_pieces
-            or self._waiting_passages >= self._commit.window_passages
-        ):
-            self._encode()
-        if (
-            self._ready_passages >= self._commit.passages
-            or time.monotonic() - self._committed_at >= self._commit.seconds
-        ):
-            self._write()
+        self._write_if_due()
 
     def _count_doubled(
         self, new: Iterable[str], taken: dict[str, Document | ReadyDocument]
@@ -243,8 +295,12 @@ class Indexer:
         earlier = self._uncommitted.pop(id_, None)
         if earlier is not None:
             earlier.superseded = True
-            if earlier.vectors is not None:
-                self._ready_passages -= len(earlier.document.spans)
+
+    def _enter(self, document: Document, digest: bytes, *, is_new: bool) -> _Entry:
+        entry = _Entry(document, digest, is_new)
+        self._uncommitted[document.id] = entry
+        self._characters += len(document.text)
+        return entry
 
     def _take_ready(self, one: ReadyDocument, digest: bytes, *, is_new: bool) -> None:
         vectors = one.vectors.astype(np.float32, copy=False)
@@ -256,125 +312,176 @@ class Indexer:
             analyzed = self._terms(one.document, one.spans)
         else:
             analyzed = terms.passages
-        self._uncommitted[one.document.id] = _Entry(
-            _new_document(one.document, digest, one.spans),
-            is_new,
-            analyzed,
-            vectors=vectors,
-        )
-        self._ready_passages += len(one.spans)
+        entry = self._enter(one.document, digest, is_new=is_new)
+        entry.spans, entry.terms, entry.encoded = one.spans, analyzed, [([], vectors)]
+        entry.is_whole = True
+        self._encoded_passages += len(one.spans)
         self._computed.update(one.computed)
 
     def _prepare(self, texts: Sequence[tuple[Document, bytes, bool]]) -> None:
         """Cut documents into passages, as word pieces for the encoder and terms for BM25."""
         encoder = self._encoder()
-        whole = encoder.tokenize([passage_text(document, None) for document, *_ in texts])
-        for (document, digest, is_new), pieces in zip(texts, whole, strict=True):
-            spans, rows, truncated = [(0, len(document.text))], [pieces], False
-            if len(pieces) > encoder.spec.max_length:
-                spans, rows, truncated = self._shorten(document, encoder)
-            entry = _Entry(
-                _new_document(document, digest, spans),
-                is_new,
-                self._terms(document, spans),
-                pieces=rows,
-                digests=[_digest(passage_text(document, span)) for span in spans],
-                truncated=truncated,
-            )
-            self._uncommitted[document.id] = entry
-            self._waiting.append(entry)
-            self._waiting_passages += len(rows)
-            self._waiting_pieces += sum(map(len, rows))
+        window = encoder.spec.max_length
+        # How many pieces a text of several blocks has in all matters only where it is refused.
+        block = math.inf if self._on_long == "error" else BLOCK
+        wholes = [passage_text(one, None) for one, *_ in texts if len(one.text) <= block]
+        tokenized = iter(encoder.tokenize(wholes))
+        for document, digest, is_new in texts:
+            entry = self._enter(document, digest, is_new=is_new)
+            pieces = next(tokenized) if len(document.text) <= block else None
+            if pieces is not None and len(pieces) <= window:
+                self._append(entry, [(0, len(document.text))], [pieces])
+            else:
+                if self._on_long == "error":
+                    raise SourceError(
+                        f"document {document.id!r}: longer than the encoder's window of {window} "
+                        "word pieces; use --on-long split or truncate"
+                    )
+                for spans, rows, truncated in cut_document(document, encoder, self._passages):
+                    self._encode_full_windows()
+                    self._append(entry, spans, rows)
+                    entry.truncated = entry.truncated or truncated
+            entry.is_whole = True
+            self._encode_full_windows()
+
+    def _append(
+        self, entry: _Entry, spans: Sequence[tuple[int, int]], pieces: Sequence[Any]
+    ) -> None:
+        """Take further passages of a document."""
+        entry.spans += spans
+        entry.terms += self._terms(entry.document, spans)
+        for span, row in zip(spans, pieces, strict=True):
+            digest = _digest(passage_text(entry.document, span))
+            self._waiting.append(_Passage(entry, digest, row))
+            self._waiting_pieces += len(row)
 
     def _terms(self, document: Document, spans: Sequence[tuple[int, int]]) -> list[list[str]]:
         return [self._analyzer.tokens(passage_text(document, span)) for span in spans]
 
-    def _shorten(
-        self, document: Document, encoder: LoadedEncoder
-    ) -> tuple[list[tuple[int, int]], list[Any], bool]:
-        """Spans and word pieces of a document longer than the window; whether its end was cut."""
-        window = encoder.spec.max_length
-        if self._on_long == "error":
-            raise SourceError(
-                f"document {document.id!r}: longer than the encoder's window of {window} word "
-                "pieces; use --on-long split or truncate"
-            )
-        offsets = encoder.piece_offsets(document.text)
-        around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
-        # A title that fills the window would leave no room for text: it gets at most half.
-        budget = max(window - around, window // 2)
-        while True:
-            overlap = min(self._passages.overlap, budget // 2)
-            spans = split_passages(document.text, offsets, budget, overlap)
-            if self._passages.on_long == "truncate":
-                spans = spans[:1]
-            texts = [passage_text(document, span) for span in spans]
-            rows = encoder.tokenize(texts)
-            excess = max(map(len, rows)) - window
-            # The pieces of a passage can differ slightly from those of its span in the whole text.
-            if excess <= 0 or budget - excess < window // 4:
-                break
-            budget -= excess
-        cut = [i for i, row in enumerate(rows) if len(row) > window]
-        for i, row in zip(cut, encoder.truncate([texts[i] for i in cut]), strict=True):
-            rows[i] = row
-        return spans, rows, bool(cut) or self._passages.on_long == "truncate"
+    def _is_due(self) -> bool:
+        """Whether it is time to commit."""
+        return (
+            self._encoded_passages >= self._commit.passages
+            or self._characters >= self._commit.characters
+            or time.monotonic() - self._committed_at >= self._commit.seconds
+        )
+
+    def _write_if_due(self) -> None:
+        """Commit if it is time to."""
+        if self._is_due():
+            # What waits is encoded first only where it takes the memory, or nothing else is new:
+            # it would delay the commit.
+            much = self._characters >= self._commit.characters
+            if (much or not self._encoded_passages) and not self._fills_window():
+                self._encode()
+            self._write()
+
+    def _fills_window(self) -> bool:
+        return (
+            self._waiting_pieces >= self._window_pieces
+            or len(self._waiting) >= self._commit.window_passages
+        )
+
+    def _encode_full_windows(self) -> None:
+        while self._fills_window():
+            self._encode_and_write()
+            self._write_if_due()
+
+    def _encode_and_write(self) -> None:
+        """Encode a window, and commit if enough is encoded."""
+        self._encode()
+        if self._encoded_passages >= self._commit.passages:
+            self._write()
 
     def _encode(self) -> None:
-        """Encode the waiting passages, equal ones once; their pieces are not needed any more."""
-        waiting = [entry for entry in self._waiting if not entry.superseded]
-        self._waiting, self._waiting_pieces, self._waiting_passages = [], 0, 0
-        digests = [digest for entry in waiting for digest in entry.digests]
-        if not digests:
+        """Encode a window of the passages that wait, equal ones once."""
+        room = self._commit.passages - self._encoded_passages
+        most = max(1, min(self._commit.window_passages, room))
+        window: list[_Passage] = []
+        pieces = 0
+        while self._waiting and len(window) < most and pieces < self._window_pieces:
+            passage = self._waiting.popleft()
+            self._waiting_pieces -= len(passage.pieces)
+            if not passage.entry.superseded:
+                pieces += len(passage.pieces)
+                window.append(passage)
+        if not window:
             return
         rows = {
-            digest: row
-            for entry in waiting
-            for digest, row in zip(entry.digests, entry.pieces or (), strict=True)
-            if digest not in self._encoded
+            passage.digest: passage.pieces
+            for passage in window
+            if passage.digest not in self._encoded
         }
-        if rows:
-            self._progress.window(len(rows))
-            encoder = self._encoder()
-            vectors = encoder.encode_pieces(list(rows.values()), self._progress.encoded)
-            if isinstance(encoder, Encoder):
-                self._computed |= encoder.computed
-            self.report.pieces += sum(map(len, rows.values()))
-            self._encoded.update(zip(rows, vectors, strict=True))
-        if len(rows) < len(digests):
-            self.report.repeated += len(digests) - len(rows)
-            vectors = np.stack([self._encoded[digest] for digest in digests])
+        kept = self._writer.kept(list(rows))
+        for digest, vector in kept.items():
+            self._encoded[digest] = vector
+            del rows[digest]
+        self.report.repeated += len(window) - len(rows) - len(kept)
+        vectors = self._vectors(rows)
+        if len(rows) < len(window):
+            vectors = np.stack([self._encoded[passage.digest] for passage in window])
         start = 0
-        for entry in waiting:
-            stop = start + len(entry.document.spans)
-            entry.vectors, entry.pieces = vectors[start:stop], None
-            start = stop
-        self._ready_passages += len(digests)
+        for entry, passages in groupby(window, attrgetter("entry")):
+            digests = [passage.digest for passage in passages]
+            entry.encoded.append((digests, vectors[start : start + len(digests)]))
+            start += len(digests)
+        self._encoded_passages += len(window)
+
+    def _vectors(self, rows: Mapping[bytes, Any]) -> NDArray[np.float32]:
+        """Encode word pieces by digest, and remember the vectors until the next commit."""
+        if not rows:
+            return np.empty((0, 0), np.float32)
+        self._progress.window(len(rows))
+        encoder, started = self._encoder(), time.monotonic()
+        vectors = encoder.encode_pieces(list(rows.values()), self._progress.encoded)
+        if isinstance(encoder, Encoder):
+            self._computed |= encoder.computed
+        pieces = sum(map(len, rows.values()))
+        # A window must not outlast the time between two commits, however slow the encoder is.
+        affordable = int(pieces * _WINDOW_SECONDS / max(time.monotonic() - started, 1e-6))
+        self._window_pieces = max(1, min(self._commit.window_pieces, affordable))
+        self.report.pieces += pieces
+        self._encoded.update(zip(rows, vectors, strict=True))
+        return vectors
 
     def _write(self) -> None:
-        """Commit what is encoded, and changes of metadata."""
-        ready = [entry for entry in self._uncommitted.values() if entry.vectors is not None]
+        """Commit the documents that are encoded, and changes of metadata.
+
+        Of a document that is not complete, the writer keeps the vectors that are there.
+        """
+        wrote_segment = self._commit_ready()
+        for entry in self._uncommitted.values():
+            if new := entry.encoded[entry.kept :]:
+                digests = [digest for part, _ in new for digest in part]
+                self._writer.keep(digests, np.concatenate([part for _, part in new]))
+                entry.kept = len(entry.encoded)
+        self._record()
+        self._characters = self._encoded_passages = 0
+        self._committed_at = time.monotonic()
+        if wrote_segment:
+            self._wrote_segment = True
+            self._writer.merge(self._stage)
+
+    def _commit_ready(self) -> bool:
+        ready = [entry for entry in self._uncommitted.values() if entry.is_ready]
         wrote_segment = False
-        self._added += sum(len(entry.document.spans) for entry in ready)
+        self._added += sum(len(entry.spans) for entry in ready)
         if ready or self._metadata:
-            vectors = [entry.vectors for entry in ready if entry.vectors is not None]
+            vectors = [part for entry in ready for _, part in entry.encoded]
             wrote_segment = self._writer.commit(
-                [entry.document for entry in ready],
+                [entry.new_document() for entry in ready],
                 np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32),
                 [terms for entry in ready for terms in entry.terms],
                 self._metadata,
             )
             self._count(ready)
-            self._record()
+            if any(entry.kept for entry in ready):
+                self._writer.forget()
         # Only now: if the commit is interrupted, `add` tries it again.
-        self._uncommitted = {
-            id_: entry for id_, entry in self._uncommitted.items() if entry.vectors is None
-        }
-        self._metadata, self._encoded, self._ready_passages = {}, {}, 0
-        self._committed_at = time.monotonic()
-        if wrote_segment:
-            self._wrote_segment = True
-            self._writer.merge(self._stage)
+        for entry in ready:
+            del self._uncommitted[entry.document.id]
+        self._metadata, self._encoded = {}, {}
+        return wrote_segment
 
     def _record(self) -> None:
         """Keep how the vectors were computed, for `info`."""
@@ -388,20 +495,16 @@ class Indexer:
         for entry in committed:
             report.added += entry.is_new
             report.updated += not entry.is_new
-            report.passages += len(entry.document.spans)
-            report.split += len(entry.document.spans) > 1
+            report.passages += len(entry.spans)
+            report.split += len(entry.spans) > 1
             report.truncated += entry.truncated
         report.updated += len(self._metadata)
 
     def _flush(self) -> None:
-        self._encode()
+        self._encode_full_windows()
+        while self._waiting:
+            self._encode_and_write()
         self._write()
-
-
-def passage_text(document: Document, span: tuple[int, int] | None) -> str:
-    """What is encoded and analyzed for a passage: the title, if any, before its characters."""
-    text = document.text if span is None else document.text[span[0] : span[1]]
-    return f"{document.title} {text}" if document.title else text
 
 
 def content_hash(document: Document) -> bytes:
@@ -412,7 +515,3 @@ def content_hash(document: Document) -> bytes:
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-
-def _new_document(document: Document, digest: bytes, spans: list[tuple[int, int]]) -> NewDocument:
-    return NewDocument(document.id, document.title, document.text, document.metadata, digest, spans)

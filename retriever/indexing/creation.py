@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, TypedDict
 
 from indexes import Store, StructureSettings, View
 from retriever.analyzer import Analyzer, AnalyzerSettings
+from retriever.encoders.loading.choice import ModelChoice
+from retriever.encoders.protocol import LoadedEncoder, probe_lists
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.indexing.passages import PassageSettings
@@ -151,6 +154,41 @@ def initial_settings(spec: EncoderSpec, probes: Any, asked: IndexSettings) -> di
         "structures": structures.to_json(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def holds_documents(store: Store) -> bool:
+    """Whether an index holds any document."""
+    with closing(store.reader()) as reader, reader.view() as view:
+        return view.count_documents() > 0
+
+
+def changed_settings(
+    store: Store, asked: IndexSettings, choice: ModelChoice, encoder: LoadedEncoder | None
+) -> dict[str, Any]:
+    """The settings of an existing index, with what is asked for in their place.
+
+    Args:
+        store: the index.
+        asked: the other settings.
+        choice: its encoder; where it names none, that of the index.
+        encoder: its encoder, loaded.
+
+    Raises:
+        What `Encoder.load` and `initial_settings` raise.
+    """
+    with closing(store.reader()) as reader, reader.view() as view:
+        state, structures = IndexState.read(view, store), read_structures(view, store)
+    if encoder is None and choice.encoder:
+        encoder = choice.completed(state.encoder).load()
+    spec, probes = state.encoder, state.probes
+    if encoder is not None:
+        spec, probes = encoder.spec, probe_lists(encoder)
+    whole = IndexSettings(
+        asked.analyzer or state.analyzer.settings,
+        asked.passages or state.passages,
+        asked.structures or structures,
+    )
+    return initial_settings(spec, probes, whole)
 
 
 def require_same(

@@ -15,7 +15,7 @@ from indexes import GrowingArray, whole_files
 from retriever.corpus import Document
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.indexing.add import passage_text
+from retriever.indexing.passages import passage_text
 from retriever.indexing.report import Progress
 
 _WINDOW = 8192

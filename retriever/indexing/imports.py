@@ -121,7 +121,9 @@ def import_documents(
     choice, spec = _named_encoder(asked, made_by, vectors or source)
     encoder = None
     if place.exists():
-        with Index.open(place, choice.encoder, download=download) as index:
+        with Index.create(
+            place, choice.encoder, download=download, analyzer=analyzer, structures=structures
+        ) as index:
             own = index.encoder_spec
     else:
         encoder = choice.load()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from retriever.corpus import Document
+from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import ConfigError
+
+# Characters of a long text that are split into passages at once.
+BLOCK = 2**18
 
 OnLong = Literal["split", "truncate", "error"]
 
@@ -41,8 +46,69 @@ _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]+|\n\s*\n|\n(
 _WORD_START = re.compile(r"(?<=\s)\S")
 
 
+def passage_text(document: Document, span: tuple[int, int] | None) -> str:
+    """What is encoded and analyzed for a passage: the title, if any, before its characters."""
+    text = document.text if span is None else document.text[span[0] : span[1]]
+    return f"{document.title} {text}" if document.title else text
+
+
+def cut_document(
+    document: Document, encoder: LoadedEncoder, settings: PassageSettings
+) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
+    """The passages of a document that may be longer than the window.
+
+    Its text is read in blocks, so that only one of them is in memory as word pieces; the passages
+    are those of the whole.
+
+    Yields:
+        Spans of some passages, ascending; their word pieces, within the window; and whether
+        anything of the document was cut off.
+    """
+    window, text = encoder.spec.max_length, document.text
+    around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
+    # A title that fills the window would leave no room for text: it gets at most half.
+    budget = max(window - around, window // 2)
+    start: int | None = 0
+    size, covered = BLOCK, 0
+    while start is not None:
+        block = text[start : _block_end(text, start, size)]
+        is_last = start + len(block) == len(text)
+        offsets = encoder.piece_offsets(block)
+        while True:
+            overlap = min(settings.overlap, budget // 2)
+            inside = split_passages(block, offsets, budget, overlap, max(covered - start, 0))
+            spans = [(start + first, start + stop) for first, stop in inside]
+            # Where the last passage of a block ends depends on what follows.
+            following = None if is_last else spans.pop()[0]
+            truncated = settings.on_long == "truncate" and (len(spans) > 1 or not is_last)
+            texts = [passage_text(document, span) for span in spans[: 1 if truncated else None]]
+            rows = encoder.tokenize(texts)
+            excess = max(map(len, rows), default=0) - window
+            # The pieces of a passage can differ slightly from those of its span in the block.
+            if excess <= 0 or budget - excess < window // 4:
+                break
+            budget -= excess
+        if not spans:
+            size *= 2
+            continue
+        cut = [i for i, row in enumerate(rows) if len(row) > window]
+        for i, row in zip(cut, encoder.truncate([texts[i] for i in cut]), strict=True):
+            rows[i] = row
+        yield spans[: len(rows)], rows, truncated or bool(cut)
+        start, covered = None if truncated else following, spans[-1][1]
+
+
+def _block_end(text: str, start: int, size: int) -> int:
+    """Where a block of a text ends that begins at `start`: at white space, if there is any."""
+    stop = start + size
+    if stop >= len(text):
+        return len(text)
+    space = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start + 1, stop))
+    return stop if space < 0 else space
+
+
 def split_passages(
-    text: str, offsets: Sequence[tuple[int, int]], budget: int, overlap: int
+    text: str, offsets: Sequence[tuple[int, int]], budget: int, overlap: int, covered: int = 0
 ) -> list[tuple[int, int]]:
     """Cut a text into passages of at most `budget` word pieces.
 
@@ -56,6 +122,8 @@ def split_passages(
         offsets: (start, stop) character offsets of its word pieces, ascending.
         budget: at least 1.
         overlap: at least 0, less than `budget`.
+        covered: characters at the beginning that an earlier passage holds, if the text is the rest
+            of one.
 
     Returns:
         (start, stop) character offsets, ascending. Together they cover every word piece; the
@@ -67,7 +135,7 @@ def split_passages(
     sentences = _pieces_at(starts, (match.end() for match in _SENTENCE_END.finditer(text)))
     words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
     spans: list[tuple[int, int]] = []
-    first = stop = 0
+    first, stop = 0, bisect_left(starts, covered)
     while True:
         limit = first + budget
         if limit >= len(offsets):

@@ -63,7 +63,7 @@ def read_records(
                     "vector with --vector-field, or give a NumPy file with --vectors"
                 )
             id_ = content_id(title, text) if given is None else given
-            earlier = seen.earlier(id_, record.number)
+            earlier = seen.earlier(id_, str(record.number))
             if earlier is not None and given is None:
                 continue
             if earlier is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -12,7 +11,6 @@ from indexes import Store, View, open_store
 from retriever.corpus import Document
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
-from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.index import Index
@@ -76,7 +74,7 @@ def reindexed(
         same = loaded.spec.fingerprint == spec.fingerprint
     if same and wanted == own:
         return None
-    whole = "" if loaded is not None else _whole(choice, spec).encoder
+    whole = "" if loaded is not None else choice.completed(spec).encoder
     # The documents are those under the lock that `recreated` holds, so that no commit is missed.
     with (
         recreated(
@@ -97,22 +95,10 @@ def reindexed(
         )
 
 
-def _whole(choice: ModelChoice, spec: EncoderSpec) -> ModelChoice:
-    """The given settings, with the index's own for the rest if no other model is named."""
-    asked = choice.settings
-    if asked.model is not None:
-        return choice
-    if is_url(spec.model):
-        require_asked(spec.model, None)
-    given = {one.name: getattr(asked, one.name) for one in fields(EncoderSettings)}
-    given = {name: value for name, value in given.items() if value is not None}
-    return replace(choice, encoder=str(replace(spec.settings, **given)))
-
-
 def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:
     if choice.settings == EncoderSettings():
         return True
-    whole = _whole(choice, spec)
+    whole = choice.completed(spec)
     if whole.weights() != spec.weights:
         return False
     asked = whole.load().spec

@@ -15,8 +15,9 @@ class IndexingReport:
 
     Attributes:
         added, updated, unchanged: documents; an update of metadata alone needs no encoding.
-        deleted: documents removed because they are not in the new corpus.
+        deleted: documents removed because they are not in the new corpus, or are empty in it.
         empty: documents skipped because they hold neither text nor title.
+        emptied: how many of these the index held, with an earlier text; they are deleted.
         empty_ids: ids of the first ten of these, or their places in a file.
         doubled: documents that the index also holds under an id generated from their content, under
             which they were added before.
@@ -38,6 +39,7 @@ class IndexingReport:
     unchanged: int = 0
     deleted: int = 0
     empty: int = 0
+    emptied: int = 0
     empty_ids: list[str] = field(default_factory=list)
     doubled: int = 0
     passages: int = 0
@@ -58,6 +60,7 @@ class IndexingReport:
         return (
             f"{self.empty:,} {documents} neither text nor title and {were} skipped: "
             f"{', '.join(map(repr, self.empty_ids))}{more}"
+            + (f"; deleted from the index: {self.emptied:,}" if self.emptied else "")
         )
 
     @property

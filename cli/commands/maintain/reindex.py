@@ -88,8 +88,9 @@ def command(
             )
         except KeyboardInterrupt:
             say(
-                f"{folder}: the old index keeps serving, and what was encoded is kept; run the "
-                "same command again to resume"
+                f"{folder}: the old index keeps serving; "
+                f"{counted(report.added, 'document')} of this run committed to the new one, what "
+                "was being encoded is lost; run the same command again to resume"
             )
             raise
     seconds = round(time.monotonic() - started, 3)

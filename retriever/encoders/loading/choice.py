@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading.load import find_weights
@@ -10,7 +10,7 @@ from retriever.encoders.loading.resolution import same_layers
 from retriever.encoders.meta.folder import is_meta_folder
 from retriever.encoders.models.finding import find_model
 from retriever.encoders.ready import is_ready_file
-from retriever.encoders.remote.address import is_url
+from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.settings import (
     COMPUTING,
     EncoderSettings,
@@ -54,6 +54,21 @@ class ModelChoice:
     def weights(self) -> str:
         """The identity of the model's files; raises what `Encoder.load` raises."""
         return find_weights(self.settings, download=self.download)
+
+    def completed(self, spec: EncoderSpec) -> ModelChoice:
+        """The given settings; those of `spec` for the rest, if no model is named.
+
+        Raises:
+            ConfigError: `spec` has a model behind a URL, which is used only if it is named.
+        """
+        asked = self.settings
+        if asked.model is not None:
+            return self
+        if is_url(spec.model):
+            require_asked(spec.model, None)
+        given = {one.name: getattr(asked, one.name) for one in fields(EncoderSettings)}
+        given = {name: value for name, value in given.items() if value is not None}
+        return replace(self, encoder=str(replace(spec.settings, **given)))
 
     def check(self, spec: EncoderSpec, folder: object) -> None:
         """Refuse an encoder that is not the one an index was made with.

@@ -36,7 +36,7 @@ from retriever.indexing.shards.shard import (
 # A shard ends at this many bytes of JSON, so that memory is bounded where documents are long.
 _BLOCK_BYTES = 32 * 2**20
 # A shard is committed once.
-_WHOLE = CommitSettings(passages=2**62, seconds=math.inf)
+_WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,18 @@ class _Collected:
     ) -> bool:
         self.content = ShardContent(documents, vectors, list(tokens))
         return False
+
+    def delete(self, ids: Iterable[str]) -> int:
+        return 0
+
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        pass
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        return {}
+
+    def forget(self) -> None:
+        pass
 
     def merge(self, stage: Stage = no_progress) -> int:
         return 0

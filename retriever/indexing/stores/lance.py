@@ -127,7 +127,7 @@ def _documents(
             number += len(records)
             for record, row in zip(records, matrix, strict=True):
                 document = _document(record, assembler)
-                earlier = seen.earlier(document.id, record.number)
+                earlier = seen.earlier(document.id, str(record.number))
                 if earlier is not None and columns.id is None:
                     continue
                 if earlier is not None:

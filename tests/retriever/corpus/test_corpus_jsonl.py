@@ -279,9 +279,3 @@ def test_only_the_first_ten_problems_are_kept(tmp_path):
 def test_a_title_alone_is_enough(tmp_path):
     path = write(tmp_path, '{"id": "q", "text": "", "title": "t"}')
     assert read(path) == [Document("q", "", "t")]
-
-
-def test_the_same_id_in_two_sources_is_yielded_twice(tmp_path):
-    first = write(tmp_path, '{"id": "a", "text": "old"}')
-    second = write(tmp_path, '{"id": "a", "text": "new"}', name="d.jsonl")
-    assert [document.text for document in CorpusReader([first, second])] == ["old", "new"]

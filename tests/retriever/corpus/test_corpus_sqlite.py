@@ -161,8 +161,11 @@ def test_null_text_is_empty_and_null_id_is_malformed(tmp_path):
     assert reader.problems == [f"{path}::t: row 3: id is null, expected a string or an integer"]
 
 
-def test_bytes_are_counted_by_rows(database):
-    reader = CorpusReader([f"{database}::docs", f"{database}::late"])
+def test_bytes_are_counted_by_rows(tmp_path):
+    database = make(
+        tmp_path / "data.db", "CREATE TABLE more (id, text)", "INSERT INTO more VALUES (7, 'x')"
+    )
+    reader = CorpusReader([f"{database}::docs", f"{database}::more"])
     counts = [reader.bytes_read for _ in reader]
     size = database.stat().st_size
     assert reader.total_bytes == 2 * size

@@ -90,6 +90,38 @@ def test_a_change_of_title_or_text_is_seen_whatever_their_border(index, before, 
     assert stored(index)["1"].title == after.title
 
 
+@pytest.mark.parametrize(
+    "empty", [Document("1", ""), Document("1", " \n", " "), {"id": "1", "text": ""}]
+)
+def test_an_empty_document_takes_the_place_of_the_one_with_its_id(index, empty):
+    index.add([Document("1", "old text"), *documents(2)])
+    with pytest.warns(UserWarning, match=r"^1 document holds .*: '1'; deleted from the index: 1$"):
+        counted = index.add([empty, *documents(2)])
+    assert counted == report(unchanged=2, deleted=1, empty=1, emptied=1, empty_ids=["1"])
+    assert set(stored(index)) == {"d0", "d1"}
+    with pytest.warns(UserWarning, match=r"^1 document holds .*: '1'$"):
+        assert index.add([empty]) == report(empty=1, empty_ids=["1"])
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("chunk", [1, 512])
+def test_of_equal_ids_an_empty_one_stands_if_it_is_the_last(index, monkeypatch, existing, chunk):
+    monkeypatch.setattr("retriever.indexing.add._CHUNK", chunk)
+    if existing:
+        index.add([Document("1", "old text"), Document("2", "old text")])
+    stream = [Document("1", "new text"), Document("1", ""), Document("2", ""), Document("2", "new")]
+    with pytest.warns(UserWarning, match="2 documents hold neither"):
+        index.add([*stream, *documents(2)])
+    assert {id_: hit.passage for id_, hit in stored(index).items() if id_ < "a"} == {"2": "new"}
+
+
+def test_pruning_deletes_empty_documents_and_refuses_to_delete_all(index):
+    index.add([*documents(2), Document("1", "old text")])
+    with pytest.warns(UserWarning, match="deleted from the index: 1"):
+        counted = index.add([documents(1)[0], Document("1", "")], prune=True)
+    assert (counted.unchanged, counted.deleted, counted.emptied) == (1, 2, 1)
+
+
 def test_the_order_of_metadata_keys_is_no_change(index):
     index.add([Document("1", "x", None, {"a": 1, "b": 2})])
     assert index.add([Document("1", "x", None, {"b": 2, "a": 1})]).unchanged == 1
@@ -242,8 +274,8 @@ def test_an_index_that_splits_does_not_also_truncate(index):
 
 
 def test_settings_are_those_the_index_was_made_with(tmp_path, fake_encoder):
-    with Index.create(tmp_path / "index", passages=PassageSettings("truncate")):
-        pass
+    with Index.create(tmp_path / "index", passages=PassageSettings("truncate")) as index:
+        index.add(documents(1))
     with Index.create(tmp_path / "index") as again:
         assert again.passages == PassageSettings("truncate")
     with pytest.raises(ConfigError, match="made with treatment of long texts"):
@@ -251,9 +283,8 @@ def test_settings_are_those_the_index_was_made_with(tmp_path, fake_encoder):
 
 
 def test_another_window_than_the_index_has_is_refused_naming_both(tmp_path, fake_encoder):
-
-    with Index.create(tmp_path / "index"):
-        pass
+    with Index.create(tmp_path / "index") as index:
+        index.add(documents(1))
     for make in (Index.open, Index.create):
         with pytest.raises(EncoderMismatchError, match=r"max-length=32 .*, but max-length=16"):
             make(tmp_path / "index", "::max-length=16")

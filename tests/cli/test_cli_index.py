@@ -1,0 +1,112 @@
+"""`retriever index`: several sources, empty documents, interruptions, and what it notes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import cli.commands.index
+from retriever import Index
+from retriever.encoders.encoder import Encoder
+from retriever.indexing.add import CommitSettings
+from tests.conftest import FakeEncoder
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(in_a_folder):
+    """Each test has a folder of its own."""
+
+
+def test_documents_of_several_folders_do_not_overwrite_each_other(retriever, tmp_path):
+    for name in ("p1", "p2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(f"# About {name}\n\nText of {name}.\n")
+    done = retriever("index", "p1", "p2")
+    assert (done.code, done.out[:26]) == (0, ".retriever: 2 added, 0 upd")
+    assert done.err == "note: ids are the names of the folders with the paths below them\n"
+    with Index.open(".retriever") as index:
+        assert [one.id for one in index] == ["p1/README.md", "p2/README.md"]
+    # From another place, and of one folder as ever.
+    assert "2 unchanged" in retriever("index", tmp_path / "p2", f"{tmp_path}/p1/").out
+    assert retriever("index", "p1", "-i", "one").code == 0
+    with Index.open("one") as index:
+        assert [one.id for one in index] == ["README.md"]
+
+
+def test_an_id_in_two_files_stops_the_run_and_names_both(retriever, write_jsonl):
+    first = write_jsonl({"id": "a", "text": "x"}, {"id": "b", "text": "y"}, name="A.jsonl")
+    second = write_jsonl({"id": "b", "text": "z"}, name="B.jsonl")
+    done = retriever("index", first, second)
+    assert done.code == 2
+    assert f"{second}:1: the id 'b' was given before, at {first}:2; ids must be" in done.err
+    with Index.open(".retriever") as index:
+        assert index["b"].text == "y"
+    skipped = retriever("index", first, second, "--on-error", "skip")
+    assert (skipped.code, "1 skipped" in skipped.out) == (0, True)
+    # One after the other, the later one replaces.
+    assert "1 updated" in retriever("index", second).out
+
+
+def test_an_empty_document_deletes_the_one_with_its_id(retriever, write_jsonl):
+    source = write_jsonl({"id": "a", "text": "x"}, {"id": "b", "text": "y"})
+    retriever("index", source)
+    write_jsonl({"id": "a", "text": " "}, {"id": "b", "text": "y"})
+    done = retriever("index", source)
+    assert done.out.startswith(".retriever: 0 added, 0 updated, 1 unchanged, 1 deleted, ")
+    assert done.err == (
+        f"warning: 1 document without text skipped: {source}:1\n"
+        "note: 1 document deleted, whose new version is empty\n"
+    )
+    facts = json.loads(retriever("index", source, "--json").out)
+    assert (facts["deleted"], facts["empty"], facts["unchanged"]) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("windows", [0, 2])
+def test_an_interrupted_run_says_what_it_committed(
+    retriever, write_jsonl, fake_encoder, monkeypatch, windows
+):
+    records = [{"id": f"d{i}", "text": f"text number n{i}"} for i in range(20)]
+    encode, left = fake_encoder.encode_pieces, [windows]
+
+    def interrupted(pieces, done):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return encode(pieces, done)
+
+    monkeypatch.setattr(fake_encoder, "encode_pieces", interrupted)
+    small = CommitSettings(window_passages=4)
+    monkeypatch.setattr("retriever.index.writing.CommitSettings", lambda: small)
+    done = retriever("index", write_jsonl(*records))
+    said = f".retriever: {4 * windows} documents of this run committed, what was being encoded is "
+    said += "lost; run the same command again to resume"
+    assert (done.code, said in done.err) == (130, True)
+    with Index.open(".retriever") as index:
+        assert len(index) == 4 * windows
+    monkeypatch.setattr(fake_encoder, "encode_pieces", encode)
+    assert f"{4 * windows} unchanged" in retriever("index", write_jsonl(*records)).out
+
+
+def test_a_faster_number_format_is_noted_unless_the_run_uses_it(
+    retriever, write_jsonl, monkeypatch
+):
+    def from_spec(spec, **_):
+        encoder = FakeEncoder()
+        encoder.spec = replace(spec, dimensions=encoder.spec.dimensions)
+        return encoder
+
+    monkeypatch.setattr(Encoder, "from_spec", from_spec)
+    monkeypatch.setattr(cli.commands.index, "_LONG", -1)
+    monkeypatch.setattr(
+        "retriever.encoders.loading.load.faster_format",
+        lambda settings: None if settings.dtype == "bfloat16" else "bfloat16",
+    )
+    note = "note: --dtype bfloat16 would encode in half the time or less on this processor\n"
+    assert retriever("index", write_jsonl({"id": "a", "text": "x"})).err == note
+    # Nothing to encode.
+    assert retriever("index", write_jsonl({"id": "a", "text": "x"})).err == ""
+    assert retriever("add", write_jsonl({"id": "b", "text": "y"})).err == note
+    asked = ("--dtype", "bfloat16")
+    assert retriever("index", write_jsonl({"id": "c", "text": "z"}), *asked).err == ""

@@ -1,0 +1,94 @@
+"""Killed while it keeps the vectors of a long document, an index is intact and the run resumes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from forked import in_child
+from test_every_step import killed_before_step, told_of_steps
+
+from indexes.folder.verify import verify
+from retriever.corpus import Document
+from retriever.index import Index
+from retriever.indexing.add import CommitSettings
+from tests.conftest import FakeEncoder
+
+SHORT = [Document(f"d{i}", f"text n{i}") for i in range(3)]
+LONG = Document("long", " ".join(f"w{i}." if i % 9 == 8 else f"w{i}" for i in range(200)))
+# Each window is committed or kept.
+OFTEN = CommitSettings(seconds=0, window_pieces=64)
+
+
+def add(folder: Path) -> int:
+    """Returns how many passages were encoded."""
+    encoder = FakeEncoder()
+    with Index.create(folder, encoder=encoder) as index:
+        index.add([*SHORT, LONG], commit=OFTEN)
+    return encoder.encoded
+
+
+def answers(folder: Path) -> list[tuple[str, int, float]]:
+    """The best passages of some queries, all by their vectors."""
+    with Index.open(folder, encoder=FakeEncoder()) as index:
+        return [
+            (hit.id, hit.start, round(hit.score, 5))
+            for word in range(0, 200, 20)
+            for hit in index.search(f"w{word} w{word + 1}", k=2, mode="dense")
+        ]
+
+
+def kept(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "index.sqlite")) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'unfinished'").fetchone():
+            return 0
+        return int(database.execute("SELECT count(*) FROM unfinished").fetchone()[0])
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
+def test_killed_before_each_step(tmp_path: Path, every: int) -> None:
+    template = tmp_path / "template"
+    with Index.create(template, encoder=FakeEncoder()) as index:
+        index.add(SHORT[:1])
+    whole = tmp_path / "whole"
+    shutil.copytree(template, whole)
+    status, told = in_child(lambda: told_of_steps(lambda: add(whole)))
+    assert status == 0, told
+    expected_answers = answers(whole)
+    with Index.open(whole) as index:
+        documents, spans = list(index), index.spans("long")
+    # What is to be encoded: the passages of the long document, and two short ones.
+    expected = len(spans) + 2
+    assert len(documents) == 4
+    assert expected > 8
+    most = 0
+    for number in [*range(0, len(told), every), len(told)]:
+        folder = tmp_path / str(number)
+        shutil.copytree(template, folder)
+        status, said = in_child(
+            lambda at=number, do=folder: killed_before_step(lambda: add(do), at)
+        )
+        assert status == -signal.SIGKILL, said
+        assert verify(folder) == []
+        with Index.open(folder) as index:
+            held = [document.id for document in index]
+            # A commit in the order of the source, and the long one as a whole.
+            assert held == [document.id for document in documents][: len(held)]
+            assert "long" not in held or index.spans("long") == spans
+            done = kept(folder) + len(held) - 1
+        most = max(most, done)
+        status, encoded = in_child(lambda do=folder: add(do))
+        assert status == 0, encoded
+        # Nothing that was kept is encoded again.
+        assert encoded == (0 if "long" in held else expected - done)
+        assert verify(folder) == []
+        assert kept(folder) == 0
+        with Index.open(folder) as index:
+            assert (list(index), index.spans("long")) == (documents, spans)
+        assert answers(folder) == expected_answers
+        shutil.rmtree(folder)
+    assert most > expected / 2

@@ -1,0 +1,137 @@
+"""An index without documents takes other settings; one with documents keeps its own."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from retriever import AnalyzerSettings, Document, Index, PassageSettings
+from retriever.encoders.encoder import Encoder
+from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
+from retriever.indexing.creation import holds_documents
+from retriever.indexing.imports import import_documents
+
+STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
+
+
+class Lengths:
+    """An encoder of some dimensions."""
+
+    def __init__(self, dimensions):
+        self.name = f"lengths{dimensions}"
+        self._dimensions = dimensions
+
+    def encode(self, texts):
+        return np.array([[len(text), *[1] * (self._dimensions - 1)] for text in texts], np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "index"
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_index_without_documents_takes_another_encoder_and_analyzer(store, request):
+    where = request.getfixturevalue(store)
+    with Index.create(where, encoder=Lengths(3), language="german", overlap=7) as first:
+        assert len(first) == 0
+    with Index.create(where, encoder=Lengths(5), on_long="truncate", overlap=9) as index:
+        assert index.encoder_spec.dimensions == 5
+        assert index.passages == PassageSettings("truncate", 9)
+        # What is not given stays.
+        assert index.analyzer.settings.language == "german"
+        index.add(["ein Text"])
+        assert index.search("Texte", mode="bm25")
+        assert index.verify() == []
+    for encoder, keywords in ((Lengths(3), {}), (Lengths(5), {"language": "english"})):
+        with pytest.raises((ConfigError, EncoderMismatchError), match="the index was made with"):
+            Index.create(where, encoder=encoder, **keywords)
+    with Index.open(where, encoder=Lengths(5)) as index:
+        assert len(index) == 1
+
+
+def test_what_a_failed_run_leaves_takes_other_settings(folder, retriever, fake_encoder, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("not JSON\n")
+    good = tmp_path / "good.jsonl"
+    good.write_text('{"id": "1", "text": "ein Text"}\n')
+    assert retriever("index", bad, "-i", folder).code == 2
+    done = retriever("index", good, "-i", folder, "--language", "german", "--on-long", "truncate")
+    assert (done.code, done.err) == (0, "")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    refused = retriever("index", good, "-i", folder, "--language", "french")
+    assert refused.code == 2
+    assert "made with analyzer language=german" in refused.err
+
+
+def test_an_encoder_of_which_some_settings_are_given_keeps_the_others(folder, fake_encoder):
+    with Index.create(folder, "::max-length=32") as index:
+        index.add(["a text"])
+        index.clear()
+    asked = []
+    settings = replace(fake_encoder.spec.settings, max_length=16)
+    fake_encoder.spec = replace(fake_encoder.spec, settings=settings)
+    load = Encoder.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Encoder, "load", lambda encoder, **options: asked.append(encoder) or load())
+        with Index.create(folder, "::max-length=16") as index:
+            assert index.encoder_spec.max_length == 16
+    assert [(one.model, one.max_length) for one in asked] == [("fake", 16)]
+
+
+def test_an_index_that_another_process_fills_meanwhile_keeps_its_settings(folder, monkeypatch):
+    with Index.create(folder, encoder=Lengths(3)) as index:
+
+        def seen(store):
+            found = holds_documents(store)
+            if not len(index):
+                index.add(["a text"])
+            return found
+
+        monkeypatch.setattr("retriever.index.writing.holds_documents", seen)
+        with pytest.raises(EncoderMismatchError, match="the index was made with"):
+            Index.create(folder, encoder=Lengths(5))
+        assert [document.text for document in index] == ["a text"]
+        assert index.verify() == []
+
+
+def test_an_index_that_another_writer_holds_keeps_its_settings(folder):
+    with Index.create(folder, encoder=Lengths(3)) as index:
+        begun, end = threading.Event(), threading.Event()
+
+        def documents():
+            begun.set()
+            end.wait(10)
+            yield Document("1", "a text")
+
+        writing = threading.Thread(target=index.add, args=(documents(),))
+        writing.start()
+        begun.wait(10)
+        try:
+            with pytest.raises(IndexLockedError):
+                Index.create(folder, encoder=Lengths(5))
+        finally:
+            end.set()
+            writing.join()
+        assert len(index) == 1
+
+
+def test_an_open_index_follows_the_settings_it_gets(folder):
+    with Index.create(folder, analyzer=AnalyzerSettings("german"), encoder=Lengths(3)) as reader:
+        with Index.create(folder, language="english", encoder=Lengths(3)) as index:
+            index.add(["two texts"])
+        assert reader.analyzer.settings.language == "english"
+        assert reader.search("text", mode="bm25")
+
+
+def test_import_takes_an_index_without_documents(folder, fake_encoder, tmp_path, monkeypatch):
+    weights = fake_encoder.spec.weights
+    monkeypatch.setattr("retriever.encoders.loading.choice.find_weights", lambda *_, **__: weights)
+    with Index.create(folder, encoder=Lengths(3)):
+        pass
+    source = tmp_path / "v.jsonl"
+    source.write_text('{"id": "1", "text": "a", "vector": [' + ",".join(["1"] * 16) + "]}\n")
+    assert import_documents(folder, source, "fake").added == 1
