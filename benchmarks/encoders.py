@@ -146,7 +146,7 @@ def _spearman(encoder: Any, data: Path) -> float:
 
 
 def _sts(data: Path) -> tuple[list[str], list[str], Any]:
-    from eval.datasets.sentences.pairs import read_pairs
+    from eval.datasets.pairs import read_pairs
 
     pairs = read_pairs([data / "stsb/test.tsv"])
     return pairs.left, pairs.right, pairs.gold

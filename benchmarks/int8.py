@@ -28,7 +28,7 @@ import torch
 from encoding_rate import joined
 from transformers import AutoModel
 
-from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.datasets.pairs import ScoredPairs, read_pairs
 from eval.metrics.correlation import Correlation
 from retriever import Encoder
 from retriever.encoders.models.finding import DEFAULT_MODEL, find_model

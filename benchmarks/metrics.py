@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import pytrec_eval
 
-from eval.datasets.qa.question_set import Question
+from eval.datasets.question_set import Question
 from eval.metrics.pools import PoolMeasures
 from eval.metrics.ranking import evaluate
 

@@ -126,7 +126,7 @@ def compare(ways: dict[str, Score], turns: Sequence[Pairs]) -> list[tuple[str, .
 
 def pools(folder: Path, wanted: int) -> Pairs:
     """Questions, each with the passages of its pool; from the start again where they run out."""
-    from eval.datasets.qa.forms import read_question_set
+    from eval.datasets.question_forms import read_question_set
 
     questions = read_question_set(folder, "test")
     pairs = [

@@ -10,19 +10,19 @@ Each experiment is one function that takes data and settings and returns a resul
 Importing this package imports neither torch, scikit-learn, scipy nor matplotlib.
 """
 
-from eval.datasets.probing.files import ProbingFiles as ProbingFiles
-from eval.datasets.probing.files import ProbingSettings as ProbingSettings
-from eval.datasets.probing.files import make_probing as make_probing
-from eval.datasets.probing.files import read_probing as read_probing
-from eval.datasets.qa.forms import read_question_set as read_question_set
-from eval.datasets.qa.question_set import Question as Question
-from eval.datasets.qa.question_set import QuestionSet as QuestionSet
-from eval.datasets.sentences.classification import read_classification as read_classification
-from eval.datasets.sentences.pairs import ScoredPairs as ScoredPairs
-from eval.datasets.sentences.pairs import read_pairs as read_pairs
-from eval.datasets.sentences.sts import read_sts as read_sts
-from eval.datasets.sentences.tasks import ClassificationTask as ClassificationTask
-from eval.datasets.sentences.tasks import STSTask as STSTask
+from eval.datasets.classification import ClassificationTask as ClassificationTask
+from eval.datasets.classification import read_classification as read_classification
+from eval.datasets.classification import read_probing as read_probing
+from eval.datasets.pairs import ScoredPairs as ScoredPairs
+from eval.datasets.pairs import read_pairs as read_pairs
+from eval.datasets.probing import ProbingFiles as ProbingFiles
+from eval.datasets.probing import ProbingSettings as ProbingSettings
+from eval.datasets.probing import make_probing as make_probing
+from eval.datasets.question_forms import read_question_set as read_question_set
+from eval.datasets.question_set import Question as Question
+from eval.datasets.question_set import QuestionSet as QuestionSet
+from eval.datasets.sts import STSTask as STSTask
+from eval.datasets.sts import read_sts as read_sts
 from eval.inspect.layers import LayerInspection as LayerInspection
 from eval.inspect.layers import inspect_layers as inspect_layers
 from eval.inspect.meta import MetaInspection as MetaInspection

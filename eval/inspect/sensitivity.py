@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
+from eval.datasets.pairs import ScoredPairs, read_pairs
 from eval.inspect.figures import sensitivity_figure
 from eval.inspect.layers import unit_vectors
 from eval.inspect.states import StatesEncoder, all_states, cut_warning

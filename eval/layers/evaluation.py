@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.forms import read_question_set
-from eval.datasets.qa.question_set import QuestionSet
-from eval.datasets.sentences.pairs import ScoredPairs, contained, read_pairs
-from eval.datasets.sentences.sts import read_sts
+from eval.datasets.pairs import ScoredPairs, contained, read_pairs
+from eval.datasets.question_forms import read_question_set
+from eval.datasets.question_set import QuestionSet
+from eval.datasets.sts import read_sts
 from eval.layers.figures import effects_figure
 from eval.layers.fused import LayerFusion, encode_fused, layer_fusion
 from eval.layers.grams import encode_pairs

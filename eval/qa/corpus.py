@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress
 from eval.qa.scores import Floats
 from retriever import Mode, SearchSettings, Store

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.question_set import QuestionSet
+from eval.datasets.question_set import QuestionSet
 from eval.metrics.measures import canonical_measures
 from eval.metrics.pools import PoolMeasures
 from eval.metrics.trec import read_run

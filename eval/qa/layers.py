@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eval.datasets.qa.question_set import QuestionSet
+from eval.datasets.question_set import QuestionSet
 from eval.metrics.measures import canonical_measures
 from eval.metrics.pools import PoolMeasures
 from eval.progress import Progress, silent

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from eval.datasets.qa.statistics import SetStatistics, Spread
+from eval.datasets.question_set import SetStatistics, Spread
 from eval.metrics.comparison import SIGNIFICANT
 from eval.metrics.trec import check_run, run_lines
 from eval.qa.figures import qa_figures

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.forms import read_question_set, splits_of
-from eval.datasets.qa.question_set import QuestionSet
+from eval.datasets.question_forms import read_question_set, splits_of
+from eval.datasets.question_set import QuestionSet
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import CorpusSearch, corpus_texts
 from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_pairs

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.question_set import Question, QuestionSet
-from eval.datasets.qa.statistics import SetStatistics, statistics
+from eval.datasets.question_set import Question, QuestionSet, SetStatistics, statistics
 from eval.metrics.comparison import Comparison, compare_systems
 from eval.metrics.pools import PoolMeasures
 from eval.qa.report import qa_report

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.vectors.cache import embed
 from eval.vectors.embedding import embed_all

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.pools import PoolMeasures
 from eval.qa.scores import PoolBM25
 from retriever.corpus import CorpusReader

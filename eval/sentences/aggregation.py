@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import ScoredPairs
-from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.datasets.pairs import ScoredPairs
+from eval.datasets.sts import PairSubset, STSTask
 from eval.metrics.correlation import Correlations, correlations
 from eval.metrics.cosines import CORRELATED_DECIMALS, cosines
 from eval.vectors.embedding import TextVectors

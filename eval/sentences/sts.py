@@ -10,9 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import contained, joined_pairs
-from eval.datasets.sentences.sts import read_sts
-from eval.datasets.sentences.tasks import STSTask
+from eval.datasets.pairs import contained, joined_pairs
+from eval.datasets.sts import STSTask, read_sts
 from eval.metrics.correlation import CorrelationName, Correlations
 from eval.metrics.significance import Resampling
 from eval.progress import Progress, silent

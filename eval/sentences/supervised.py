@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import ScoredPairs
-from eval.datasets.sentences.tasks import STSTask
+from eval.datasets.pairs import ScoredPairs
+from eval.datasets.sts import STSTask
 from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.batched_training import epoch_batches, first_weights, scaling_of
 from eval.vectors.embedding import TextVectors

@@ -17,10 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.qa.forms import detect_form
-from eval.datasets.qa.question_set import QuestionSet
-from eval.datasets.sentences.classification import read_classification
-from eval.datasets.sentences.pairs import (
+from eval.datasets.classification import LabeledTexts, read_classification
+from eval.datasets.pairs import (
     ScoredPairs,
     field_names,
     joined_pairs,
@@ -28,8 +26,9 @@ from eval.datasets.sentences.pairs import (
     read_pairs,
     text_field,
 )
-from eval.datasets.sentences.sts import read_sts
-from eval.datasets.sentences.tasks import LabeledTexts
+from eval.datasets.question_forms import detect_form
+from eval.datasets.question_set import QuestionSet
+from eval.datasets.sts import read_sts
 from eval.progress import Notify, Progress
 from eval.qa.corpus import corpus_texts
 from eval.qa.evaluation import open_resources

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.pairs import ScoredPairs
 from eval.metrics.correlation import Correlation
 from eval.metrics.cosines import RANKED_DECIMALS, cosines
 from eval.qa.scores import EmbeddedPairs

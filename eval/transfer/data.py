@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts
+from eval.datasets.classification import ClassificationTask, LabeledTexts
 from eval.layers.fused import LayerFusion
 from eval.sentences.supervised import pair_features
 from eval.vectors.embedding import TextVectors

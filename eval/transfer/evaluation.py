@@ -11,9 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
-from eval.datasets.probing.files import read_probing
-from eval.datasets.sentences.classification import read_classification
-from eval.datasets.sentences.tasks import ClassificationTask
+from eval.datasets.classification import ClassificationTask, read_classification, read_probing
 from eval.metrics.significance import Resampling
 from eval.progress import Progress, silent
 from eval.sentences.comparison import compare_accuracies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from eval.datasets.sentences.tasks import ClassificationTask
+from eval.datasets.classification import ClassificationTask
 from eval.layers.fused import layer_fusion
 from eval.layers.subsets import count_subsets
 from eval.metrics.significance import Resampling

@@ -8,9 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from eval.datasets.probing.files import read_probing
-from eval.datasets.sentences.classification import read_classification
-from eval.datasets.sentences.sts import read_sts
+from eval.datasets.classification import read_classification, read_probing
+from eval.datasets.sts import read_sts
 from eval.metrics.significance import randomization_test
 from eval.sentences.aggregation import sts_correlations, sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness

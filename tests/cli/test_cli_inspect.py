@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from cli.main import run
-from eval.datasets.sentences.pairs import read_pairs
+from eval.datasets.pairs import read_pairs
 from eval.inspect.layers import layer_similarity
 from retriever.encoders.encoder import Encoder
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from eval.datasets.probing.files import read_probing
+from eval.datasets.classification import read_probing
 
 WORDS = [f"word{number}" for number in range(500)]
 

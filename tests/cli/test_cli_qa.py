@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from eval.metrics.ranking import evaluate
 from eval.metrics.trec import read_qrels, read_run
 from retriever.errors import ConfigError
-from tests.eval.datasets.qa.samples import QUASAR, write
+from tests.eval.datasets.question_samples import QUASAR, write
 from tests.eval.qa.samples import made_set, write_set
 
 WINDOW = ("--max-length", "32")

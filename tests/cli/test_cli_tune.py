@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.datasets.qa.forms import read_question_set
-from eval.datasets.sentences.pairs import read_pairs
+from eval.datasets.pairs import read_pairs
+from eval.datasets.question_forms import read_question_set
 from eval.metrics.ranking import evaluate
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import parse_encoder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.datasets.qa.own import read
+from eval.datasets.question_forms import read_question_set
 
 SCRIPT = Path(__file__).parents[2] / "examples/passages_in_context.py"
 CORPUS = [
@@ -66,7 +66,7 @@ def write(dataset, context, output):
 def test_each_text_is_read_with_its_context(dataset, tmp_path, context, first, middle, alone):
     done = write(dataset, context, tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    texts = read(tmp_path / "out", "test", None).passages
+    texts = read_question_set(tmp_path / "out", "test").passages
     assert (texts["a-0"], texts["a-1"], texts["b-0"]) == (first, middle, alone)
     for name in ("queries.test.jsonl", "candidates.test.jsonl", "qrels.test.tsv"):
         assert (tmp_path / "out" / name).read_bytes() == (dataset / name).read_bytes()

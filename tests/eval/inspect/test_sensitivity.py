@@ -7,7 +7,7 @@ import pytest
 import scipy.spatial
 import scipy.stats
 
-from eval.datasets.sentences.pairs import ScoredPairs
+from eval.datasets.pairs import ScoredPairs
 from eval.inspect.sensitivity import pair_cosines, sensitivity, settings_grid
 from eval.metrics.correlation import Correlation
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings

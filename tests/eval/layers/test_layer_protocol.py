@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.datasets.qa.question_set import Question
+from eval.datasets.question_set import Question
 from eval.layers.figures import effects_figure
 from eval.layers.grams import pair_grams
 from eval.layers.protocol import bootstrap_gain, search_given, search_shuffled

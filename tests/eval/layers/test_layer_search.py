@@ -8,7 +8,7 @@ import pytest
 import pytrec_eval
 import scipy.stats
 
-from eval.datasets.qa.question_set import Question
+from eval.datasets.question_set import Question
 from eval.layers.cosines import SubsetCosines
 from eval.layers.grams import encode_pairs, join_grams, pair_grams
 from eval.layers.ranking import PoolRanking

@@ -6,7 +6,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.datasets.qa.question_set import Question
+from eval.datasets.question_set import Question
 from eval.metrics import pools as pool_measures
 from eval.metrics.pools import PoolMeasures
 from eval.metrics.ranking import evaluate

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.question_set import Question, QuestionSet
 
 
 def sentence(chance, words=8):

@@ -10,7 +10,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-from eval.datasets.qa.question_set import Question, QuestionSet
+from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.ranking import evaluate
 from eval.metrics.trec import read_run
 from eval.qa.result import SystemResult

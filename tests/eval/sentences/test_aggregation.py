@@ -11,8 +11,8 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.datasets.sentences.pairs import ScoredPairs, read_pairs
-from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.datasets.pairs import ScoredPairs, read_pairs
+from eval.datasets.sts import PairSubset, STSTask
 from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.aggregation import pair_cosines, sts_correlations, sts_texts
 from eval.vectors.embedding import TextVectors, embed_all

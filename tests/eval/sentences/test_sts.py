@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.datasets.sentences.pairs import ScoredPairs
-from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.datasets.pairs import ScoredPairs
+from eval.datasets.sts import PairSubset, STSTask
 from eval.metrics.significance import Resampling
 from eval.sentences.aggregation import sts_correlations
 from eval.sentences.sts import STSSettings, check_sts, score_sts

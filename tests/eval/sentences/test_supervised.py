@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.datasets.sentences.pairs import ScoredPairs
-from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.datasets.pairs import ScoredPairs
+from eval.datasets.sts import PairSubset, STSTask
 from eval.sentences.aggregation import sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
 from eval.vectors.embedding import TextVectors

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
-from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts
+from eval.datasets.classification import ClassificationTask, LabeledTexts
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.classifiers import LogisticRegressions
 from eval.transfer.data import classification_data, layer_data, task_texts

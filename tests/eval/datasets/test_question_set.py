@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from eval.datasets.qa.forms import read_question_set
-from eval.datasets.qa.question_set import Question, QuestionSet
-from eval.datasets.qa.statistics import Spread, statistics
-from tests.eval.datasets.qa.samples import BEIR, OWN, write
+from eval.datasets.question_forms import read_question_set
+from eval.datasets.question_set import Question, QuestionSet, Spread, statistics
+from tests.eval.datasets.question_samples import BEIR, OWN, write
 
 
 def test_the_figures_are_those_counted_by_hand(tmp_path):

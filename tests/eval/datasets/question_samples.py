@@ -196,3 +196,8 @@ def write(folder, files):
         data = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     return folder
+
+
+def shown(questions):
+    """The questions of a set as plain values."""
+    return [(one.id, one.text, one.candidates, dict(one.grades)) for one in questions.questions]

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from eval.datasets.sentences.classification import read_classification
+from eval.datasets.classification import PROBING_FILES, read_classification, read_probing
 from retriever.errors import SourceError
 
 OWN = "split\tlabel\ttext\n"
@@ -32,9 +30,9 @@ def splits(task):
     return {split: rows(texts) for split, texts in task.splits.items()}
 
 
-def refused(path, message):
+def refused(path, message, read=read_classification):
     with pytest.raises(SourceError) as caught:
-        read_classification(path)
+        read(path)
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
@@ -217,6 +215,50 @@ class TestSentEval:
         assert read_classification(put(tmp_path, files)).splits["train"].left == ("a",)
 
 
+PROBE = 'tr\t0\ta " b\ntr\t1\tmore\tc d\nva\t1\te f\nte\t0\tg h\n'
+
+
+class TestProbing:
+    @pytest.mark.parametrize(("name", "file"), [*PROBING_FILES.items(), ("my_task", "my_task.txt")])
+    def test_the_ten_files_have_their_usual_names(self, tmp_path, name, file):
+        task = read_probing(
+            put(tmp_path, {f"{file}.gz": gzip.compress(PROBE.encode())}) / f"{file}.gz"
+        )
+        assert task.name == name
+        assert list(splits(task).items()) == [
+            ("train", [("0", 'a " b', None), ("1", "c d", None)]),
+            ("dev", [("1", "e f", None)]),
+            ("test", [("0", "g h", None)]),
+        ]
+        assert task.splits["train"].right is None
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (PROBE + "train\t1\ta\n", ".txt:5: expected tr or va or te, a label and a sentence"),
+            (PROBE + "tr\ta\n", ".txt:5: expected tr or va or te"),
+            (PROBE + "tr\t\ta\n", ".txt:5: expected a label, found 'nothing'"),
+            (PROBE + "tr\t1\t \n", ".txt:5: expected a text after the label 1"),
+            (PROBE.encode() + b"tr\t1\t\xff\n", ".txt:5: invalid UTF-8"),
+            (
+                PROBE.replace("va", "tr"),
+                "expected lines of the splits tr, va, te, found none of",
+            ),
+            ("", "found none of tr (train)"),
+        ],
+    )
+    def test_a_malformed_file_is_refused(self, tmp_path, text, message):
+        refused(
+            put(tmp_path, {"bigram_shift.txt": text}) / "bigram_shift.txt", message, read_probing
+        )
+
+    def test_a_folder_is_refused_with_the_files_in_it(self, tmp_path):
+        refused(tmp_path, "probing task, found a folder; name a file", read_probing)
+        put(tmp_path, {"bigram_shift.txt": PROBE})
+        refused(tmp_path, "name one of its files: bigram_shift.txt", read_probing)
+        refused(tmp_path / "absent.txt", "no such file or folder", read_probing)
+
+
 @pytest.mark.parametrize(
     ("folder", "name", "counts", "classes"),
     [
@@ -231,10 +273,10 @@ class TestSentEval:
         ("sick", "sick-e", {"train": 4500, "dev": 500, "test": 4927}, 3),
     ],
 )
-def test_published_sets_have_the_published_number_of_texts(folder, name, counts, classes):
-    if "RETRIEVER_DATA" not in os.environ:
-        pytest.skip("RETRIEVER_DATA is not set: no real data sets to read")
-    task = read_classification(Path(os.environ["RETRIEVER_DATA"]) / folder)
+def test_published_sets_have_the_published_number_of_texts(
+    published, folder, name, counts, classes
+):
+    task = read_classification(published / folder)
     assert task.name == name
     assert {split: len(texts) for split, texts in task.splits.items()} == counts
     assert all(len(Counter(texts.labels)) == classes for texts in task.splits.values())

@@ -3,9 +3,9 @@
 - The project's own: `test.SUBSET.tsv` for each part, or `test.tsv`; `train.tsv`, and `dev.tsv` or
   `trial.tsv`; each with a header that names `score`, `sentence1` and `sentence2`. `test.all.tsv`
   beside parts is all of them again, and is only compared with them.
-- SemEval's, as published and as SentEval keeps it: `STS.input.SUBSET.txt` (or `STS2016.input...`),
-  two sentences a line, and `STS.gs.SUBSET.txt`, a score a line, blank for a pair that was not
-  judged, which is left out.
+- SemEval's of 2012 to 2017, as published and as SentEval keeps it: `STS.input.SUBSET.txt` (or
+  `STS2016.input...`), two sentences a line and, in some years, where they come from; and
+  `STS.gs.SUBSET.txt`, a score a line, blank for a pair that was not judged, which is left out.
 - The STS benchmark's `sts-train.csv`, `sts-dev.csv` and `sts-test.csv`: no header, tabs, and the
   columns genre, file, year, id, score, sentence1, sentence2.
 - SICK's `SICK_train.txt`, `SICK_trial.txt` and `SICK_test_annotated.txt`.
@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from eval.datasets.files import existing, matching
-from eval.datasets.records import first_cells, table
-from eval.datasets.sentences import semeval
-from eval.datasets.sentences.pairs import ScoredPairs, read_pairs, scored_pairs
-from eval.datasets.sentences.tasks import PairSubset, STSTask
+from eval.datasets.files import existing, first_cells, matching, numbered_lines, table
+from eval.datasets.pairs import ScoredPairs, finite_score, joined_pairs, read_pairs, scored_pairs
 from retriever.errors import SourceError
 
 SICK_HEADER = (
@@ -47,7 +45,6 @@ _TESTS = (
     "sts-test.csv",
     "SICK_test_annotated.txt",
 )
-_ADD = "check the path, or add the test"
 # Folders of the published archives whose names do not begin with the year.
 _OFFICIAL_NAMES = {
     "test-gold": "sts12",
@@ -58,6 +55,52 @@ _OFFICIAL_NAMES = {
     "sts-b": "stsb",
 }
 _YEAR = re.compile(r"sts[-_]?(?:20)?(\d\d)(?!\d)")
+_SEMEVAL_INPUT = re.compile(r"STS(?:20\d\d)?\.input\.(?P<part>.+?)\.txt(?:\.gz)?")
+_SEMEVAL_GOLD = re.compile(r"STS(?:20\d\d)?\.gs\.(?P<part>.+?)\.txt(?:\.gz)?")
+# Scores that are published without their sentences: all parts of 2012 once more, and the part of
+# 2013 that the Linguistic Data Consortium licenses.
+_SEMEVAL_ALL = "ALL"
+_GOLD_ALONE = frozenset({_SEMEVAL_ALL, "SMT"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairSubset:
+    """One part of an STS test.
+
+    Attributes:
+        name: as published, such as "MSRpar"; "test" if the test has no parts.
+        pairs: at least one.
+    """
+
+    name: str
+    pairs: ScoredPairs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class STSTask:
+    """A test of semantic textual similarity.
+
+    Attributes:
+        name: such as "sts12", "stsb" or "sick".
+        subsets: the test's parts, at least one, in alphabetical order of their names; a file of all
+            parts beside them is not a part.
+        train: for the supervised protocol; None if the set has none.
+        dev: likewise.
+    """
+
+    name: str
+    subsets: tuple[PairSubset, ...]
+    train: ScoredPairs | None = None
+    dev: ScoredPairs | None = None
+
+    def tested(self) -> ScoredPairs:
+        """The pairs of all parts of the test, part after part."""
+        return joined_pairs([subset.pairs for subset in self.subsets])
+
+    def everything(self) -> ScoredPairs:
+        """The pairs of all splits: train, dev, then each part of the test."""
+        splits = [part for part in (self.train, self.dev) if part is not None]
+        return joined_pairs([*splits, self.tested()])
 
 
 def read_sts(path: Path) -> STSTask:
@@ -73,7 +116,7 @@ def read_sts(path: Path) -> STSTask:
             have the pairs of the parts; names file and, if known, line.
     """
     if path.is_file():
-        part = semeval.INPUT.fullmatch(path.name)
+        part = _SEMEVAL_INPUT.fullmatch(path.name)
         name = part["part"] if part else path.name.removesuffix(".gz").rsplit(".", 1)[0]
         return STSTask(name, (PairSubset(name, _pairs_of_file(path)),))
     if not path.is_dir():
@@ -83,19 +126,23 @@ def read_sts(path: Path) -> STSTask:
         if task is not None:
             return task
     below = sorted(one for one in path.iterdir() if one.is_dir())
-    nested = [one for one in below if semeval.inputs(one)]
+    nested = [one for one in below if _semeval_inputs(one)]
     if len(nested) == 1:
-        return STSTask(_name(path, nested[0]), semeval.read(nested[0]))
+        return STSTask(_name(path, nested[0]), _semeval_parts(nested[0]))
     raise SourceError(
         f"{path}: expected the test files of a similarity data set "
         f"({', '.join(_TESTS)}), found none of them; "
-        + (f"name one of its folders: {', '.join(one.name for one in below)}" if below else _ADD)
+        + (
+            f"name one of its folders: {', '.join(one.name for one in below)}"
+            if below
+            else "check the path, or add the test"
+        )
     )
 
 
 def _pairs_of_file(path: Path) -> ScoredPairs:
-    if semeval.INPUT.fullmatch(path.name):
-        return semeval.read_pairs(path)
+    if _SEMEVAL_INPUT.fullmatch(path.name):
+        return _semeval_pairs(path)
     if re.fullmatch(r"sts-(train|dev|test)\.csv(\.gz)?", path.name):
         return _benchmark_pairs(path)
     if re.fullmatch(r"SICK_.+\.txt(\.gz)?", path.name):
@@ -115,7 +162,57 @@ def _name(*folders: Path) -> str:
 
 
 def _semeval(folder: Path) -> STSTask | None:
-    return STSTask(_name(folder), semeval.read(folder)) if semeval.inputs(folder) else None
+    return STSTask(_name(folder), _semeval_parts(folder)) if _semeval_inputs(folder) else None
+
+
+def _semeval_inputs(folder: Path) -> dict[str, Path]:
+    """Part to the file of its sentences, in the order of the parts' names."""
+    return _semeval_files(folder, "input", _SEMEVAL_INPUT)
+
+
+def _semeval_files(folder: Path, kind: str, pattern: re.Pattern[str]) -> dict[str, Path]:
+    names = [
+        (pattern.fullmatch(path.name), path) for path in matching(folder, f"STS*.{kind}.*.txt")
+    ]
+    return dict(sorted((match["part"], path) for match, path in names if match))
+
+
+def _semeval_parts(folder: Path) -> tuple[PairSubset, ...]:
+    files = _semeval_inputs(folder)
+    for part, path in _semeval_files(folder, "gs", _SEMEVAL_GOLD).items():
+        if part not in files and part not in _GOLD_ALONE:
+            raise SourceError(
+                f"{path}: expected the sentences of these scores beside them in "
+                f"{path.name.replace('.gs.', '.input.', 1)}, found none; download the test again"
+            )
+    if len(files) > 1:
+        files.pop(_SEMEVAL_ALL, None)
+    return tuple(PairSubset(part, _semeval_pairs(path)) for part, path in files.items())
+
+
+def _semeval_pairs(path: Path) -> ScoredPairs:
+    """The judged pairs of one file of sentences, whose scores are in the file beside it."""
+    gold = path.with_name(path.name.replace(".input.", ".gs.", 1).removesuffix(".gz"))
+    scores = list(numbered_lines(existing(gold) or gold, blank=True))
+    pairs = list(numbered_lines(path, blank=True))
+    while pairs and not pairs[-1][1].strip():
+        pairs.pop()
+    while len(scores) > len(pairs) and not scores[-1][1].strip():
+        scores.pop()
+    if len(scores) != len(pairs):
+        raise SourceError(
+            f"{gold}: expected a line for each of the {len(pairs)} pairs of {path.name}, blank "
+            f"where a pair was not judged, found {len(scores)}; download both again"
+        )
+    return scored_pairs(
+        gold,
+        (
+            (where, finite_score(place, score), left, right)
+            for (place, score), (where, line) in zip(scores, pairs, strict=True)
+            if score.strip()
+            for left, right in [first_cells(where, line, ("sentence1", "sentence2"))]
+        ),
+    )
 
 
 def _own(folder: Path) -> STSTask | None:
@@ -131,10 +228,16 @@ def _own(folder: Path) -> STSTask | None:
         files = {"test": whole}
     if not files:
         return None
-    all_of_them = files.pop("all") if len(files) > 1 and "all" in files else None
+    all_parts = files.pop("all") if len(files) > 1 and "all" in files else None
     subsets = tuple(PairSubset(name, read_pairs([file])) for name, file in sorted(files.items()))
-    if all_of_them is not None:
-        _check_all(all_of_them, subsets)
+    if all_parts is not None:
+        pairs = sum(len(subset.pairs) for subset in subsets)
+        if (found := len(read_pairs([all_parts]))) != pairs:
+            raise SourceError(
+                f"{all_parts}: expected the {pairs} pairs of the parts beside it "
+                f"({', '.join(subset.name for subset in subsets)}), found {found}; add the part "
+                "that is missing or remove this file"
+            )
     train = existing(folder / "train.tsv")
     dev = existing(folder / "dev.tsv") or existing(folder / "trial.tsv")
     return STSTask(
@@ -145,23 +248,13 @@ def _own(folder: Path) -> STSTask | None:
     )
 
 
-def _check_all(path: Path, subsets: tuple[PairSubset, ...]) -> None:
-    whole, parts = len(read_pairs([path])), sum(len(subset.pairs) for subset in subsets)
-    if whole != parts:
-        raise SourceError(
-            f"{path}: expected the {parts} pairs of the parts beside it "
-            f"({', '.join(subset.name for subset in subsets)}), found {whole}; add the part "
-            "that is missing or remove this file"
-        )
-
-
 def _benchmark(folder: Path) -> STSTask | None:
     names = {split: f"sts-{split}.csv" for split in ("train", "dev", "test")}
     return _splits(folder, names, _benchmark_pairs)
 
 
 def _benchmark_pairs(path: Path) -> ScoredPairs:
-    rows = first_cells(path, _BENCHMARK)
+    rows = ((where, first_cells(where, line, _BENCHMARK)) for where, line in numbered_lines(path))
     return scored_pairs(path, ((where, cells[4], cells[5], cells[6]) for where, cells in rows))
 
 

@@ -1,9 +1,9 @@
-"""Questions, the passages to rank for each, and judgments."""
+"""Questions, the passages to rank for each, judgments, and the statistics of a set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 
@@ -40,12 +40,12 @@ class QuestionSet:
         questions: all of them, with a relevant passage or without, in the order of the set.
         passages: id to text of all passages of the set, in a pool or not, from which BM25 takes its
             statistics; empty where there are no pools.
-        shown: question and passage to text, where a question has another text of the passage: of a
-            long document that an index finds, each question has its best part.
         corpus: where there are no pools, the files of the corpus, as
             `retriever.corpus.CorpusReader` reads them.
         answers_in_text: whether a passage is relevant because it contains an answer, unjudged;
             papers report the share of such questions with one in the first k.
+        shown: question and passage to text, where a question has another text of the passage: of a
+            long document that an index finds, each question has its best part.
     """
 
     name: str
@@ -79,3 +79,67 @@ class QuestionSet:
             self.text(question, one) for question in self.questions for one in question.candidates
         ]
         return left, right
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Minimum, mean and maximum of counts."""
+
+    least: int
+    mean: float
+    greatest: int
+
+    @classmethod
+    def of(cls, counts: Sequence[int]) -> Spread | None:
+        """The spread of counts; None if there are none."""
+        if not counts:
+            return None
+        return cls(min(counts), sum(counts) / len(counts), max(counts))
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatistics:
+    """Statistics of one split, as papers on such sets print them (Ma et al. 2019, appendix).
+
+    Words are separated by white space. Where the whole corpus is ranked, it is not read for this,
+    and what depends on it is None.
+
+    Attributes:
+        questions: number of questions.
+        answered: number of questions with a relevant passage.
+        passages: number of passages of the set, in a pool or not.
+        pool: candidates per question.
+        question_words: words per question; None where there is no question.
+        passage_words: words per passage.
+        answers: mean number of relevant passages, in the pool or not, of the answered questions; 0
+            where there are none.
+    """
+
+    questions: int
+    answered: int
+    passages: int | None
+    pool: Spread | None
+    question_words: Spread | None
+    passage_words: Spread | None
+    answers: float
+
+    def to_json(self) -> dict[str, object]:
+        """The attributes by name; a spread as an object with least, mean and greatest."""
+        return asdict(self)
+
+
+def statistics(questions: QuestionSet) -> SetStatistics:
+    """The statistics of a split."""
+    asked = questions.questions
+    answered = questions.answered().questions
+    relevant = [sum(grade >= 1 for grade in question.grades.values()) for question in answered]
+    pools = [len(question.candidates) for question in asked]
+    return SetStatistics(
+        questions=len(asked),
+        answered=len(answered),
+        passages=len(questions.passages) or None,
+        pool=Spread.of(pools) if any(pools) else None,
+        question_words=Spread.of([len(question.text.split()) for question in asked]),
+        passage_words=Spread.of([len(text.split()) for text in questions.passages.values()]),
+        answers=sum(relevant) / len(answered) if answered else 0.0,
+    )

@@ -6,6 +6,7 @@
   files are scored pairs.
 - SentEval's folders: MR, CR, SUBJ, MPQA (one file per class), SST/binary, SST/fine, TREC, MRPC,
   SICK.
+- SentEval's probing files: `tr`, `va` or `te`, label and sentence on each line; no header.
 
 Files may be gzipped; quotes are ordinary characters. The files of MR, CR, SUBJ, MPQA and TREC may
 be Latin-1: those that are not UTF-8 are read as such. Blank lines, of which CR and MPQA have seven,
@@ -14,14 +15,20 @@ are left out; SentEval counts them as samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval.datasets.files import existing, matching, numbered_lines, required
-from eval.datasets.records import SHOWN, table, unexpected
-from eval.datasets.sentences.sts import SICK_FILES, SICK_HEADER
-from eval.datasets.sentences.tasks import ClassificationTask, LabeledTexts, Row, labeled_texts
+from eval.datasets.files import (
+    SHOWN,
+    existing,
+    matching,
+    numbered_lines,
+    required,
+    table,
+    unexpected,
+)
+from eval.datasets.sts import SICK_FILES, SICK_HEADER
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 
@@ -59,6 +66,56 @@ _FINE = frozenset("01234")
 _COARSE = frozenset({"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"})
 _ENTAILMENT = frozenset({"CONTRADICTION", "ENTAILMENT", "NEUTRAL"})
 
+PROBING_FILES = {
+    "sentlen": "sentence_length.txt",
+    "wc": "word_content.txt",
+    "treedepth": "tree_depth.txt",
+    "topconst": "top_constituents.txt",
+    "bshift": "bigram_shift.txt",
+    "tense": "past_present.txt",
+    "subjnum": "subj_number.txt",
+    "objnum": "obj_number.txt",
+    "somo": "odd_man_out.txt",
+    "coordinv": "coordination_inversion.txt",
+}
+"""Probing task, as Conneau et al. (2018) abbreviate it, to its file name."""
+_PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
+
+Row = tuple[str, str, str, str | None]
+"""`file:line`, label, text, and the second text of a pair or None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabeledTexts:
+    """Texts, or pairs of texts, and their labels, in the order of their file.
+
+    Attributes:
+        labels: one for each text, not blank, as in the file.
+        left: the texts, not blank; the first ones of pairs.
+        right: the second texts of pairs; None for single texts.
+    """
+
+    labels: tuple[str, ...]
+    left: tuple[str, ...]
+    right: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassificationTask:
+    """A classification task.
+
+    Attributes:
+        name: such as "mr" or "sentlen".
+        splits: split to its texts, none of them empty: {"all"} for a task that is cross-validated,
+            {"train", "test"}, or {"train", "dev", "test"}, in this order.
+    """
+
+    name: str
+    splits: Mapping[str, LabeledTexts]
+
 
 def read_classification(path: Path) -> ClassificationTask:
     """Read a task of classification, whose form is recognized.
@@ -77,25 +134,26 @@ def read_classification(path: Path) -> ClassificationTask:
         return _own_file(path, base_name(path.name).removesuffix(".tsv"))
     if not path.is_dir():
         raise SourceError(f"{path}: no such file or folder")
-    for name, files in _BY_CLASS.items():
-        if any(existing(path / file) for file in files):
-            return ClassificationTask(name, {"all": _classes(path, files)})
+    for name, pair in _BY_CLASS.items():
+        if any(existing(path / file) for file in pair):
+            return ClassificationTask(name, {"all": _classes(path, pair)})
     for form in (_sst_form(path), *_FORMS):
-        if any(existing(path / file) for file in form.files.values()):
-            return _by_split(form, path)
+        there = tuple(split for split, file in form.files.items() if existing(path / file))
+        if there:
+            files = {
+                split: required(path / file, split, there) for split, file in form.files.items()
+            }
+            splits = {
+                split: _labeled_texts(file, form.rows(file), form.labels)
+                for split, file in files.items()
+            }
+            return ClassificationTask(form.name, splits)
     return _own(path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A folder of SentEval's with one file per split.
-
-    Attributes:
-        name: of the task.
-        files: split to the name of its file.
-        rows: reads a file.
-        labels: the known ones.
-    """
+    """A folder of SentEval's with one file per split, whose labels are known."""
 
     name: str
     files: Mapping[str, str]
@@ -103,23 +161,14 @@ class _Form:
     labels: frozenset[str]
 
 
-def _by_split(form: _Form, folder: Path) -> ClassificationTask:
-    there = tuple(split for split, file in form.files.items() if existing(folder / file))
-    files = {split: required(folder / file, split, there) for split, file in form.files.items()}
-    return ClassificationTask(
-        form.name,
-        {split: labeled_texts(file, form.rows(file), form.labels) for split, file in files.items()},
-    )
-
-
 def _classes(folder: Path, files: tuple[str, str]) -> LabeledTexts:
-    first, second = (required(folder / file, "all") for file in files)
+    paths = [required(folder / file, "all") for file in files]
     rows = [
         (where, label, line, None)
-        for label, path in (("1", first), ("0", second))
+        for label, path in zip("10", paths, strict=True)
         for where, line in numbered_lines(path, latin1=True)
     ]
-    return labeled_texts(first, rows)
+    return _labeled_texts(paths[0], rows)
 
 
 def _sst_form(folder: Path) -> _Form:
@@ -174,15 +223,13 @@ _FORMS = (
 def _own(folder: Path) -> ClassificationTask:
     name = folder.resolve().name.lower()
     for prefix in ("entailment.", ""):
-        files = {
-            split: existing(folder / f"{prefix}{split}.tsv") for split in ("train", "dev", "test")
-        }
+        files = {split: existing(folder / f"{prefix}{split}.tsv") for split in _THREE}
         files["dev"] = files["dev"] or existing(folder / f"{prefix}trial.tsv")
         found = {split: file for split, file in files.items() if file is not None}
         if found:
             task = ClassificationTask(
                 f"{name}-e" if prefix else name,
-                {split: labeled_texts(file, _own_pairs(file)) for split, file in found.items()},
+                {split: _labeled_texts(file, _own_pairs(file)) for split, file in found.items()},
             )
             _check_splits(folder, task)
             return task
@@ -213,7 +260,7 @@ def _own_file(path: Path, name: str) -> ClassificationTask:
             )
         rows[split].append((where, label, text, None))
     task = ClassificationTask(
-        name, {split: labeled_texts(path, some) for split, some in rows.items() if some}
+        name, {split: _labeled_texts(path, some) for split, some in rows.items() if some}
     )
     _check_splits(path, task)
     return task
@@ -231,3 +278,71 @@ def _check_splits(path: Path, task: ClassificationTask) -> None:
         raise SourceError(
             f"{path}: expected {expected}, found {', '.join(found) or 'none'}; add what is missing"
         )
+
+
+def read_probing(path: Path) -> ClassificationTask:
+    """Read a probing file, which may be gzipped.
+
+    A line has three or more cells, separated by tabs: the second is the label, the last one the
+    sentence. The task is named as in `PROBING_FILES`, or like the file without its ending. Within a
+    split the order is that of the file.
+
+    Raises:
+        SourceError: it is not a file, a line is malformed, or a split has no sentence; names file
+            and, if known, line.
+    """
+    if path.is_dir():
+        known = [name for name in PROBING_FILES.values() if (path / name).is_file()]
+        found = f"; name one of its files: {', '.join(known)}" if known else "; name a file"
+        raise SourceError(f"{path}: expected the file of a probing task, found a folder{found}")
+    rows: dict[str, list[Row]] = {split: [] for split in _PROBING_SPLITS.values()}
+    for where, line in numbered_lines(path):
+        cells = line.split("\t")
+        if len(cells) < 3 or cells[0] not in _PROBING_SPLITS:
+            raise unexpected(
+                where,
+                f"{' or '.join(_PROBING_SPLITS)}, a label and a sentence, separated by tabs",
+                line,
+            )
+        rows[_PROBING_SPLITS[cells[0]]].append((where, cells[1], cells[-1], None))
+    for short, split in _PROBING_SPLITS.items():
+        if not rows[split]:
+            raise SourceError(
+                f"{path}: expected lines of the splits {', '.join(_PROBING_SPLITS)}, found none of "
+                f"{short} ({split}); download or make the file again"
+            )
+    stem = base_name(path.name).removesuffix(".txt")
+    names = {file.removesuffix(".txt"): task for task, file in PROBING_FILES.items()}
+    return ClassificationTask(
+        names.get(stem, stem),
+        {split: _labeled_texts(path, of_split) for split, of_split in rows.items()},
+    )
+
+
+def _labeled_texts(
+    path: Path, rows: Iterable[Row], labels: frozenset[str] | None = None
+) -> LabeledTexts:
+    """The stripped texts of a file, whose rows are all of pairs or none; `labels` are the known."""
+    names: list[str] = []
+    lefts: list[str] = []
+    rights: list[str] = []
+    for where, cell, left, right in rows:
+        label = cell.strip()
+        if not label or (labels is not None and label not in labels):
+            form = f"the label {' or '.join(sorted(labels))}" if labels else "a label"
+            raise SourceError(
+                f"{where}: expected {form}, found {label[:SHOWN] or 'nothing'!r}; correct or "
+                "remove the line"
+            )
+        if not left.strip() or (right is not None and not right.strip()):
+            raise SourceError(
+                f"{where}: expected a text after the label {label}, found none; correct or "
+                "remove the line"
+            )
+        names.append(label)
+        lefts.append(left.strip())
+        if right is not None:
+            rights.append(right.strip())
+    if not names:
+        raise SourceError(f"{path}: expected labels and texts, found none; check the file")
+    return LabeledTexts(tuple(names), tuple(lefts), tuple(rights) or None)

@@ -7,10 +7,18 @@ from itertools import pairwise, product
 
 import pytest
 
-from eval.datasets.probing.balance import published_sizes, sizes_for
-from eval.datasets.probing.files import read_probing, write_sets
-from eval.datasets.probing.makers import MAKERS, WordMaker, make_sets
-from eval.datasets.probing.sentences import Sample, sentence_of, tokens_of
+from eval.datasets.classification import read_probing
+from eval.datasets.probing import (
+    MAKERS,
+    Sample,
+    WordMaker,
+    make_sets,
+    published_sizes,
+    sentence_of,
+    sizes_for,
+    tokens_of,
+    write_sets,
+)
 from retriever.errors import ConfigError, SourceError, StorageError
 
 BINS = {"0": (5, 8), "1": (9, 12), "2": (13, 16), "3": (17, 20), "4": (21, 25), "5": (26, 28)}

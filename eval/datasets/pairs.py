@@ -7,7 +7,6 @@ ordinary characters, as in STS files; in CSV they quote. Files may be gzipped.
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.files import numbered_lines
+from eval.datasets.files import SHOWN, json_lines, numbered_lines
 from retriever.corpus.documents import string_fault
 from retriever.corpus.sources import base_name
 from retriever.errors import SourceError
 
 _FIELDS = ("score", "sentence1", "sentence2")
-_SHOWN = 60
 
 Row = tuple[str, dict[str, object]]
 
@@ -64,40 +62,30 @@ def read_pairs(paths: Sequence[Path]) -> ScoredPairs:
         )
         for path in paths
     ]
-    _check_distinct(paths, parts)
+    repeated = contained(parts)
+    if repeated is not None:
+        part, whole = (paths[place] for place in repeated)
+        raise SourceError(
+            f"{part}: all of its pairs are in {whole} too; name each pair once, or the folder of "
+            "the test"
+        )
     return joined_pairs(parts)
 
 
-def _check_distinct(paths: Sequence[Path], parts: Sequence[ScoredPairs]) -> None:
-    """Refuse a file whose pairs are all in another one, so that none counts twice."""
-    found = contained(parts)
-    if found is not None:
-        one, other = found
-        raise SourceError(
-            f"{paths[one]}: all of its pairs are in {paths[other]} too; name each pair once, "
-            "or the folder of the test"
-        )
-
-
 def contained(parts: Sequence[ScoredPairs]) -> tuple[int, int] | None:
-    """The first part whose pairs of sentences are all in another part, and that part."""
+    """The places of the first part whose pairs are all in another part, and of that part."""
     texts = [set(zip(part.left, part.right, strict=True)) for part in parts]
-    for one, other in permutations(range(len(parts)), 2):
-        if texts[one] <= texts[other]:
-            return one, other
+    for part, whole in permutations(range(len(parts)), 2):
+        if texts[part] <= texts[whole]:
+            return part, whole
     return None
 
 
 def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]]) -> ScoredPairs:
-    """The pairs of a file.
-
-    Args:
-        path: the file.
-        rows: `file:line`, the score, a number or one as text, and the two sentences.
+    """The pairs of a file from its rows: `file:line`, the score, and the two sentences.
 
     Raises:
-        SourceError: there is no row, a score is not finite, or a sentence is blank or no text;
-            names file and line.
+        SourceError: there is no row, a score is not finite, or a sentence is blank or no text.
     """
     gold: list[float] = []
     left: list[str] = []
@@ -112,7 +100,7 @@ def scored_pairs(path: Path, rows: Iterable[tuple[str, object, object, object]])
 
 
 def joined_pairs(parts: Sequence[ScoredPairs]) -> ScoredPairs:
-    """The pairs of all parts, one part after the other."""
+    """The pairs of the parts, one part after the other."""
     return ScoredPairs(
         np.array([score for part in parts for score in part.gold], dtype=np.float64),
         [sentence for part in parts for sentence in part.left],
@@ -121,7 +109,7 @@ def joined_pairs(parts: Sequence[ScoredPairs]) -> ScoredPairs:
 
 
 def finite_score(where: str, value: object) -> float:
-    """A score from a number or its text; raises SourceError, naming `where`, for anything else."""
+    """A score from a number or its text."""
     try:
         score = float(value) if isinstance(value, str | float | int) else math.nan
     except (ValueError, OverflowError):
@@ -129,43 +117,34 @@ def finite_score(where: str, value: object) -> float:
     # True and "1_0" are numbers to Python alone.
     if not math.isfinite(score) or isinstance(value, bool) or "_" in str(value):
         raise SourceError(
-            f"{where}: expected a finite number as score, found {str(value)[:_SHOWN]!r}; "
+            f"{where}: expected a finite number as score, found {str(value)[:SHOWN]!r}; "
             "correct or remove the line"
         )
     return score
 
 
 def named_rows(path: Path, fields: Sequence[str]) -> Iterator[Row]:
-    """`file:line` and the values of each record by their names; some of `fields` among others.
-
-    Raises:
-        SourceError: the file cannot be read, is of another format, or a record lacks a field;
-            names file and line.
-    """
+    """`file:line` and the values of each record by their names: `fields` and maybe others."""
     if _format(path) == ".jsonl":
         return _jsonl(path, fields)
     return _table(_cells(path), fields)
 
 
 def field_names(path: Path) -> tuple[str, ...]:
-    """The names of the columns, or those in the first record; empty if there is none.
-
-    Raises:
-        SourceError: the file cannot be read or is of another format.
-    """
+    """The names of the columns, or those in the first record; empty if there is none."""
     if _format(path) == ".jsonl":
         return tuple(next((row for _, row in _jsonl(path, ())), {}))
     return tuple(cell.strip() for cell in next((cells for _, cells in _cells(path)), []))
 
 
 def _format(path: Path) -> str:
-    found = Path(base_name(path.name)).suffix
-    if found not in (".tsv", ".csv", ".jsonl", ".ndjson"):
+    ending = Path(base_name(path.name)).suffix
+    if ending not in (".tsv", ".csv", ".jsonl", ".ndjson"):
         raise SourceError(
             f"{path}: expected a file of pairs that ends in .tsv, .csv or .jsonl, found "
             f"{path.suffix or 'no ending'!r}; rename it"
         )
-    return ".jsonl" if found == ".ndjson" else found
+    return ".jsonl" if ending == ".ndjson" else ending
 
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
@@ -178,28 +157,15 @@ def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
             yield where, next(csv.reader([line], strict=True))
         except csv.Error as error:
             raise SourceError(
-                f"{where}: expected a row of CSV on one line, found {line[:_SHOWN]!r} "
+                f"{where}: expected a row of CSV on one line, found {line[:SHOWN]!r} "
                 f"({error}); write a quote inside a quoted cell twice"
             ) from error
 
 
 def _table(rows: Iterator[tuple[str, list[str]]], fields: Sequence[str]) -> Iterator[Row]:
-    header: list[str] | None = None
-    for where, cells in rows:
-        if header is None:
-            header = [cell.strip() for cell in cells]
-            _check_header(where, header, fields)
-        elif len(cells) != len(header):
-            raise SourceError(
-                f"{where}: expected {len(header)} cells as in the header, found {len(cells)}; "
-                "correct the line"
-            )
-        else:
-            yield where, dict(zip(header, cells, strict=True))
-
-
-def _check_header(where: str, header: list[str], fields: Sequence[str]) -> None:
-    for field in fields:
+    where, cells = next(rows, ("", []))
+    header = [cell.strip() for cell in cells]
+    for field in fields if where else ():
         if header.count(field) != 1:
             remedy = (
                 "name its column so, or leave the file out"
@@ -208,21 +174,22 @@ def _check_header(where: str, header: list[str], fields: Sequence[str]) -> None:
             )
             raise SourceError(
                 f"{where}: expected a header with one column {field!r}, found "
-                f"{', '.join(header)[:_SHOWN]!r}; {remedy}"
+                f"{', '.join(header)[:SHOWN]!r}; {remedy}"
             )
+    for where, cells in rows:
+        if len(cells) != len(header):
+            raise SourceError(
+                f"{where}: expected {len(header)} cells as in the header, found {len(cells)}; "
+                "correct the line"
+            )
+        yield where, dict(zip(header, cells, strict=True))
 
 
 def _jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:
-    for where, line in numbered_lines(path):
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise SourceError(
-                f"{where}: expected a JSON object, found {line[:_SHOWN]!r}; correct the line"
-            ) from error
+    for where, value in json_lines(path, "a JSON object"):
         if not isinstance(value, dict) or not all(name in value for name in fields):
             missing = [name for name in fields if not isinstance(value, dict) or name not in value]
-            found = f"found no {missing[0]}" if missing else f"found {line[:_SHOWN]!r}"
+            found = f"found no {missing[0]}" if missing else f"found {str(value)[:SHOWN]!r}"
             raise SourceError(
                 f"{where}: expected an object with {', '.join(fields) or 'fields'}, {found}; "
                 "correct the line"
@@ -231,12 +198,12 @@ def _jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:
 
 
 def text_field(where: str, value: object, field: str) -> str:
-    """A text that is not blank; raises SourceError, naming place and field, for anything else."""
+    """A text that is not blank."""
     if isinstance(value, str) and value.strip():
         if (fault := string_fault(value)) is not None:
             raise SourceError(f"{where}: the {field} {fault}; correct or remove the line")
         return value
-    found = "nothing" if isinstance(value, str) else repr(value)[:_SHOWN]
+    found = "nothing" if isinstance(value, str) else repr(value)[:SHOWN]
     raise SourceError(
         f"{where}: expected a text as {field}, found {found}; correct or remove the line"
     )

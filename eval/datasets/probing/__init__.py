@@ -1,1 +1,0 @@
-"""Probing sets: SentEval's files, and sets made from a corpus."""

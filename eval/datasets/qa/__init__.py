@@ -1,1 +1,0 @@
-"""Questions with passages to rank, in the forms they are published in."""

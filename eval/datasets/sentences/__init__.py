@@ -1,1 +1,0 @@
-"""Similarity and classification sets."""
