@@ -17,6 +17,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from retriever.settings import declared_settings
+
 FOLDER = Path(__file__).parent
 SOURCE, PAGE = FOLDER / "python-api.in.md", FOLDER / "python-api.md"
 _NOTICE = "<!-- Made by `make docs` from the docstrings and from python-api.in.md: edit those. -->"
@@ -75,11 +77,25 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if _is_built(value) and _MADE_ELSEWHERE not in (inspect.getdoc(value) or ""):
         yield _code(_signature(name, value))
     yield from _text(value)
+    if is_dataclass(value):
+        yield from _settings(value)
     if inspect.isclass(value):
         for member, attribute in _members(value):
             if member in _INTERNAL or (member.startswith("_") and member not in _SPECIAL):
                 continue
             yield from _member(name, member, attribute)
+
+
+def _settings(owner: Any) -> Iterator[str]:
+    """What is declared with the fields of a dataclass."""
+    declared = declared_settings(owner)
+    if declared:
+        yield "**Attributes:**\n"
+    for one in declared.values():
+        values = f"; {one.expected}" if one.expected != "text" else ""
+        source = f"; {one.source}" if one.source else ""
+        yield f"- `{one.name}`: {_prose(one.description)} Default: {one.shown}{values}{source}."
+    yield ""
 
 
 def _members(owner: type) -> Iterator[tuple[str, Any]]:

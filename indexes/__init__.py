@@ -8,6 +8,7 @@
 - `postgres/`: the store that is a database with pgvector.
 - `milvus/`: the store that is a Milvus server, or a file of Milvus Lite.
 - `store/`: SQLite: connection, migrations, documents, settings, lock.
+- `settings.py`: settings that are declared once.
 - `segments/`: segments, merging and its policy.
 - `bm25/`: formulas, postings, scoring, the k best.
 - `vectors/`: exact search, FAISS structures and their choice, recall.
@@ -75,6 +76,13 @@ from indexes.protocol import StoredDocument as StoredDocument
 from indexes.protocol import View as View
 from indexes.protocol import Writer as Writer
 from indexes.segments.maintenance import planned_choice as planned_choice
+from indexes.settings import GREATEST as GREATEST
+from indexes.settings import Setting as Setting
+from indexes.settings import alternatives as alternatives
+from indexes.settings import check_settings as check_settings
+from indexes.settings import declared_settings as declared_settings
+from indexes.settings import format_value as format_value
+from indexes.settings import setting as setting
 from indexes.store.connection import LOCK_FILE as LOCK_FILE
 from indexes.store.documents import NewDocument as NewDocument
 from indexes.store.documents import StoredHead as StoredHead

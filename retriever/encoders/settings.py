@@ -14,13 +14,22 @@ A setting is ``key=value`` or the name of a preset. In the model and in values `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from retriever.encoders.fusion.layers import check_layers
 from retriever.errors import ConfigError
+from retriever.settings import (
+    GREATEST,
+    Setting,
+    alternatives,
+    check_settings,
+    declared_settings,
+    format_value,
+    setting,
+)
 
 Fusion = Literal["mean", "max", "concat", "sbert-wk"]
 Pooling = Literal["mean", "max", "cls", "sep"]
@@ -34,11 +43,10 @@ WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
 
 _SEPARATOR = "::"
-# How vectors are computed; not which encoder it is.
-COMPUTING = ("backend", "dtype")
-_WK = ("wk_preset", "window", "start_layer", "omega", "wk_variance", "wk_words", "wk_layers")
-_TRANSFORMER = ("layers", "fusion", "pooling", "special_tokens", "head", *COMPUTING, *_WK)
+# Sections of settings.
+TRANSFORMER, COMPUTING, SBERT_WK = "transformer", "computing", "SBERT-WK"
 SHORTEST_WINDOW = 8
+_WK = "Wang and Kuo 2020, "
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,79 +54,151 @@ class EncoderSettings:
     """Settings of an encoder; None leaves a setting open.
 
     An open setting is the index's own if there is an index, else what the model's files say, else
-    the default.
-
-    Attributes:
-        model: a model folder, a bundled model's name, a hub id, a file of word vectors or of ready
-            vectors (`.npy`), or ``URL#NAME`` of an embeddings service.
-        static: how word vectors become one vector: ``average``, ``sif``, ``usif`` or ``p-mean``;
-            the model does not run then, its input embeddings are the word vectors.
-        layers: the hidden states that are read: ``last``, ``last4``, ``all``, ``0,6``, ``1..4``;
-            default ``last``.
-        fusion: over the layers: their ``mean`` (default), the ``max``imum of each component, their
-            ``concat``enation in the order of `layers`, or ``sbert-wk``, which weights layers and
-            words itself.
-        pooling: over the word pieces of a layer; default: the model's own, else ``mean``.
-        special_tokens: whether pooling counts [CLS] and [SEP]; default ``keep``.
-        head: whether the model's own pooler or projection follows; default: where the model's
-            sentence settings name a projection.
-        normalize: whether vectors get length 1; default True. If not, search ranks by inner
-            product.
-        query_prompt: goes before each query; default: the model's own, else nothing.
-        passage_prompt: goes before each passage; default: the model's own, else nothing.
-        max_length: the window in word pieces, special tokens and prompt included, at least 8;
-            default: the model's own.
-        backend: what runs the model: ``torch``, ``openvino``, ``numpy``, or ``auto`` (default),
-            which takes the fastest one for the number of texts.
-        dtype: of the model's matrix products; vectors are float32 always. Default ``float32``.
-        wk_preset: SBERT-WK as in the ``paper`` (default) or as in the ``released`` code.
-        window: SBERT-WK's neighboring layers on each side, at least 1; default 2.
-        start_layer: the lowest hidden state that SBERT-WK fuses; default: a third of the depth.
-        omega: SBERT-WK's weight of alignment against novelty, in [0, 1]; default 0.5.
-        wk_variance: hidden states that a word's variance is taken over, ``all`` or those that are
-            ``fused``; default: the preset's.
-        wk_words: SBERT-WK's weights of words, from their ``variance`` (default) or ``uniform``.
-        wk_layers: SBERT-WK's weights of layers: ``weighted`` by alignment and novelty (default),
-            ``uniform``, or the ``last`` layer alone.
+    the default. `encoder_keys` lists what each setting means.
 
     Raises:
         ConfigError: a value, or a combination of values, is impossible for any model.
     """
 
-    model: str | None = None
-    static: Static | None = None
-    layers: str | None = None
-    fusion: Fusion | None = None
-    pooling: Pooling | None = None
-    special_tokens: SpecialTokens | None = None
-    head: bool | None = None
-    normalize: bool | None = None
-    query_prompt: str | None = None
-    passage_prompt: str | None = None
-    max_length: int | None = None
-    backend: Backend | None = None
-    dtype: Dtype | None = None
-    wk_preset: WKPreset | None = None
-    window: int | None = None
-    start_layer: int | None = None
-    omega: float | None = None
-    wk_variance: WKVariance | None = None
-    wk_words: WKWords | None = None
-    wk_layers: WKLayers | None = None
+    model: str | None = setting(
+        None,
+        "Model folder, name of a bundled model, hub id, file of word vectors or of ready vectors "
+        "(.npy), or URL#NAME of an embeddings service.",
+        shown="all-MiniLM-L6-v2",
+    )
+    static: Static | None = setting(
+        None,
+        "Combine word vectors this way instead of running a model, whose input embeddings are "
+        "the word vectors.",
+        shown="run the model",
+        source="SIF: Arora et al. 2017; uSIF: Ethayarajh 2018; p-mean: Rücklé et al. 2018",
+    )
+    layers: str | None = setting(
+        None,
+        "Hidden states to use: last, last4, all, 0,6 or 1..4; 0 is the embedding output, -1 the "
+        "last layer.",
+        meaning="last",
+        source="Hosseini et al. 2023",
+        section=TRANSFORMER,
+    )
+    fusion: Fusion | None = setting(
+        None,
+        "How the vectors of the layers become one: their mean, the maximum of each component, "
+        "their concatenation in the order of layers, or SBERT-WK, which weights layers and words.",
+        meaning="mean",
+        source="concat: Ma et al. 2019; sbert-wk: Wang and Kuo 2020",
+        section=TRANSFORMER,
+    )
+    pooling: Pooling | None = setting(
+        None,
+        "How the vectors of the word pieces become one.",
+        meaning="mean",
+        shown="the model's own",
+        source="Ma et al. 2019",
+        section=TRANSFORMER,
+    )
+    special_tokens: SpecialTokens | None = setting(
+        None,
+        "Include [CLS] and [SEP] in pooling, or not.",
+        meaning="keep",
+        section=TRANSFORMER,
+    )
+    head: bool | None = setting(
+        None,
+        "Apply the model's own pooler or projection after pooling.",
+        meaning=False,
+        shown="if the model's files name a projection",
+        source="Hosseini et al. 2023",
+        section=TRANSFORMER,
+    )
+    normalize: bool | None = setting(
+        None,
+        "Scale vectors to length 1; without it search ranks by inner product.",
+        meaning=True,
+    )
+    query_prompt: str | None = setting(
+        None, "Text put before each query.", meaning="", shown="the model's own"
+    )
+    passage_prompt: str | None = setting(
+        None, "Text put before each passage.", meaning="", shown="the model's own"
+    )
+    max_length: int | None = setting(
+        None,
+        "Window in word pieces, special tokens and prompt included.",
+        low=SHORTEST_WINDOW,
+        high=GREATEST,
+        shown="the model's own",
+    )
+    backend: Backend | None = setting(
+        None,
+        "What runs the model; auto takes the fastest that is installed.",
+        meaning="auto",
+        section=COMPUTING,
+    )
+    dtype: Dtype | None = setting(
+        None,
+        "Number format that the model computes in; vectors are float32. int8 needs OpenVINO.",
+        meaning="float32",
+        section=COMPUTING,
+    )
+    wk_preset: WKPreset | None = setting(
+        None,
+        "SBERT-WK: as in the paper or as in the released code.",
+        shown="paper",
+        source="Wang and Kuo 2020",
+        section=SBERT_WK,
+    )
+    window: int | None = setting(
+        None,
+        "SBERT-WK: number of neighboring layers on each side.",
+        low=1,
+        high=GREATEST,
+        shown="2",
+        source=_WK + "Eqs. 5 and 7",
+        section=SBERT_WK,
+    )
+    start_layer: int | None = setting(
+        None,
+        "SBERT-WK: lowest hidden state that is fused.",
+        low=0,
+        high=GREATEST,
+        shown="a third of the depth",
+        source=_WK + "Sec. IV-B",
+        section=SBERT_WK,
+    )
+    omega: float | None = setting(
+        None,
+        "SBERT-WK: weight of alignment against novelty.",
+        low=0,
+        high=1,
+        shown="0.5",
+        source=_WK + "Eq. 9",
+        section=SBERT_WK,
+    )
+    wk_variance: WKVariance | None = setting(
+        None,
+        "SBERT-WK: hidden states whose variance weights a word.",
+        shown="the preset's",
+        source=_WK + "Eq. 12",
+        section=SBERT_WK,
+    )
+    wk_words: WKWords | None = setting(
+        None,
+        "SBERT-WK: weights of words.",
+        meaning="variance",
+        source=_WK + "Table VII",
+        section=SBERT_WK,
+    )
+    wk_layers: WKLayers | None = setting(
+        None,
+        "SBERT-WK: weights of layers; last reads the last layer alone.",
+        meaning="weighted",
+        source=_WK + "Table VII",
+        section=SBERT_WK,
+    )
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value is not None and value not in choices:
-                raise ConfigError(
-                    f"{_key(name)}: expected {_alternatives(choices)}, found {value!r}"
-                )
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                open_end = high == _ANY and value < low
-                limits = f"at least {low}" if open_end else f"{low} to {high}"
-                raise ConfigError(f"{_key(name)}: expected {limits}, found {value}")
+        check_settings(self, keys=True)
         if self.model == "":
             raise ConfigError("model: expected a folder, a model's name or a hub id, found nothing")
         if self.layers is not None:
@@ -126,32 +206,26 @@ class EncoderSettings:
         if self.omega is not None:
             # One form for 1, 1.0 and -0.0, since the text form is compared.
             object.__setattr__(self, "omega", float(self.omega) + 0.0)
-        self._check_texts()
         self._check_combination()
-
-    def _check_texts(self) -> None:
-        for name in ("model", "query_prompt", "passage_prompt"):
-            try:
-                (getattr(self, name) or "").encode()
-            except UnicodeEncodeError:
-                raise ConfigError(f"{_key(name)}: expected UTF-8, found other bytes") from None
 
     def _check_combination(self) -> None:
         if self.static is not None:
-            self._refuse(_TRANSFORMER, "a static encoder does not run the model: leave it out")
+            unused = "a static encoder does not run the model: leave it out"
+            self._refuse(unused, *section_names(TRANSFORMER, COMPUTING, SBERT_WK))
         if self.fusion != "sbert-wk":
-            self._refuse(_WK, "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out")
+            unused = "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out"
+            self._refuse(unused, *section_names(SBERT_WK))
         else:
-            self._refuse(("layers",), "SBERT-WK fuses from start-layer up to the last layer")
-            self._refuse(("pooling",), "SBERT-WK weights the words itself: leave pooling out")
+            self._refuse("SBERT-WK fuses from start-layer up to the last layer", "layers")
+            self._refuse("SBERT-WK weights the words itself: leave pooling out", "pooling")
         if self.wk_words == "uniform":
-            self._refuse(("wk_variance",), "wk-words=uniform takes no variance: leave it out")
+            self._refuse("wk-words=uniform takes no variance: leave it out", "wk_variance")
         if self.wk_layers in ("uniform", "last"):
             unused = f"wk-layers={self.wk_layers} does not weight layers: leave it out"
-            self._refuse(("window", "omega"), unused)
+            self._refuse(unused, "window", "omega")
         if self.wk_preset == "released":
             self._refuse(
-                ("special_tokens",), "wk-preset=released keeps [CLS] and drops the last piece"
+                "wk-preset=released keeps [CLS] and drops the last piece", "special_tokens"
             )
             if self.wk_variance == "all":
                 raise ConfigError(
@@ -167,41 +241,45 @@ class EncoderSettings:
                 f"pooling: {self.pooling} reads a special token: add special-tokens=keep"
             )
 
-    def _refuse(self, names: tuple[str, ...], reason: str) -> None:
+    def _refuse(self, reason: str, *names: str) -> None:
         for name in names:
             if getattr(self, name) is not None:
-                raise ConfigError(f"{_key(name)}: {reason}")
+                raise ConfigError(f"{_DECLARED[name].key}: {reason}")
 
     def __str__(self) -> str:
         """The canonical text form; `parse_encoder` reads it back to an equal value."""
         parts = [_quote(self.model or "")]
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "model" and value is not None:
-                parts.append(format_setting(field.name, value))
+        parts += [format_setting(*one) for one in self.named.items() if one[0] != "model"]
         return _SEPARATOR.join(parts)
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The settings that are not open, by field."""
+        found = {name: getattr(self, name) for name in _DECLARED}
+        return {name: value for name, value in found.items() if value is not None}
 
-_ANY = 10**9 - 1
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "static": get_args(Static),
-    "fusion": get_args(Fusion),
-    "pooling": get_args(Pooling),
-    "special_tokens": get_args(SpecialTokens),
-    "backend": get_args(Backend),
-    "dtype": get_args(Dtype),
-    "wk_preset": get_args(WKPreset),
-    "wk_variance": get_args(WKVariance),
-    "wk_words": get_args(WKWords),
-    "wk_layers": get_args(WKLayers),
+
+_DECLARED = declared_settings(EncoderSettings)
+_BY_KEY = {one.key: one for one in _DECLARED.values() if one.name != "model"}
+# What each preset stands for; Ma et al. 2019 (top-bottom), Wang and Kuo 2020 (sbert-wk), Hosseini
+# et al. 2023 (lc).
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "last": {"layers": "last", "fusion": "mean"},
+    "last4": {"layers": "last4", "fusion": "mean"},
+    "top-bottom": {"layers": "-1,1", "fusion": "concat"},
+    "sbert-wk": {"fusion": "sbert-wk"},
+    "lc:LAYERS": {"layers": "LAYERS", "fusion": "mean"},
 }
-_RANGES: dict[str, tuple[float, float]] = {
-    "max_length": (SHORTEST_WINDOW, _ANY),
-    "window": (1, _ANY),
-    "start_layer": (0, _ANY),
-    "omega": (0, 1),
-}
-PRESETS = ("last", "last4", "top-bottom", "sbert-wk", "lc:LAYERS")
+
+
+def encoder_keys() -> tuple[Setting, ...]:
+    """The settings of the text form by their keys, in the order in which it is written."""
+    return tuple(_BY_KEY.values())
+
+
+def section_names(*sections: str) -> tuple[str, ...]:
+    """The fields of `EncoderSettings` in some sections."""
+    return tuple(name for name, one in _DECLARED.items() if one.section in sections)
 
 
 def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> EncoderSettings:
@@ -221,10 +299,11 @@ def parse_encoder(text: str = "", preset: str | None = None, **options: Any) -> 
         key, equals, value = part.partition("=")
         if not equals:
             _add(asked, _preset(part))
-        elif key not in _PARSERS:
-            raise ConfigError(f"encoder: unknown setting {key!r}; expected {_alternatives(_KEYS)}")
+        elif key not in _BY_KEY:
+            known = alternatives(tuple(_BY_KEY))
+            raise ConfigError(f"encoder: unknown setting {key!r}; expected {known}")
         else:
-            _add(asked, {_name(key): _PARSERS[key](key, unquote(value))})
+            _add(asked, {_BY_KEY[key].name: _BY_KEY[key].parse(unquote(value))})
     if preset is not None:
         _add(asked, _preset(preset))
     _add(asked, {name: value for name, value in options.items() if value is not None})
@@ -248,91 +327,28 @@ def over_model(form: str, model: str) -> str:
     return f"{model}{form}"
 
 
-def _add(asked: dict[str, Any], more: dict[str, Any]) -> None:
+def _add(asked: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, value in more.items():
         if name in asked:
-            raise ConfigError(f"{_key(name)}: given twice, as {asked[name]} and as {value}")
+            raise ConfigError(
+                f"{_DECLARED[name].key}: given twice, as {asked[name]} and as {value}"
+            )
         asked[name] = value
 
 
-def _preset(name: str) -> dict[str, Any]:
-    """Ma et al. 2019 (top-bottom), Wang and Kuo 2020 (sbert-wk), Hosseini et al. 2023 (lc)."""
-    if name in ("last", "last4"):
-        return {"layers": name, "fusion": "mean"}
-    if name == "top-bottom":
-        return {"layers": "-1,1", "fusion": "concat"}
-    if name == "sbert-wk":
-        return {"fusion": "sbert-wk"}
+def _preset(name: str) -> Mapping[str, Any]:
     if name.startswith("lc:"):
-        return {"layers": name.removeprefix("lc:"), "fusion": "mean"}
-    raise ConfigError(
-        f"encoder: expected key=value or a preset ({', '.join(PRESETS)}), found {name!r}"
-    )
-
-
-def _text(key: str, value: str) -> str:
-    return value
-
-
-def _flag(key: str, value: str) -> bool:
-    if value not in ("yes", "no"):
-        raise ConfigError(f"{key}: expected yes or no, found {value!r}")
-    return value == "yes"
-
-
-def _integer(key: str, value: str) -> int:
-    # Not int(), which takes "1_0" and Arabic digits.
-    if not re.fullmatch(r"-?[0-9]{1,9}", value):
-        raise ConfigError(f"{key}: expected a whole number up to {_ANY}, found {value[:40]!r}")
-    return int(value)
-
-
-def _number(key: str, value: str) -> float:
-    if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?|-?inf|nan", value):
-        raise ConfigError(f"{key}: expected a number, found {value[:40]!r}")
-    return float(value)
-
-
-def _key(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _name(key: str) -> str:
-    return key.replace("-", "_")
-
-
-_PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "static": _text,
-    "layers": _text,
-    "fusion": _text,
-    "pooling": _text,
-    "special-tokens": _text,
-    "head": _flag,
-    "normalize": _flag,
-    "query-prompt": _text,
-    "passage-prompt": _text,
-    "max-length": _integer,
-    "backend": _text,
-    "dtype": _text,
-    "wk-preset": _text,
-    "window": _integer,
-    "start-layer": _integer,
-    "omega": _number,
-    "wk-variance": _text,
-    "wk-words": _text,
-    "wk-layers": _text,
-}
-_KEYS = tuple(_PARSERS)
-
-
-def _alternatives(choices: tuple[str, ...]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+        return {**PRESETS["lc:LAYERS"], "layers": name.removeprefix("lc:")}
+    if name not in PRESETS:
+        raise ConfigError(
+            f"encoder: expected key=value or a preset ({', '.join(PRESETS)}), found {name!r}"
+        )
+    return PRESETS[name]
 
 
 def format_setting(name: str, value: Any) -> str:
     """``key=value`` as in the text form."""
-    shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else _quote(str(value))
-    return f"{_key(name)}={shown}"
+    return f"{_DECLARED[name].key}={_quote(format_value(value))}"
 
 
 def _quote(value: str) -> str:

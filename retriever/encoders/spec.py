@@ -5,29 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from retriever.encoders.settings import COMPUTING, EncoderSettings, parse_encoder
+from retriever.encoders.settings import (
+    COMPUTING,
+    SBERT_WK,
+    TRANSFORMER,
+    EncoderSettings,
+    parse_encoder,
+    section_names,
+)
 from retriever.errors import ConfigError
+from retriever.settings import declared_settings
 
-# What a setting means that a specification does not name. These never change: indexes rely on it.
-_MEANING = {
-    "layers": "last",
-    "fusion": "mean",
-    "pooling": "mean",
-    "special_tokens": "keep",
-    "head": False,
-    "normalize": True,
-    "query_prompt": "",
-    "passage_prompt": "",
-    "backend": "auto",
-    "dtype": "float32",
-    "wk_words": "variance",
-    "wk_layers": "weighted",
-}
 # Settings that older releases did not have: their plain meaning does not enter a fingerprint.
 _LATER = ("wk_words", "wk_layers")
+_DECLARED = declared_settings(EncoderSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +86,23 @@ class EncoderSpec:
         return self.settings.max_length or 0
 
     def meaning(self, name: str) -> Any:
-        """The value of a setting, by its field's name, named or not; None if it has none."""
-        value = getattr(self.settings, name)
-        if value is not None or name in self._without_meaning():
-            return value
-        return _MEANING.get(name)
+        """The value of a setting, by its field's name, named or not; None if it has none.
 
-    def _without_meaning(self) -> tuple[str, ...]:
+        What a setting means that is not named is declared with it and never changes: indexes rely
+        on it.
+        """
+        value = getattr(self.settings, name)
+        if value is not None or name in self._unused_settings():
+            return value
+        return _DECLARED[name].meaning
+
+    def _unused_settings(self) -> tuple[str, ...]:
         """The settings that this kind of encoder does not have."""
         if self.settings.static is not None:
-            return ("layers", "fusion", "pooling", "special_tokens", "head", *COMPUTING, *_LATER)
-        return ("layers", "pooling") if self.settings.fusion == "sbert-wk" else _LATER
+            return section_names(TRANSFORMER, COMPUTING, SBERT_WK)
+        if self.settings.fusion == "sbert-wk":
+            return ("layers", "pooling")
+        return section_names(SBERT_WK)
 
     @property
     def fingerprint(self) -> str:
@@ -111,13 +111,12 @@ class EncoderSpec:
         The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
         Nor do the backend and the number format, which change a vector by rounding.
         """
-        outside = ("model", *COMPUTING)
-        names = [field.name for field in fields(EncoderSettings) if field.name not in outside]
-        meanings = {name: self.meaning(name) for name in names}
+        outside = ("model", *section_names(COMPUTING))
+        meanings = {name: self.meaning(name) for name in _DECLARED if name not in outside}
         # As in fingerprints of releases that counted the number format.
-        meanings["dtype"] = None if self.settings.static is not None else _MEANING["dtype"]
+        meanings["dtype"] = None if self.settings.static is not None else _DECLARED["dtype"].meaning
         for name in _LATER:
-            if meanings[name] in (None, _MEANING[name]):
+            if meanings[name] in (None, _DECLARED[name].meaning):
                 del meanings[name]
         identity = {
             "settings": meanings,

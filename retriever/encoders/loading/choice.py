@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading.load import find_weights
@@ -16,6 +16,7 @@ from retriever.encoders.settings import (
     EncoderSettings,
     format_setting,
     parse_encoder,
+    section_names,
 )
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import EncoderMismatchError
@@ -66,9 +67,7 @@ class ModelChoice:
             return self
         if is_url(spec.model):
             require_asked(spec.model, None)
-        given = {one.name: getattr(asked, one.name) for one in fields(EncoderSettings)}
-        given = {name: value for name, value in given.items() if value is not None}
-        return replace(self, encoder=str(replace(spec.settings, **given)))
+        return replace(self, encoder=str(replace(spec.settings, **asked.named)))
 
     def check(self, spec: EncoderSpec, folder: object) -> None:
         """Refuse an encoder that is not the one an index was made with.
@@ -78,13 +77,10 @@ class ModelChoice:
             What `find_model` raises; ConfigError: a layer that does not exist.
         """
         settings, asked = self.settings, {}
-        for one in fields(EncoderSettings):
-            value = getattr(settings, one.name)
-            if one.name not in ("model", *COMPUTING) and value not in (
-                None,
-                spec.meaning(one.name),
-            ):
-                asked[one.name] = value
+        outside = ("model", *section_names(COMPUTING))
+        for name, value in settings.named.items():
+            if name not in outside and value != spec.meaning(name):
+                asked[name] = value
         # The same layers can be written in several ways.
         if "layers" in asked and self._same_layers(spec):
             del asked["layers"]

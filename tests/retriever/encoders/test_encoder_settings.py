@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders.settings import PRESETS, EncoderSettings, encoder_keys, parse_encoder
 from retriever.errors import ConfigError
 
+ROOT = Path(__file__).resolve().parents[3]
 NASTY = st.text(
     st.one_of(
         st.sampled_from(":% =\n\t\r\x00\x1f\x7f\x85\u2028,;/\\'\"#&+é狐🚀"),
@@ -333,3 +335,17 @@ def test_numbers_that_are_equal_are_the_same_settings():
 def test_an_empty_model_name_is_refused():
     with pytest.raises(ConfigError, match="model: expected"):
         EncoderSettings(model="")
+
+
+def test_the_keys_of_the_text_form_are_listed_with_their_meaning_default_and_source():
+    listed = {one.key: one for one in encoder_keys()}
+    text = "m" + "".join(f"::{key}={one.choices[-1]}" for key, one in listed.items() if one.choices)
+    with pytest.raises(ConfigError, match="static"):
+        parse_encoder(text)
+    assert [one.name for one in listed.values()] == [
+        field.name for field in fields(EncoderSettings) if field.name != "model"
+    ]
+    assert all(one.description.endswith(".") and one.shown for one in listed.values())
+    assert "Eq. 9" in listed["omega"].source
+    documented = (ROOT / "docs/encoders.md").read_text("utf-8")
+    assert all(f"`{name}`" in documented for name in [*listed, *list(PRESETS)[:-1]])

@@ -1,0 +1,216 @@
+"""Settings that are declared once: checks, parsers, options and help derive from the field.
+
+>>> @dataclass(frozen=True)
+... class Smoothing:
+...     rate: float = setting(0.5, "Weight of the latest value.", low=0, high=1)
+...     first: Literal["value", "zero"] = setting("value", "What the first value is mixed with.")
+...
+...     def __post_init__(self) -> None:
+...         check_settings(self)
+>>> Smoothing(rate=2)
+Traceback (most recent call last):
+indexes.errors.ConfigError: rate: expected 0 to 1, found 2
+>>> declared_settings(Smoothing)["first"].expected
+'value or zero'
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from indexes.errors import ConfigError
+
+# The greatest whole number that a text can give.
+GREATEST = 10**9 - 1
+_SETTING = "setting"
+_WHOLE = re.compile(r"-?[0-9]{1,9}")
+_NUMBER = re.compile(
+    r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?|-?inf|nan", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting.
+
+    Attributes:
+        description: what it is, with its unit, as a sentence.
+        meaning: the value that None stands for; None if the default is none or depends on others.
+        shown: the default in words.
+        source: the publication that the setting comes from, with equation or section.
+        section: the settings that it belongs to.
+        low, high: limits of a number; None for none, which `low` is only if `high` is. Numbers are
+            finite.
+        low_open, high_open: whether the limit itself is out of range.
+        name: the field.
+        kind: of the values: bool, int, float, str, or a type that no text is read as.
+        choices: the values of a text that has only these.
+        optional: whether None is a value.
+    """
+
+    description: str
+    meaning: Any = None
+    shown: str = ""
+    source: str = ""
+    section: str = ""
+    low: float | None = None
+    high: float | None = None
+    low_open: bool = False
+    high_open: bool = False
+    name: str = ""
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name in texts and options, such as ``max-length``."""
+        return self.name.strip("_").replace("_", "-")
+
+    @property
+    def expected(self) -> str:
+        """The values, in words: ``mean or max``, ``at least 8``, ``0 to below 1``."""
+        if self.choices or self.kind is bool:
+            return alternatives(self.choices or ("yes", "no"))
+        if self.low is None:
+            return _KINDS.get(self.kind, self.kind.__name__)
+        low = f"above {self.low:g}" if self.low_open else f"{self.low:g}"
+        if self.high is None or self.high == GREATEST:
+            return low if self.low_open else f"at least {low}"
+        return f"{low} to {'below ' if self.high_open else ''}{self.high:g}"
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is of the kind and in range."""
+        if value is None:
+            return self.optional
+        if self.choices:
+            return value in self.choices
+        if self.kind not in (int, float):
+            return isinstance(value, self.kind)
+        if not self._is_number(value):
+            return False
+        above = self.low is None or value > self.low or (value == self.low and not self.low_open)
+        below = (
+            self.high is None or value < self.high or (value == self.high and not self.high_open)
+        )
+        return above and below and math.isfinite(value)
+
+    def _is_number(self, value: Any) -> bool:
+        return isinstance(value, Integral if self.kind is int else Real)
+
+    def parse(self, text: str) -> Any:
+        """Read a value; `check_settings` says whether it is in range.
+
+        Raises:
+            ConfigError: it is not of the kind.
+        """
+        if self.kind is bool:
+            if text in ("yes", "no"):
+                return text == "yes"
+        elif self.kind is int:
+            # Not int(), which takes "1_0" and Arabic digits.
+            if _WHOLE.fullmatch(text):
+                return int(text)
+        elif self.kind is float:
+            if _NUMBER.fullmatch(text):
+                return float(text)
+        else:
+            return text
+        expected = self.expected if self.kind is bool else _KINDS[self.kind]
+        raise ConfigError(f"{self.key}: expected {expected}, found {text[:40]!r}")
+
+
+_KINDS: Mapping[type, str] = {
+    int: f"a whole number up to {GREATEST}",
+    float: "a number",
+    str: "text",
+}
+
+
+def setting(
+    default: Any,
+    description: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    low_open: bool = False,
+    high_open: bool = False,
+    meaning: Any = None,
+    shown: str = "",
+    source: str = "",
+    section: str = "",
+) -> Any:
+    """A field of a dataclass that is a setting; its annotation says the kind and the choices.
+
+    The arguments are attributes of `Setting`. The default in words is by default that of `meaning`
+    or `default`.
+    """
+    if not shown and (plain := default if meaning is None else meaning) is not None:
+        shown = format_value(plain)
+    one = Setting(description, meaning, shown, source, section, low, high, low_open, high_open)
+    return field(default=default, metadata={_SETTING: one})
+
+
+@cache
+def declared_settings(kind: Any) -> Mapping[str, Setting]:
+    """The settings of a dataclass by field, in the order of the fields."""
+    hints = get_type_hints(kind)
+    found = {}
+    for one in fields(kind):
+        if _SETTING in one.metadata:
+            types = [part for part in get_args(hints[one.name]) if part is not NoneType]
+            optional = NoneType in get_args(hints[one.name])
+            only = types[0] if optional else hints[one.name]
+            choices = get_args(only) if get_origin(only) is Literal else ()
+            found[one.name] = replace(
+                one.metadata[_SETTING],
+                name=one.name,
+                kind=str if choices else get_origin(only) or only,
+                choices=choices,
+                optional=optional,
+            )
+    return found
+
+
+def check_settings(settings: object, *, keys: bool = False) -> None:
+    """Check every declared setting of a dataclass; its `__post_init__` calls this.
+
+    Args:
+        settings: the dataclass.
+        keys: whether messages name the key rather than the field.
+
+    Raises:
+        ConfigError: a value of another kind or out of range; names it, what is expected and what
+            was found.
+    """
+    kind: Any = type(settings)
+    for name, one in declared_settings(kind).items():
+        value = getattr(settings, name)
+        label = one.key if keys else name.strip("_")
+        if not one.allows(value):
+            expected = one.expected
+            if one.high == GREATEST and one._is_number(value) and value > GREATEST:
+                expected = f"{one.low} to {GREATEST}"
+            raise ConfigError(f"{label}: expected {expected}, found {value!r}")
+        if isinstance(value, str) and not one.choices:
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ConfigError(f"{label}: expected UTF-8, found other bytes") from None
+
+
+def format_value(value: Any) -> str:
+    """A value as text: ``yes`` and ``no`` for a flag."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def alternatives(choices: tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return " or ".join([", ".join(choices[:-1]), choices[-1]]) if choices[1:] else choices[0]
