@@ -164,7 +164,7 @@ def _scifact(data: Path) -> tuple[list[str], list[str], dict[str, str], Any]:
 
 
 def _ndcg(scores: Any, queries: Sequence[str], ids: Sequence[str], qrels: Any) -> float:
-    from eval.metrics.ranking import evaluate
+    from eval.metrics.measures import evaluate
 
     run = {}
     for query, row in zip(queries, np.round(scores.astype(np.float64), 6), strict=True):

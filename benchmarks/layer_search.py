@@ -28,8 +28,7 @@ from scipy.stats import rankdata
 from eval.layers.grams import pair_grams
 from eval.layers.search import Task, subset_values
 from eval.layers.subsets import LayerSubsets, layer_subsets
-from eval.metrics.correlation import Correlation
-from eval.metrics.cosines import CORRELATED_DECIMALS
+from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
 
 Vectors = NDArray[np.float32]
 _DEEP = (350, 25, 1024)

@@ -19,8 +19,7 @@ import numpy as np
 import pytrec_eval
 
 from eval.datasets.question_set import Question
-from eval.metrics.pools import PoolMeasures
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import PoolMeasures, evaluate
 
 # Ours, trec_eval's, ranx's.
 MEASURES = {

@@ -177,9 +177,7 @@ def stsb(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> EncodedPairs:
     if "RETRIEVER_DATA" not in os.environ:
         pytest.skip("RETRIEVER_DATA is not set: no STS-B to read")
     from eval import read_pairs
-    from eval.vectors.embedding import embed_all
-    from eval.vectors.layers import layer_form
-    from eval.vectors.shared_backbone import load_encoders
+    from eval.vectors import embed_all, layer_form, load_encoders
 
     path = Path(os.environ["RETRIEVER_DATA"]) / "stsb/test.tsv"
     # The workers of pytest-xdist share the folder above their own.

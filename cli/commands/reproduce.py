@@ -84,7 +84,7 @@ def _quoted(argument: str) -> str:
 
 def _check_same(folder: Path, line: str) -> None:
     """Refuse a report that another command made, such as one with another model."""
-    from eval.reports.files import read_report
+    from eval.reports import read_report
 
     report = folder / "report.json"
     if not report.exists():

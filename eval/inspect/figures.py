@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.reports.figure_files import heat_map, new_figure, plain_text
-from eval.reports.text import printable
+from eval.figures import heat_map, new_figure, plain_text
+from eval.tables import on_one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,5 +148,5 @@ def _layer_ticks(axes: Axes, layers: int) -> None:
 
 def _label(text: str) -> str:
     """A word as a label: at most 24 characters, without control characters, which SVG lacks."""
-    shown = printable(text)
+    shown = on_one_line(text)
     return shown if len(shown) <= _LONGEST_LABEL else f"{shown[: _LONGEST_LABEL - 1]}…"

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from eval.inspect.figures import similarity_figure
 from eval.inspect.states import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports.files import ReportedResult
-from eval.reports.model import Report, Section, Table, environment
-from eval.vectors.encoders import Loading
+from eval.reports import Report, ReportedResult, Section, environment
+from eval.tables import Table
+from eval.vectors import Loading
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

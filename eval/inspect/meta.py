@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from eval.progress import Notify, ignore
-from eval.reports.model import Table
-from eval.reports.text import table_lines
-from eval.vectors.encoders import Loading
+from eval.tables import Table, table_lines
+from eval.vectors import Loading
 from retriever.encoders.meta.folder import is_meta_folder
 from retriever.encoders.settings import parse_encoder
 

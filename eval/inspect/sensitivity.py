@@ -22,9 +22,9 @@ from eval.inspect.states import StatesEncoder, all_states, cut_warning
 from eval.inspect.weights import as_sbert_wk
 from eval.metrics.correlation import Correlation, pair_correlation
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports.files import ReportedResult
-from eval.reports.model import Report, Section, Table, environment
-from eval.vectors.encoders import Loading
+from eval.reports import Report, ReportedResult, Section, environment
+from eval.tables import Table
+from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
 from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from eval.inspect.figures import weights_figure
 from eval.inspect.states import Inspection
 from eval.progress import Notify, ignore
-from eval.reports.text import printable
-from eval.vectors.encoders import Loading
+from eval.tables import on_one_line
+from eval.vectors import Loading
 from retriever.encoders.fusion.word_weights import Unit, WeightedWord, word_weights
 from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.settings import EncoderSettings, parse_encoder
@@ -41,7 +41,7 @@ class WeightInspection:
 
     def text(self) -> str:
         """The words on one line, each followed by its weight."""
-        return " ".join(f"{printable(word.text)}({word.weight:.3f})" for word in self.words)
+        return " ".join(f"{on_one_line(word.text)}({word.weight:.3f})" for word in self.words)
 
     def to_json(self) -> dict[str, object]:
         """All numbers."""

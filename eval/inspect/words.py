@@ -20,9 +20,9 @@ from eval.inspect.figures import variances_figure
 from eval.inspect.layers import unit_vectors
 from eval.inspect.states import InspectedText, Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
-from eval.reports.files import ReportedResult
-from eval.reports.model import Report, Section, Table, environment
-from eval.vectors.encoders import Loading
+from eval.reports import Report, ReportedResult, Section, environment
+from eval.tables import Table
+from eval.vectors import Loading
 from retriever.encoders.fusion.whole_words import word_of_pieces, word_spans, word_vectors
 from retriever.errors import BadInputError
 

@@ -30,11 +30,8 @@ from eval.layers.search import Task
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
-from eval.reports.files import ReportedResult
-from eval.reports.model import Report
-from eval.vectors.cache import embed
-from eval.vectors.encoders import Loading
-from eval.vectors.layers import split_layers
+from eval.reports import Report, ReportedResult
+from eval.vectors import Loading, embed, split_layers
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from eval.figures import new_figure
 from eval.layers.effects import LayerEffect, SizeEffect
-from eval.reports.figure_files import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.layers.grams import EncodeLayers, encode_texts
-from eval.metrics.cosines import cosines
-from eval.vectors.encoders import Loading
+from eval.metrics.correlation import cosines
+from eval.vectors import Loading
 from retriever.encoders.settings import EncoderSettings
 
 Floats = NDArray[np.float32]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.cosines import RANKED_DECIMALS
-from eval.metrics.pools import Pool, PoolMeasures
+from eval.datasets.question_set import Question
+from eval.metrics.correlation import RANKED_DECIMALS
+from eval.metrics.measures import PoolMeasures
 
 
 class PoolRanking:
@@ -27,7 +28,7 @@ class PoolRanking:
 
     unit = "questions"
 
-    def __init__(self, pools: Sequence[Pool], name: str = "AP") -> None:
+    def __init__(self, pools: Sequence[Question], name: str = "AP") -> None:
         self._measures = PoolMeasures(pools, [name])
         (self.name,) = self._measures.names
         self.units = len(pools)

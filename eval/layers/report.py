@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eval.layers.protocol import Gain, LayerReport, SetScore, ShuffledReport
-from eval.reports.files import csv_lines
-from eval.reports.model import Report, Section, Table, environment
-from eval.reports.scores import interval
+from eval.metrics.comparison import interval
+from eval.reports import Report, Section, csv_lines, environment
+from eval.tables import Table
 
 if TYPE_CHECKING:
     from eval.layers.effects import LayerEffect, SizeEffect

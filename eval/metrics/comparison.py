@@ -1,18 +1,21 @@
-"""Several runs over the same judgments: the scores of each, and whether they differ."""
+"""Several systems on the same queries: the scores of each, whether they differ, and both as tables.
+
+Values are multiplied by 100 in tables, except for those of `Comparison.text`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.measures import parse_measures
-from eval.metrics.ranking import Grades, Scores, run_values
+from eval.metrics.measures import Grades, Scores, run_values
 from eval.metrics.significance import holm, mean_interval, randomization_test
 from eval.metrics.trec import read_qrels, read_run
+from eval.tables import Table, on_one_line, table_lines
 from retriever.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -20,6 +23,10 @@ Run = Mapping[str, Scores]
 Qrels = Mapping[str, Grades]
 SIGNIFICANT = 0.05
 """A difference is marked where its p-value after Holm's correction is below this."""
+# Below it the coverage of 95% intervals is nearer 90% on most measures, and lower where values are
+# equal on most queries (`benchmarks/interval_coverage.py`).
+_FEW = 20
+_LONGEST_QUERY = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +129,30 @@ class Comparison:
             queries: id to text.
             top: maximum number of queries to list per system and measure.
         """
-        from eval.reports.comparison import comparison_lines
+        return "\n".join(self._lines(queries or {}, top))
 
-        return "\n".join(comparison_lines(self, queries or {}, top))
+    def _lines(self, queries: Mapping[str, str], top: int) -> Iterator[str]:
+        treatment = "left out" if self.excluded else "counted as zero"
+        yield (
+            f"{len(self.queries):,} queries; {self.without_positive:,} without a relevant "
+            f"document, {treatment}; 95% intervals"
+        )
+        yield from few_remark(len(self.queries), "queries")
+        for run, missing in self.missing.items():
+            if missing:
+                are = "query is missing and counts"
+                are = are if missing == 1 else "queries are missing and count"
+                yield f"{on_one_line(run)}: {missing:,} {are} as zero"
+        for measure, scores in self.scores.items():
+            yield ""
+            yield from table_lines(comparison_table("", measure, scores, scale=1, digits=4))
+            for run in scores:
+                different = self.most_different(measure, run, top)
+                if different:
+                    yield f"greatest differences in {measure}, {on_one_line(run)}:"
+                for query, difference in different:
+                    text = shortened(on_one_line(queries.get(query, "")), _LONGEST_QUERY)
+                    yield f"  {difference:+.4f}  {on_one_line(query)}  {text}".rstrip()
 
     def to_json(self, queries: Mapping[str, str] | None = None, top: int = 5) -> dict[str, object]:
         """Everything but the values of all queries, as JSON values; the arguments are of `text`."""
@@ -186,11 +214,10 @@ def compare(
         for query, grades in judged.items()
         if keep_without_positive or query in answered
     }
-    parsed = parse_measures(measures)
     values, missing = {}, {}
     for name, given in runs.items():
         run = given if isinstance(given, Mapping) else read_run(given)
-        found = run_values(run, counted, parsed)
+        found = run_values(run, counted, measures)
         values[name] = {measure: one[None] for measure, one in found.items()}
         missing[name] = sum(query not in run for query in counted)
     return compare_systems(
@@ -221,9 +248,9 @@ def compare_systems(
     Args:
         values: system to measure to (seeds, queries) float64 in [0, 1]; at least one system.
         queries: ids, in the order of the values.
-        without_positive: see `Comparison`, as the next two.
-        excluded: see there.
-        missing: see there.
+        without_positive: number of queries without a relevant document.
+        excluded: whether those are left out.
+        missing: system to the number of queries for which it ranks nothing.
         baseline: one of the systems; None takes the first.
         resamples: of the randomization test.
         seed: of the resamples.
@@ -236,14 +263,10 @@ def compare_systems(
         raise ConfigError(
             f"baseline: expected one of the runs ({', '.join(values)}), found {baseline!r}"
         )
-    measures = list(values[baseline])
-    means = {
-        measure: {name: _mean(one[measure]) for name, one in values.items()} for measure in measures
-    }
-    spreads = {
-        measure: {name: _spread(one[measure]) for name, one in values.items()}
-        for measure in measures
-    }
+    means, spreads = {}, {}
+    for measure in values[baseline]:
+        means[measure] = {name: _mean(found[measure]) for name, found in values.items()}
+        spreads[measure] = {name: _spread(found[measure]) for name, found in values.items()}
     return Comparison(
         queries=queries,
         without_positive=without_positive,
@@ -251,10 +274,10 @@ def compare_systems(
         missing=dict(missing),
         baseline=baseline,
         scores={
-            measure: compare_values(means[measure], baseline, resamples, seed, spreads[measure])
-            for measure in measures
+            measure: compare_values(found, baseline, resamples, seed, spreads[measure])
+            for measure, found in means.items()
         },
-        values={measure: np.stack(list(means[measure].values())) for measure in measures},
+        values={measure: np.stack(list(found.values())) for measure, found in means.items()},
     )
 
 
@@ -308,3 +331,68 @@ def _spread(table: Floats) -> float | None:
         return None
     means = table.mean(axis=1)
     return float((means - means[0]).std(ddof=1))
+
+
+def percent(value: float, spread: float | None = None) -> str:
+    """A value times 100, with ± its standard deviation."""
+    return f"{100 * value:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
+
+
+def score_cell(score: Score) -> str:
+    """A score times 100 with ± its spread, and * where it differs significantly."""
+    mark = score.difference is not None and score.difference.significant
+    return f"{percent(score.value, score.spread)}{'*' if mark else ''}"
+
+
+def interval(low: float, high: float, scale: float = 100, digits: int = 2, sign: str = "") -> str:
+    """An interval as text; the sign "+" shows that of positive numbers too."""
+    return f"{scale * low:{sign}.{digits}f} to {scale * high:{sign}.{digits}f}"
+
+
+def few_remark(count: int, unit: str) -> Iterator[str]:
+    """Says that intervals are too short where there are few queries; nothing otherwise."""
+    if count < _FEW:
+        yield (
+            f"intervals from fewer than {_FEW} {unit} are often too short, above all where most "
+            "values are equal"
+        )
+
+
+def shortened(text: str, longest: int) -> str:
+    """The beginning of a text if it has more characters than this."""
+    return text if len(text) <= longest else f"{text[: longest - 2]} …"
+
+
+def comparison_table(
+    title: str, unit: str, scores: Mapping[str, Score], *, scale: float = 100, digits: int = 2
+) -> Table:
+    """Systems with intervals, and with differences from the baseline where there are several.
+
+    Args:
+        title: caption.
+        unit: the name of the first column, such as "system".
+        scores: system to score.
+        scale: multiplies the values.
+        digits: of values, after the point.
+    """
+    columns = [unit, "value", "95% interval"]
+    if len(scores) > 1:
+        columns += ["difference", "95% interval", "p", "Holm"]
+        if any(one.difference and one.difference.better is not None for one in scores.values()):
+            columns += ["better", "worse"]
+    rows = []
+    for name, score in scores.items():
+        spread = "" if score.spread is None else f" ± {scale * score.spread:.{digits}f}"
+        row = [name, f"{scale * score.value:.{digits}f}{spread}"]
+        row.append(interval(score.low, score.high, scale, digits))
+        one = score.difference
+        if one is not None:
+            row.append(f"{scale * one.value:+.{digits}f}")
+            row.append(interval(one.low, one.high, scale, digits, "+"))
+            row += [f"{one.p:.4f}", f"{one.adjusted:.4f}"]
+            if one.better is not None and one.worse is not None:
+                row += [f"{one.better:,}", f"{one.worse:,}"]
+        elif len(scores) > 1:
+            row.append("baseline")
+        rows.append((*row, *[""] * (len(columns) - len(row))))
+    return Table(tuple(columns), tuple(rows), title)

@@ -1,4 +1,4 @@
-"""Correlation with gold scores, for many rows of scores at once.
+"""Cosines of vectors, and their correlation with gold scores, for many rows of scores at once.
 
 Spearman's correlation is Pearson's of average ranks. It is exact: its sums are of integers, over
 scores that are rounded to 1e-10 first. A correlation with a constant is 0.
@@ -12,7 +12,6 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.cosines import CORRELATED_DECIMALS
 from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
@@ -20,10 +19,27 @@ Floats = NDArray[np.float64]
 CorrelationName = Literal["spearman", "pearson"]
 CORRELATIONS: tuple[CorrelationName, ...] = get_args(CorrelationName)
 
+# To this many decimals cosines are rounded before they are correlated with scores: those of
+# identical texts are 1 only up to the rounding of float64, and must tie.
+CORRELATED_DECIMALS = 10
+# To this many they are rounded before candidates are ranked by them, as an index does it: the
+# vectors of texts that read the same to the encoder differ in the seventh digit by batch.
+RANKED_DECIMALS = 6
 # Adding 1.5 · 2^52 to a number below 2^51 leaves its nearest integer in the low bits of the sum.
 _TO_INTEGER = 1.5 * 2.0**52
 _TO_INTEGER_BITS = int(np.float64(_TO_INTEGER).view(np.int64))
 _CONSTANT = 1e-24
+
+
+def cosines(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(pairs,) cosines of the rows of two (pairs, d) arrays, in float64; 0 with a zero vector."""
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    products = np.einsum("ij,ij->i", left, right)
+    found: NDArray[np.float64] = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

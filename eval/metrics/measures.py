@@ -1,4 +1,4 @@
-"""Measures of ranked retrieval: their names, and their values on rankings as arrays.
+"""Measures of ranked retrieval: their names, and their values on runs and on pools of candidates.
 
 The definitions are trec_eval's. For one query, let g(i) be the grade of the document at rank i (0
 if it has none), let relevant mean g >= 1, and let R be the number of relevant judged documents:
@@ -14,6 +14,9 @@ if it has none), let relevant mean g >= 1, and let R be the number of relevant j
 A value whose divisor is 0 is 0. Every value lies in [0, 1]; higher is better. Names are read in any
 case, and so are `map` for AP, `mrr` for RR, `precision` for P and `recall` for R.
 
+Documents rank by descending score, compared as 32-bit floats, then by descending id, as in
+trec_eval.
+
 A matrix of gains has a row for each query: int64 of shape (queries, ranks), with the grade of the
 document at rank 1 first. A document without a grade, or with a negative one, gains nothing, and
 neither do ranks beyond the matrix, so rows may be padded with zeros. The ideal gains of a query are
@@ -22,20 +25,218 @@ the grades of all documents judged for it, descending: a matrix of the same form
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.question_set import Question
 from retriever.errors import BadInputError, ConfigError, require_several
 
 Gains = NDArray[np.int64]
 Values = NDArray[np.float64]
+Scores = Mapping[str, float]
+Grades = Mapping[str, int]
 
-_MAGNITUDE = 0x7FFFFFFF
+# Pools of up to this many candidates share a matrix; larger ones share it with those of half the
+# size. A matrix has up to _CELLS cells, and more only for a single pool.
+_SMALL = 32
+_CELLS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The scores of a run.
+
+    Attributes:
+        per_query: measure to query to value, for every query of the qrels, in their order.
+        means: measure to mean over the queries of the qrels.
+    """
+
+    per_query: dict[str, dict[str, float]]
+    means: dict[str, float]
+
+
+def evaluate(
+    run: Mapping[str, Scores],
+    qrels: Mapping[str, Grades],
+    measures: Sequence[str] = ("nDCG@10", "R@100", "AP", "RR"),
+) -> Evaluation:
+    """Score a run (query to document to score) by judgments (query to document to grade).
+
+    A query of the qrels that is missing from the run counts as 0; a query of the run that is
+    missing from the qrels is ignored. The result names measures canonically.
+
+    Raises:
+        BadInputError: the qrels have no query, or a score is NaN.
+        ConfigError: a measure is unknown.
+    """
+    values = run_values(run, qrels, measures)
+    return Evaluation(
+        {name: dict(zip(qrels, found.tolist(), strict=True)) for name, found in values.items()},
+        {name: math.fsum(found) / len(qrels) for name, found in values.items()},
+    )
+
+
+def run_values(
+    run: Mapping[str, Scores], qrels: Mapping[str, Grades], measures: Sequence[str]
+) -> dict[str, Values]:
+    """Measure to (queries,) values of a run, in the order of the qrels; see `evaluate`."""
+    if not qrels:
+        raise BadInputError("expected qrels of at least one query, found none; check the file")
+    parts = [
+        PoolMeasures(pools, measures)(np.array(scores, np.float64))
+        for pools, scores in _run_pools(run, qrels)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _run_pools(
+    run: Mapping[str, Scores], qrels: Mapping[str, Grades]
+) -> Iterator[tuple[list[Question], list[float]]]:
+    """What a run ranks as pools with their scores, some queries at a time."""
+    pools: list[Question] = []
+    scores: list[float] = []
+    for query, grades in qrels.items():
+        found = run.get(query, {})
+        # Sorting ids is slow, and where no scores are equal, their order does not count.
+        distinct = np.unique(_rounded(np.fromiter(found.values(), np.float64, len(found))))
+        candidates = list(found) if len(distinct) == len(found) else sorted(found, reverse=True)
+        pools.append(Question(query, "", tuple(candidates), grades))
+        scores += [found[one] for one in candidates]
+        if len(scores) >= _CELLS:
+            yield pools, scores
+            pools, scores = [], []
+    if pools:
+        yield pools, scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Queries with pools of about the same size, as rows of one matrix.
+
+    Attributes:
+        queries: (rows,) their numbers.
+        pairs: numbers of their pairs.
+        slots: the place of each of these in the matrix, row after row.
+        gains: (rows, columns) of the candidates, padded with zeros.
+        divisors: measure to (rows,), see `Measure.divisors`.
+    """
+
+    queries: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    gains: Gains
+    divisors: Mapping[str, Values]
+
+    def ranked(self, scores: NDArray[np.float32]) -> Gains:
+        """(arrays, pairs) scores to (arrays times rows, columns) gains in ranked order."""
+        matrix = np.full((len(scores), self.gains.size), np.inf, dtype=np.float32)
+        matrix[:, self.slots] = -scores[:, self.pairs]
+        gains = np.tile(self.gains, (len(scores), 1))
+        # Stable: equal scores keep the order of candidates, and padding comes last.
+        order = np.argsort(matrix.reshape(gains.shape), axis=1, kind="stable")
+        return np.take_along_axis(gains, order, axis=1)
+
+
+class PoolMeasures:
+    """Values of measures for each query; what does not depend on scores is prepared once.
+
+    Judged documents that are not in the pool count in the divisors.
+
+    Args:
+        pools: at least one, of which texts are not read; the pairs are their candidates, pool after
+            pool.
+        measures: names.
+
+    Attributes:
+        names: the canonical names of the measures.
+
+    Raises:
+        BadInputError: there is no pool.
+        ConfigError: a measure is unknown.
+    """
+
+    def __init__(self, pools: Sequence[Question], measures: Sequence[str]) -> None:
+        self._measures = parse_measures(measures)
+        self.names = tuple(self._measures)
+        if not pools:
+            raise BadInputError("expected at least one question to rank for, found none")
+        self._ids = [pool.id for pool in pools]
+        sizes = np.array([len(pool.candidates) for pool in pools], dtype=np.int64)
+        self._ends = np.cumsum(sizes)
+        judged = np.array([len(pool.grades) for pool in pools], dtype=np.int64)
+        self._groups = [self._group(pools, sizes, members) for members in _alike(sizes, judged)]
+
+    def __call__(self, scores: NDArray[np.floating]) -> dict[str, Values]:
+        """Measure to float64 values in [0, 1], in the order of the pools.
+
+        Args:
+            scores: (pairs,) or (arrays, pairs); higher is better, infinite ones are allowed.
+
+        Returns:
+            For each measure (queries,) or (arrays, queries).
+
+        Raises:
+            BadInputError: there is not one score for each pair, or a score is NaN.
+        """
+        pairs = int(self._ends[-1])
+        if scores.shape[-1:] != (pairs,):
+            raise BadInputError(
+                f"expected scores of shape ({pairs},), one for each candidate of the questions, "
+                f"found {scores.shape}"
+            )
+        rows = scores.reshape(math.prod(scores.shape[:-1]), pairs)
+        wrong = np.isnan(rows).any(axis=0)
+        if wrong.any():
+            query = self._ids[int(np.searchsorted(self._ends, wrong.argmax(), side="right"))]
+            raise BadInputError(f"query {query}: expected scores that are numbers, found NaN")
+        rounded = _rounded(rows)
+        values = {name: np.empty((len(rows), len(self._ids))) for name in self._measures}
+        for group in self._groups:
+            gains = group.ranked(rounded)
+            for name, measure in self._measures.items():
+                divisors = np.tile(group.divisors[name], len(rows))
+                found = measure.values(gains, divisors)
+                values[name][:, group.queries] = found.reshape(len(rows), -1)
+        shape = (*scores.shape[:-1], len(self._ids))
+        return {name: found.reshape(shape) for name, found in values.items()}
+
+    def _group(
+        self, pools: Sequence[Question], sizes: NDArray[np.int64], members: NDArray[np.int64]
+    ) -> _Group:
+        chosen = [pools[number] for number in members]
+        counts = sizes[members]
+        columns = np.arange(counts.max())
+        present = columns < counts[:, None]
+        gains = np.zeros(present.shape, dtype=np.int64)
+        # A negative grade marks a document as judged, and gains nothing.
+        gains[present] = [
+            max(pool.grades.get(one, 0), 0) for pool in chosen for one in pool.candidates
+        ]
+        ideal = ideal_gains([pool.grades for pool in chosen])
+        return _Group(
+            queries=members,
+            pairs=((self._ends - sizes)[members][:, None] + columns)[present],
+            slots=np.flatnonzero(present),
+            gains=gains,
+            divisors={name: one.divisors(ideal) for name, one in self._measures.items()},
+        )
+
+
+def _alike(sizes: NDArray[np.int64], judged: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Numbers of queries, in groups whose matrices are small and, if large, half full."""
+    widths = np.maximum(sizes, judged)
+    powers = np.ceil(np.log2(np.maximum(widths, _SMALL))).astype(np.int64)
+    for power in np.unique(powers).tolist():
+        members = np.flatnonzero(powers == power)
+        rows = max(1, _CELLS >> power)
+        for start in range(0, len(members), rows):
+            yield members[start : start + rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +254,7 @@ class Measure:
     cutoff: int | None = None
 
     def divisors(self, ideal: Gains) -> Values:
-        """(queries, judged) ideal gains to (queries,) divisors, for `values`."""
+        """(queries, judged) ideal gains to (queries,) divisors."""
         return self.divisor(ideal, self.cutoff)
 
     def values(self, gains: Gains, divisors: Values) -> Values:
@@ -128,55 +329,10 @@ def ideal_gains(judged: Sequence[Mapping[str, int]]) -> Gains:
     return matrix
 
 
-def check_numbers(
-    scores: NDArray[np.floating], sizes: NDArray[np.int64], queries: Sequence[str]
-) -> None:
-    """Refuse scores that are not numbers.
-
-    Args:
-        scores: (documents,), query after query.
-        sizes: (queries,) number of documents of each.
-        queries: their ids.
-
-    Raises:
-        BadInputError: a score is NaN; names the first such query.
-    """
-    wrong = np.isnan(scores)
-    if wrong.any():
-        query = queries[int(np.searchsorted(np.cumsum(sizes), wrong.argmax(), side="right"))]
-        raise BadInputError(f"query {query}: expected scores that are numbers, found NaN")
-
-
-def descending_keys(scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Integers that ascend where scores, as 32-bit floats, descend; equal where they are equal.
-
-    trec_eval keeps scores as 32-bit floats, so scores that differ only beyond that tie.
-
-    Args:
-        scores: of any shape and without NaN; infinite ones are ordered too.
-
-    Returns:
-        Of the same shape; each below 2**31 in magnitude.
-    """
+def _rounded(scores: NDArray[np.floating]) -> NDArray[np.float32]:
+    """As trec_eval compares them; too large ones become infinite."""
     with np.errstate(over="ignore", under="ignore"):
-        # Adding zero turns -0.0, whose bits differ, into 0.0.
-        bits = (scores.astype(np.float32) + np.float32(0)).view(np.int32)
-    return -(bits ^ ((bits >> 31) & _MAGNITUDE)).astype(np.int64)
-
-
-def rank_columns(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(rows, columns) keys to the columns of each row by key; equal keys keep their order.
-
-    Args:
-        keys: from `descending_keys`.
-    """
-    columns = keys.shape[1]
-    width = columns.bit_length()
-    # With the column in the low bits, one sort of integers breaks ties faster than a stable
-    # argsort.
-    order = np.sort(keys << width | np.arange(columns), axis=1)
-    order &= (1 << width) - 1
-    return order
+        return scores.astype(np.float32)
 
 
 def _relevant_ranks(

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import QuestionSet
-from eval.metrics.measures import canonical_measures
-from eval.metrics.pools import PoolMeasures
+from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.corpus import open_corpus, ranked

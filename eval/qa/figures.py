@@ -5,14 +5,22 @@ Each function raises MissingExtraError if matplotlib is not installed. Values ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.pools import PoolMeasures
-from eval.reports.figure_files import new_figure, panels, plain_text, short_label
+from eval.figures import (
+    learning_figure,
+    line_style,
+    new_figure,
+    numbered_legend,
+    panels,
+    plain_text,
+    short_label,
+)
+from eval.metrics.measures import PoolMeasures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,8 +32,6 @@ Floats = NDArray[np.float64]
 
 _DEEPEST = 100
 _BINS = 40
-_COLORS = 10
-_STYLES = ("-", "--", ":")
 # A range smaller than this part of the greatest score cannot be divided into bins.
 _SMALLEST_RANGE = 1e-9
 
@@ -97,15 +103,14 @@ def recall_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
     axes = figure.subplots()
     for place, one in enumerate(systems):
         curve = recall_curve(one, counted, deepest) * 100
-        color, line = _style(place)
-        axes.plot(range(1, deepest + 1), curve, label=str(place), color=color, linestyle=line)
+        axes.plot(range(1, deepest + 1), curve, label=str(place), **line_style(place))
     axes.set_xscale("log")
     ticks = [rank for rank in (1, 2, 5, 10, 20, 50, 100) if rank <= deepest]
     axes.set_xticks(ticks, [str(rank) for rank in ticks])
     axes.set_xticks([], minor=True)
     axes.set(xlabel="k (log scale)", ylabel="mean R@k × 100")
     axes.grid(alpha=0.3)
-    _legend(figure, [one.name for one in systems])
+    numbered_legend(figure, [one.name for one in systems])
     return figure
 
 
@@ -143,39 +148,6 @@ def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
     return figure
 
 
-def learning_figure(
-    curves: Mapping[str, Sequence[Sequence[float]]], first: int = 0, measure: str = "AP"
-) -> Figure:
-    """The dev score after each epoch: a thin line for each seed, and a thick one for their mean.
-
-    The mean ends with the first seed that ends: a mean over those that are left would jump.
-
-    Args:
-        curves: name to a curve for each seed, in [0, 1]; NaN where there is no value.
-        first: epoch of the first value; 0 is before training.
-        measure: that is shown.
-    """
-    figure = new_figure(8.5, 4.6)
-    from matplotlib.ticker import MaxNLocator
-
-    axes = figure.subplots()
-    for place, seeds in enumerate(curves.values()):
-        color, line = _style(place)
-        shortest = min(map(len, seeds))
-        mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
-        epochs = range(first, first + shortest)
-        axes.plot(epochs, mean, marker=".", label=str(place), color=color, linestyle=line)
-        for seed in seeds if len(seeds) > 1 else ():
-            epochs = range(first, first + len(seed))
-            values = 100 * np.array(seed)
-            axes.plot(epochs, values, color=color, linestyle=line, linewidth=0.6, alpha=0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="epoch (0: before training)", ylabel=f"dev {measure} × 100")
-    axes.grid(alpha=0.3)
-    _legend(figure, list(curves))
-    return figure
-
-
 def _grid(count: int) -> Figure:
     """A figure for this many panels."""
     columns = min(4, count)
@@ -190,19 +162,3 @@ def _edges(scores: Floats) -> Floats:
         low, high = low - max(size, 1) / 2, high + max(size, 1) / 2
     edges: Floats = np.linspace(low, high, _BINS + 1)
     return edges
-
-
-def _style(place: int) -> tuple[str, str]:
-    """Color and line: colors repeat after ten systems, with another line."""
-    return f"C{place % _COLORS}", _STYLES[place // _COLORS % len(_STYLES)]
-
-
-def _legend(figure: Figure, names: Sequence[str]) -> None:
-    """A legend beside the curves, which are labeled with their numbers.
-
-    matplotlib would leave out a curve whose label begins with an underscore.
-    """
-    legend = figure.legend(loc="outside right upper", fontsize="small")
-    for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set_text(short_label(name))
-        plain_text(text)

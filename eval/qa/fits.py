@@ -14,8 +14,7 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.scores import EmbeddedPairs
 from eval.qa.settings import CrossPlan, HeadPlan
 from eval.qa.training import DevScore
-from eval.vectors.cache import embed
-from eval.vectors.encoders import Loading
+from eval.vectors import Loading, embed
 from retriever.encoders.models.finding import ModelFolder, find_model
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.transformer.backbone import Backbone

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from eval.datasets.question_set import QuestionSet
-from eval.metrics.measures import canonical_measures
-from eval.metrics.pools import PoolMeasures
+from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.progress import Progress, silent
 from eval.qa.resources import Questions, check_index, split_reader
 from eval.qa.scores import EmbeddedPairs, pair_rows
 from eval.qa.settings import ANSWER_MEASURES, QASettings
 from eval.sentences.result import LayerGrid, SentenceResult
-from eval.vectors.encoders import LayerEncoders
+from eval.vectors import LayerEncoders
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.settings import Pooling
 from retriever.errors import BadInputError, ConfigError
@@ -109,7 +108,7 @@ def _values(
     measured = PoolMeasures(questions.questions, measures)
     columns, cut = [], 0
     for (_, found), queries in zip(
-        layers.vectors(passages, done), layers.queries(asked, done), strict=True
+        layers.vectors(passages, done), layers.states(asked, query=True, done=done), strict=True
     ):
         states = found.vectors.of(passages)
         scores = [

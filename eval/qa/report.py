@@ -11,12 +11,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from eval.datasets.question_set import SetStatistics, Spread
-from eval.metrics.comparison import SIGNIFICANT
+from eval.metrics.comparison import SIGNIFICANT, comparison_table, few_remark, score_cell
 from eval.metrics.trec import check_run, run_lines
 from eval.qa.figures import qa_figures
-from eval.reports.files import FileNames, csv_lines
-from eval.reports.model import Report, Section, Table, environment
-from eval.reports.scores import comparison_table, few_remark, score_cell
+from eval.reports import FileNames, Report, Section, csv_lines, environment
+from eval.tables import Table
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

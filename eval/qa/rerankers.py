@@ -8,17 +8,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
+from eval.figures import learning_figure
+from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.evaluation import open_resources
-from eval.qa.figures import learning_figure
 from eval.qa.fits import fit_cross_encoder as fit_and_write
 from eval.qa.fits import fit_head, training_vectors
 from eval.qa.resources import Questions
 from eval.qa.settings import CrossPlan, HeadPlan, QASettings, QuestionSettings
-from eval.reports.model import Table
-from eval.reports.scores import percent
-from eval.reports.text import table_lines
-from eval.vectors.encoders import Loading
+from eval.tables import Table, table_lines
+from eval.vectors import Loading
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.head.folder import KIND as HEAD

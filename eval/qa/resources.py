@@ -16,7 +16,7 @@ from eval.qa.corpus import CorpusSearch, corpus_texts
 from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_pairs
 from eval.qa.settings import QuestionSettings
 from eval.qa.training import DevScore, hold_out, training_set, without_overlap
-from eval.vectors.encoders import Loading
+from eval.vectors import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.protocol import LoadedEncoder

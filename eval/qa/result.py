@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question, QuestionSet, SetStatistics, statistics
 from eval.metrics.comparison import Comparison, compare_systems
-from eval.metrics.pools import PoolMeasures
+from eval.metrics.measures import PoolMeasures
 from eval.qa.report import qa_report
 from eval.qa.settings import QASettings
-from eval.reports.files import ReportedResult
-from eval.reports.model import Report
+from eval.reports import Report, ReportedResult
 from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]

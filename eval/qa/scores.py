@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question, QuestionSet
-from eval.metrics.cosines import RANKED_DECIMALS, cosines
-from eval.vectors.cache import embed
-from eval.vectors.embedding import embed_all
+from eval.metrics.correlation import RANKED_DECIMALS, cosines
+from eval.vectors import embed_all
 from retriever.analyzer import Analyzer
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import require_extra
@@ -178,11 +177,8 @@ def embed_pairs(
     passages, question_rows, passage_rows = pair_rows(questions)
     texts = [one.text for one in questions.questions]
     done = begin((len(texts) + len(passages)) * len(encoders))
-    asked = [embed(encoder, texts, cache, query=True, done=done) for encoder in encoders]
-    if len(encoders) > 1:
-        found = embed_all(encoders, passages, cache, done)
-    else:
-        found = iter([embed(encoders[0], passages, cache, done=done)])
+    asked = embed_all(encoders, texts, cache, query=True, done=done)
+    found = embed_all(encoders, passages, cache, done=done)
     return [
         EmbeddedPairs(
             left.vectors, right.vectors, question_rows, passage_rows, left.cut + right.cut

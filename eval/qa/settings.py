@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from eval.metrics.significance import Resampling
-from eval.vectors.encoders import Loading
+from eval.vectors import Loading
 from retriever import Store
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.settings import Dtype

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_set import Question, QuestionSet
-from eval.metrics.pools import PoolMeasures
+from eval.metrics.measures import PoolMeasures
 from eval.qa.scores import PoolBM25
 from retriever.corpus import CorpusReader
 from retriever.errors import BadInputError, ConfigError

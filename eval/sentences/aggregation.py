@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from eval.datasets.pairs import ScoredPairs
 from eval.datasets.sts import PairSubset, STSTask
-from eval.metrics.correlation import Correlations, correlations
-from eval.metrics.cosines import CORRELATED_DECIMALS, cosines
-from eval.vectors.embedding import TextVectors
+from eval.metrics.correlation import CORRELATED_DECIMALS, Correlations, correlations, cosines
+from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]

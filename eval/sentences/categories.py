@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.reports.figure_files import heat_map, new_figure, plain_text, short_label
-from eval.reports.files import read_report, write_report
-from eval.reports.model import Report, Section, Table, environment
-from eval.reports.scores import percent
-from eval.reports.text import text_lines
+from eval.figures import heat_map, new_figure, plain_text, short_label
+from eval.metrics.comparison import percent
+from eval.reports import Report, Section, environment, read_report, text_lines, write_report
+from eval.tables import Table
 from retriever.errors import BadInputError, SourceError, require_several
 
 if TYPE_CHECKING:

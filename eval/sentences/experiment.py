@@ -10,10 +10,9 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from eval.progress import Progress
+from eval.progress import Done, Progress
 from eval.sentences.result import LayerGrid
-from eval.vectors.embedding import TextVectors
-from eval.vectors.encoders import Done, LayerEncoders
+from eval.vectors import LayerEncoders, TextVectors
 from retriever.errors import ConfigError, require_several
 
 # The value of a measure, and its standard deviation over seeds if there are several.

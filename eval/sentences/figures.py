@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.reports.figure_files import heat_map, new_figure, panels, plain_text, short_label
+from eval.figures import heat_map, new_figure, panels, plain_text, short_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

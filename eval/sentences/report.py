@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.metrics.comparison import SIGNIFICANT
-from eval.reports.files import FileNames, csv_lines
-from eval.reports.model import Report, Section, Table, environment
-from eval.reports.scores import comparison_table, percent, score_cell
+from eval.metrics.comparison import SIGNIFICANT, comparison_table, percent, score_cell
+from eval.reports import FileNames, Report, Section, csv_lines, environment
 from eval.sentences.figures import sentence_figures
+from eval.tables import Table
 
 if TYPE_CHECKING:
     from eval.sentences.result import LayerGrid, SentenceResult, SetScores

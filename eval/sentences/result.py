@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.metrics.comparison import Score
-from eval.reports.files import ReportedResult
-from eval.reports.model import Report
+from eval.reports import Report, ReportedResult
 from eval.sentences.report import sentence_report
 
 Floats = NDArray[np.float64]

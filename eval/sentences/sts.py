@@ -14,18 +14,17 @@ from eval.datasets.pairs import contained, joined_pairs
 from eval.datasets.sts import STSTask, read_sts
 from eval.metrics.correlation import CorrelationName, Correlations
 from eval.metrics.significance import Resampling
-from eval.progress import Progress, silent
+from eval.progress import Done, Progress, silent
 from eval.sentences.aggregation import STSScore, sts_correlations, sts_texts
 from eval.sentences.comparison import Part, compare_correlations
 from eval.sentences.experiment import Value, check_baseline, load_sets, score_states
 from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
 from eval.sentences.supervised import RelatednessScore, RelatednessSettings, score_relatedness
-from eval.vectors.embedding import TextVectors
-from eval.vectors.encoders import (
-    Done,
+from eval.vectors import (
     LayerEncoders,
     Loading,
     SentenceEncoders,
+    TextVectors,
     fitted_remark,
     named_encoders,
 )

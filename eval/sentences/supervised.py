@@ -26,7 +26,7 @@ from eval.datasets.pairs import ScoredPairs
 from eval.datasets.sts import STSTask
 from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.batched_training import epoch_batches, first_weights, scaling_of
-from eval.vectors.embedding import TextVectors
+from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
 if TYPE_CHECKING:

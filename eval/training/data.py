@@ -38,7 +38,7 @@ from eval.qa.settings import QASettings, QuestionSettings
 from eval.qa.training import HARD, DevScore, hold_out
 from eval.training.corpus_pairs import CorpusPairs, TextPair
 from eval.training.dev import Accuracy, DevMeasure, HeldOutRanking, PoolRanking, Similarity
-from eval.vectors.encoders import Loading
+from eval.vectors import Loading
 from retriever.analyzer import Analyzer
 from retriever.encoders.training.examples import (
     Examples,

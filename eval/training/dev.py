@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.pairs import ScoredPairs
-from eval.metrics.correlation import Correlation
-from eval.metrics.cosines import RANKED_DECIMALS, cosines
+from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.qa.scores import EmbeddedPairs
 from eval.qa.training import DEV_MEASURE, DevScore
 from retriever.encoders.training.examples import LabeledExamples

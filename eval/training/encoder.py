@@ -8,15 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eval.figures import learning_figure
+from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.figures import learning_figure
 from eval.qa.fits import steps_shown
 from eval.qa.settings import QuestionSettings
-from eval.reports.model import Table
-from eval.reports.scores import percent
-from eval.reports.text import table_lines
+from eval.tables import Table, table_lines
 from eval.training.data import EncoderData, EncoderExamples, ReadingSettings, read_examples
-from eval.vectors.encoders import Loading
+from eval.vectors import Loading
 from retriever.encoders.training.examples import check_objective, natural_objective
 from retriever.encoders.training.folder import check_target, read_training, write_encoder
 from retriever.encoders.training.model import TrainableEncoder

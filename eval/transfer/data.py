@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from eval.datasets.classification import ClassificationTask, LabeledTexts
 from eval.layers.fused import LayerFusion
 from eval.sentences.supervised import pair_features
-from eval.vectors.embedding import TextVectors
+from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
 Rows = NDArray[np.int64]

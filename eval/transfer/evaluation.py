@@ -13,7 +13,7 @@ from typing import Literal
 
 from eval.datasets.classification import ClassificationTask, read_classification, read_probing
 from eval.metrics.significance import Resampling
-from eval.progress import Progress, silent
+from eval.progress import Done, Progress, silent
 from eval.sentences.comparison import compare_accuracies
 from eval.sentences.experiment import Value, check_baseline, load_sets, score_states
 from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
@@ -36,12 +36,11 @@ from eval.transfer.scores import (
     unseen_notes,
 )
 from eval.transfer.searched_layers import SearchedModels, searched_sets
-from eval.vectors.embedding import TextVectors
-from eval.vectors.encoders import (
-    Done,
+from eval.vectors import (
     LayerEncoders,
     Loading,
     SentenceEncoders,
+    TextVectors,
     fitted_remark,
     named_encoders,
 )

@@ -15,7 +15,7 @@ from eval.sentences.result import EncoderScore, SetScores
 from eval.transfer.data import layer_data, task_facts, task_texts, tested_columns
 from eval.transfer.layer_search import LayerTransferScore, LayerTransferSettings, search_transfer
 from eval.transfer.scores import ACCURACY, unseen_notes
-from eval.vectors.encoders import LayerEncoders, Loading
+from eval.vectors import LayerEncoders, Loading
 from retriever.encoders.settings import parse_encoder
 
 

@@ -19,8 +19,7 @@ from eval.transfer.data import LayerData, classification_data, task_texts
 from eval.transfer.layer_search import LayerTransferSettings, search_transfer
 from eval.transfer.protocols import TransferProtocol, outer_divisions
 from eval.transfer.scores import score_classification
-from eval.vectors.embedding import TextVectors
-from eval.vectors.encoders import LISTS
+from eval.vectors import LISTS, TextVectors
 from retriever.encoders.encoder import Encoder
 from tests.eval.sentences.sentence_samples import write_probe, write_sts, write_task
 from tests.retriever.encoders.architectures import save

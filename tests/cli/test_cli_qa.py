@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_qrels, read_run
 from retriever.errors import ConfigError
 from tests.eval.datasets.question_samples import QUASAR, write

@@ -8,7 +8,7 @@ import scipy.stats
 
 from eval.datasets.pairs import read_pairs
 from eval.datasets.question_forms import read_question_set
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import evaluate
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import parse_encoder
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from eval.figures import check_figure, save_figure
 from eval.inspect.figures import (
     sensitivity_figure,
     similarity_figure,
@@ -18,7 +19,6 @@ from eval.inspect.figures import (
 from eval.inspect.layers import LayerSimilarity
 from eval.inspect.sensitivity import Sensitivity
 from eval.inspect.words import VarianceGroups, WordVariance
-from eval.reports.figure_files import check_figure, save_figure
 from retriever.encoders.fusion.word_weights import WeightedWord
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 
 from eval.datasets.question_set import Question
+from eval.figures import save_figure
 from eval.layers.figures import effects_figure
 from eval.layers.grams import pair_grams
 from eval.layers.protocol import bootstrap_gain, search_given, search_shuffled
@@ -13,7 +14,6 @@ from eval.layers.search import Task, subset_values
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import resampling_weights
-from eval.reports.figure_files import save_figure
 from retriever.errors import BadInputError, ConfigError
 
 LAYERS = 5

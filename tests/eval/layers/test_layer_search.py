@@ -15,8 +15,7 @@ from eval.layers.ranking import PoolRanking
 from eval.layers.search import Task, best_first, subset_values
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import Correlation
-from eval.metrics.pools import PoolMeasures
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import PoolMeasures, evaluate
 from eval.qa.scores import EmbeddedPairs
 from retriever.errors import ConfigError
 

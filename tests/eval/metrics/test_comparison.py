@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from eval.metrics.comparison import compare, compare_systems
-from eval.metrics.measures import parse_measures
-from eval.metrics.ranking import evaluate, run_values
+from eval.metrics.measures import evaluate, run_values
 from eval.metrics.significance import holm
 from retriever.errors import BadInputError, ConfigError
 
@@ -108,7 +107,7 @@ def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
         query: {document: float((int(query) * 7 + j * 11) % 29) for j, document in enumerate(held)}
         for query, held in qrels.items()
     }
-    once = run_values(run, qrels, parse_measures(["AP", "RR"]))
+    once = run_values(run, qrels, ["AP", "RR"])
     found = compare_systems(
         {
             "one": {measure: values[None] for measure, values in once.items()},

@@ -1,33 +1,41 @@
-"""Runs that try the array form of the measures: sizes, chunks, ties between many, gaps."""
+"""Measures of runs and of pools against trec_eval, and on cases worked out by hand."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eval.metrics import ranking as metrics
+from eval.datasets.question_set import Question
+from eval.metrics import measures
 from eval.metrics.measures import (
+    PoolMeasures,
     canonical_measures,
     dcg,
-    descending_keys,
+    evaluate,
     precision_sums,
-    rank_columns,
     reciprocal_ranks,
 )
-from eval.metrics.ranking import evaluate
 from retriever.errors import BadInputError, ConfigError
 
 # Our name → trec_eval's family with cutoffs, and the key of its result.
 REFERENCE = {
     "nDCG": ("ndcg", "ndcg"),
-    "nDCG@3": ("ndcg_cut.3", "ndcg_cut_3"),
+    "nDCG@1": ("ndcg_cut.1", "ndcg_cut_1"),
+    "nDCG@10": ("ndcg_cut.10", "ndcg_cut_10"),
     "AP": ("map", "map"),
     "AP@4": ("map_cut.4", "map_cut_4"),
     "RR": ("recip_rank", "recip_rank"),
     "P@5": ("P.5", "P_5"),
-    "R@100": ("recall.100", "recall_100"),
+    "P@100": ("P.100", "P_100"),
+    "R@3": ("recall.3", "recall_3"),
     "Success@1": ("success.1", "success_1"),
+    "Success@5": ("success.5", "success_5"),
+    "R@10": ("recall.10", "recall_10"),
 }
 
 
@@ -49,14 +57,29 @@ def made(seed, queries=25, longest=300):
     return run, qrels
 
 
+def pools_of(run, qrels):
+    """The same as pools, with the scores of their candidates."""
+    pools, scores = [], []
+    for query, grades in qrels.items():
+        ids = sorted(run.get(query, {}), reverse=True)
+        pools.append(Question(query, "?", tuple(ids), grades))
+        scores += [run[query][one] for one in ids]
+    return pools, np.array(scores, np.float64)
+
+
 def assert_agrees(run, qrels):
+    """That runs and pools have the values of trec_eval."""
     ours = evaluate(run, qrels, list(REFERENCE))
-    answered = {query: scores for query, scores in run.items() if scores}
+    pools, scores = pools_of(run, qrels)
+    pooled = PoolMeasures(pools, list(REFERENCE))(scores)
+    answered = {query: found for query, found in run.items() if found}
     for name, (family, key) in REFERENCE.items():
         theirs = pytrec_eval.RelevanceEvaluator(qrels, {family}).evaluate(answered)
         expected = {query: theirs.get(query, {key: 0.0})[key] for query in qrels}
         assert ours.per_query[name] == pytest.approx(expected, abs=1e-9), name
         assert ours.means[name] == pytest.approx(np.mean(list(expected.values())), abs=1e-9), name
+        assert list(ours.per_query[name]) == list(qrels)
+        assert pooled[name].tolist() == list(ours.per_query[name].values())
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -64,11 +87,30 @@ def test_long_runs_with_many_ties_and_empty_ones_agree_with_trec_eval(seed):
     assert_agrees(*made(seed))
 
 
-@pytest.mark.parametrize("cells", [1, 40, 700, 5000])
-def test_the_size_of_a_chunk_does_not_change_a_value(monkeypatch, cells):
+# pytrec_eval reads memory that is not its own where every grade of a query is negative.
+IDS = st.sampled_from(["a", "b", "B", "é", "z", "文", "a1", "a10", "a2", "\U0001f600"])
+CLOSE = st.sampled_from(
+    [0.0, -0.0, 1.0, 1 + 1e-12, 1 + 1e-9, 1 + 1e-6, -1.0, 1e-50, 1e39, 1e300, 0.1]
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from("uvw"), st.dictionaries(IDS, CLOSE), min_size=1),
+    st.dictionaries(
+        st.sampled_from("uvw"),
+        st.dictionaries(IDS, st.integers(-2, 5)).map(lambda grades: grades | {"judged": 0}),
+        min_size=1,
+    ),
+)
+def test_ties_close_scores_and_any_identifiers_agree_with_trec_eval(run, qrels):
+    assert_agrees(run, qrels)
+
+
+@pytest.mark.parametrize("cells", [1, 40, 3000])
+def test_how_queries_are_grouped_does_not_change_a_value(monkeypatch, cells):
     run, qrels = made(99)
     whole = evaluate(run, qrels, list(REFERENCE))
-    monkeypatch.setattr(metrics, "_CHUNK", cells)
+    monkeypatch.setattr(measures, "_CELLS", cells)
     assert evaluate(run, qrels, list(REFERENCE)) == whole
 
 
@@ -96,6 +138,87 @@ def test_a_perfect_ranking_scores_exactly_one():
         assert set(values.values()) == {1.0}, name
 
 
+def test_infinite_scores_rank_first_and_last():
+    run = {"q": {"a": float("-inf"), "b": 0.0, "c": float("inf"), "d": -1e30, "e": 1e300}}
+    for rank, document in enumerate("ecbda", 1):
+        assert evaluate(run, {"q": {document: 1}}, ["RR"]).means["RR"] == 1 / rank
+    # The lowest score still ranks before what pads a matrix.
+    pool = Question("q", "?", ("b", "a"), {"a": 1})
+    wider = Question("r", "?", tuple("edcba"), {"a": 1})
+    found = PoolMeasures([pool, wider], ["RR"])(np.full(7, -np.inf))["RR"]
+    assert found.tolist() == [1 / 2, 1 / 5]
+
+
+def test_values_worked_out_by_hand():
+    run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    asked = ["nDCG@2", "AP", "RR", "RR@1", "P@2", "R@2"]
+    found = evaluate(run, {"q": {"b": 2, "c": 1, "x": 1, "negative": -1}}, asked)
+    expected = {
+        "nDCG@2": (2 / math.log2(3)) / (2 + 1 / math.log2(3)),
+        "AP": (1 / 2 + 2 / 3) / 3,
+        "RR": 1 / 2,
+        "RR@1": 0.0,
+        "P@2": 1 / 2,
+        "R@2": 1 / 3,
+    }
+    assert found.means == pytest.approx(expected)
+
+
+def test_a_negative_grade_gains_nothing():
+    run = {"q": {"a": 2.0, "b": 1.0}}
+    assert set(evaluate(run, {"q": {"a": -2, "b": -1}}).means.values()) == {0.0}
+    means = evaluate(run, {"q": {"a": -2, "b": 1}}, ["nDCG@2", "P@2"]).means
+    assert means == pytest.approx({"nDCG@2": 1 / math.log2(3), "P@2": 0.5})
+
+
+def test_totals_of_a_matrix_worked_out_by_hand():
+    gains = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [-3, 0, 0, 4]])
+    assert reciprocal_ranks(gains).tolist() == [1 / 2, 0, 1 / 4]
+    assert reciprocal_ranks(gains, 3).tolist() == [1 / 2, 0, 0]
+    assert precision_sums(gains).tolist() == [1 / 2 + 2 / 4, 0, 1 / 4]
+    assert precision_sums(gains, 2).tolist() == [1 / 2, 0, 0]
+    expected = [2 / np.log2(3) + 1 / np.log2(5), 0, 4 / np.log2(5)]
+    np.testing.assert_allclose(dcg(gains), expected, rtol=1e-15)
+    np.testing.assert_array_equal(dcg(gains, 1), 0)
+
+
+def test_missing_queries_and_queries_without_relevant_documents_count_as_zero():
+    run = {"found": {"a": 1.0}, "none": {"a": 1.0}, "extra": {"a": 1.0}}
+    qrels = {"found": {"a": 1}, "none": {"a": 0}, "missing": {"a": 1}}
+    result = evaluate(run, qrels)
+    for name, values in result.per_query.items():
+        assert values == {"found": 1.0, "none": 0.0, "missing": 0.0}, name
+        assert result.means[name] == pytest.approx(1 / 3)
+
+
+def test_several_arrays_of_scores_are_each_measured_as_if_alone():
+    pools, scores = pools_of(*made(3))
+    prepared = PoolMeasures(pools, ["AP", "nDCG@10"])
+    several = np.random.default_rng(0).integers(0, 9, (2, 3, len(scores))).astype(float)
+    for name, values in prepared(several).items():
+        assert values.shape == (2, 3, len(pools))
+        for place in np.ndindex(2, 3):
+            np.testing.assert_array_equal(values[place], prepared(several[place])[name])
+
+
+def test_measures_have_one_name_and_are_read_under_others():
+    asked = ["map", "mrr", "ndcg@10", "P@1", "AP", "recall@100", "precision@5", "SUCCESS@1"]
+    expected = ("AP", "RR", "nDCG@10", "P@1", "R@100", "P@5", "Success@1")
+    assert canonical_measures(asked) == expected
+    found = evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, asked)
+    assert tuple(found.means) == tuple(found.per_query) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["", "ndgc@10", "AP@", "P", "R", "P@0", "P@-1", "R@ten", "nDCG@", "P@05", "nDCG@1.5"]
+)
+def test_an_unknown_measure_is_refused_and_the_error_lists_what_would_work(name):
+    with pytest.raises(ConfigError) as caught:
+        canonical_measures(["AP", name])
+    for known in ("nDCG", "AP", "RR", "P@k", "R@k", repr(name)):
+        assert known in str(caught.value)
+
+
 def test_the_first_query_with_a_nan_is_named_and_unused_queries_are_not_read():
     nan = float("nan")
     run = {
@@ -111,38 +234,12 @@ def test_the_first_query_with_a_nan_is_named_and_unused_queries_are_not_read():
     assert evaluate(run, {"a": {"x": 1}}).means["RR"] == 1.0
 
 
-def test_infinite_scores_rank_first_and_last():
-    run = {"q": {"a": float("-inf"), "b": 0.0, "c": float("inf"), "d": -1e30, "e": 1e300}}
-    for rank, document in enumerate("ecbda", 1):
-        assert evaluate(run, {"q": {document: 1}}, ["RR"]).means["RR"] == 1 / rank
-
-
-def test_measures_have_one_name_and_are_read_under_others():
-    asked = ["map", "mrr", "ndcg@10", "P@1", "AP", "recall@100", "precision@5", "SUCCESS@1"]
-    expected = ("AP", "RR", "nDCG@10", "P@1", "R@100", "P@5", "Success@1")
-    assert canonical_measures(asked) == expected
-    found = evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, asked)
-    assert tuple(found.means) == tuple(found.per_query) == expected
-    with pytest.raises(ConfigError, match="unknown measure 'magic'"):
-        canonical_measures(["AP", "magic"])
-
-
-def test_totals_of_a_matrix_worked_out_by_hand():
-    gains = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [-3, 0, 0, 4]])
-    assert reciprocal_ranks(gains).tolist() == [1 / 2, 0, 1 / 4]
-    assert reciprocal_ranks(gains, 3).tolist() == [1 / 2, 0, 0]
-    assert precision_sums(gains).tolist() == [1 / 2 + 2 / 4, 0, 1 / 4]
-    assert precision_sums(gains, 2).tolist() == [1 / 2, 0, 0]
-    expected = [2 / np.log2(3) + 1 / np.log2(5), 0, 4 / np.log2(5)]
-    np.testing.assert_allclose(dcg(gains), expected, rtol=1e-15)
-    np.testing.assert_array_equal(dcg(gains, 1), 0)
-
-
-def test_keys_order_32_bit_floats_and_equal_keys_keep_their_columns():
-    draw = np.random.default_rng(0)
-    bits = draw.integers(0, 2**32, (50, 40), dtype=np.uint32)
-    scores = bits.view(np.float32)
-    scores = np.where(np.isnan(scores), np.float32(0), scores)
-    scores[:, 30:] = draw.choice([0.0, -0.0, np.inf, -np.inf, 1.0], (50, 10))
-    expected = np.argsort(-scores, axis=1, kind="stable")
-    np.testing.assert_array_equal(rank_columns(descending_keys(scores)), expected)
+def test_wrong_numbers_of_scores_and_nothing_to_measure_are_refused():
+    pool = Question("q", "?", ("b", "a"), {"a": 1})
+    for wrong in (np.zeros(1), np.zeros(3), np.zeros((2, 1)), np.float64(1)):
+        with pytest.raises(BadInputError, match=r"shape \(2,\)"):
+            PoolMeasures([pool], ["AP"])(wrong)
+    with pytest.raises(BadInputError, match="at least one question"):
+        PoolMeasures([], ["AP"])
+    with pytest.raises(BadInputError, match="at least one query"):
+        evaluate({"q": {"a": 1.0}}, {})

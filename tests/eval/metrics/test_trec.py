@@ -10,7 +10,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_qrels, read_run, write_run
 from retriever.errors import BadInputError, SourceError, StorageError
 

@@ -9,7 +9,7 @@ import pytest
 from eval import CrossPlan, QASettings, rank_systems
 from eval.qa.fits import fit_cross_encoder
 from eval.qa.training import DevScore, training_set
-from eval.vectors.encoders import Loading
+from eval.vectors import Loading
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.settings import CrossTrainingSettings
 from retriever.training.sampling import SamplingSettings

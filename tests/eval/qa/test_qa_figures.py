@@ -10,7 +10,8 @@ import pytest
 
 from eval import save_figure
 from eval.datasets.question_set import Question
-from eval.qa.figures import learning_figure, recall_curve, recall_figure, scores_figure
+from eval.figures import learning_figure
+from eval.qa.figures import recall_curve, recall_figure, scores_figure
 from eval.qa.result import SystemResult
 from tests.eval.qa.results import ODD, noise, qrels_of, result, runs_of, system
 from tests.eval.qa.samples import made_set

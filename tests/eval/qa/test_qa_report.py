@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eval.datasets.question_set import Question, QuestionSet
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_run
 from eval.qa.result import SystemResult
 from tests.eval.qa.results import MEASURES, ODD, noise, qrels_of, result, runs_of, system
@@ -41,7 +41,7 @@ def plain(monkeypatch):
 
 
 def means_of(found):
-    """Measure to system to a mean for each seed, by `eval.metrics.ranking`."""
+    """Measure to system to a mean for each seed, by `evaluate`."""
     return {
         measure: {
             one.name: [

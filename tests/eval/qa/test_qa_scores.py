@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rank_bm25 import BM25Okapi
 
-from eval.metrics.cosines import cosines
+from eval.metrics.correlation import cosines
 from eval.qa.scores import (
     WEIGHTS,
     Components,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eval.metrics.ranking import evaluate
+from eval.metrics.measures import evaluate
 from eval.qa.result import SystemResult
 from eval.qa.scores import PoolBM25, pair_rows
 from eval.qa.training import DevScore, hold_out, training_set, without_overlap

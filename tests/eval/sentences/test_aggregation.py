@@ -15,7 +15,7 @@ from eval.datasets.pairs import ScoredPairs, read_pairs
 from eval.datasets.sts import PairSubset, STSTask
 from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.aggregation import pair_cosines, sts_correlations, sts_texts
-from eval.vectors.embedding import TextVectors, embed_all
+from eval.vectors import TextVectors, embed_all
 from retriever.errors import BadInputError
 
 

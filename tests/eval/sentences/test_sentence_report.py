@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from eval.reports.latex import escaped
+from eval.tables import in_latex
 from tests.eval.sentences.sentence_samples import ODD, result
 
 
@@ -41,14 +41,14 @@ def test_every_table_is_in_markdown_and_in_latex(found, report):
     tables = [table for section in found.report().sections for table in section.tables]
     assert latex.count(r"\begin{longtable}") == len(tables) == latex.count(r"\end{longtable}")
     for one in tables:
-        assert escaped(one.title) in latex
+        assert in_latex(one.title) in latex
         for row in one.rows:
-            assert " & ".join(f"{{{escaped(cell)}}}" for cell in row) in latex
+            assert " & ".join(f"{{{in_latex(cell)}}}" for cell in row) in latex
             assert all(cell in markdown for cell in row[1:] if cell and "*" not in cell)
     # Each line of the command is a comment.
     assert [line[-4:] for line in latex.splitlines() if line.startswith("%")][1:] == ["n--o", "% '"]
     for remark in remarks_on(found):
-        assert rf"\item {escaped(remark)}" in latex
+        assert rf"\item {in_latex(remark)}" in latex
 
 
 def test_the_overview_shows_means_marks_and_spreads(found):

@@ -12,8 +12,7 @@ from eval.metrics.significance import Resampling
 from eval.sentences.aggregation import sts_correlations
 from eval.sentences.sts import STSSettings, check_sts, score_sts
 from eval.sentences.supervised import RelatednessSettings
-from eval.vectors.embedding import TextVectors
-from eval.vectors.encoders import SentenceVectors
+from eval.vectors import SentenceVectors, TextVectors
 from retriever.errors import BadInputError, ConfigError
 
 RESAMPLES = 50

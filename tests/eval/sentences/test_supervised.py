@@ -16,7 +16,7 @@ from eval.datasets.pairs import ScoredPairs
 from eval.datasets.sts import PairSubset, STSTask
 from eval.sentences.aggregation import sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
-from eval.vectors.embedding import TextVectors
+from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
 QUICK = RelatednessSettings(seeds=2, look=5, epochs=40)

@@ -16,7 +16,7 @@ from eval.transfer.classifiers import LogisticRegressions
 from eval.transfer.data import classification_data, layer_data, task_texts
 from eval.transfer.protocols import TransferProtocol, outer_divisions, run_protocol, trainings
 from eval.transfer.scores import score_classification
-from eval.vectors.embedding import TextVectors
+from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.transfer.classification_samples import clouds
 

@@ -347,8 +347,7 @@ def test_an_index_is_made_and_searched_with_it(combine, folders, static, tmp_pat
 
 
 def test_evaluation_encodes_each_distinct_text_once(combine, folders, static, tmp_path):
-    from eval.vectors.embedding import embed_all
-    from eval.vectors.shared_backbone import load_encoders
+    from eval.vectors import embed_all, load_encoders
 
     bert = str(folders("bert"))
     combine(bert, static)

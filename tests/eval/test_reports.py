@@ -5,19 +5,13 @@ from __future__ import annotations
 import builtins
 import os
 import re
-import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eval import Report, Section, Table, check_report_folder
-from eval.reports.files import write_report
-from eval.reports.text import table_lines, text_lines
+from eval.reports import text_lines, write_report
 from retriever.errors import StorageError
-
-CELL = st.text(st.sampled_from("ab 1日本語ｶｷかéñ"), max_size=6).map(str.strip)
 
 
 def report(*, command="retriever eval", files=None, figures=None):
@@ -37,21 +31,6 @@ def report(*, command="retriever eval", files=None, figures=None):
     )
 
 
-def cells(text):
-    """The width of text without combining characters, from the Unicode database."""
-    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
-
-
-@given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=5))
-def test_columns_begin_and_end_in_the_same_cell_of_every_line(rows):
-    header = ("名前", "Success@10", "z")
-    lines = list(table_lines(Table(header, tuple(rows), left=(0, 2))))
-    widths = [max(map(cells, column)) for column in zip(header, *rows, strict=True)]
-    for line, (first, second, third) in zip(lines, (header, *rows), strict=True):
-        gaps = widths[0] - cells(first), widths[1] - cells(second)
-        assert line == f"{first}{' ' * (gaps[0] + 2 + gaps[1])}{second}  {third}".rstrip()
-
-
 def test_a_terminal_shows_the_brief_sections():
     assert list(text_lines(report())) == [
         "a title",
@@ -64,10 +43,13 @@ def test_a_terminal_shows_the_brief_sections():
     ]
 
 
-def test_a_command_that_is_not_utf_8_is_written_as_a_replacement_character(tmp_path):
-    write_report(tmp_path / "report", report(command="retriever '\udcff'\n```\n# x"))
+def test_nothing_in_a_command_is_interpreted(tmp_path):
+    command = "retriever '\udcff'\n```\n# x\n\\input{b}"
+    write_report(tmp_path / "report", report(command=command))
     lines = (tmp_path / "report/report.md").read_text().splitlines()
-    assert lines[2:5] == ["    retriever '\ufffd'", "    ```", "    # x"]
+    assert lines[2:6] == ["    retriever '\ufffd'", "    ```", "    # x", "    \\input{b}"]
+    lines = (tmp_path / "report/report.tex").read_text().splitlines()
+    assert lines[1:5] == ["% retriever '\ufffd'", "% ```", "% # x", "% \\input{b}"]
 
 
 def test_writing_again_replaces_its_own_files_and_nothing_else(tmp_path):

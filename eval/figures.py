@@ -1,16 +1,20 @@
-"""Figures as PNG and SVG files, without a display and without the global state of pyplot."""
+"""Figures as PNG and SVG files, without a display and without the global state of pyplot; what the
+figures of several experiments share.
+
+A function that draws raises MissingExtraError if matplotlib is not installed.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.reports.text import printable
+from eval.tables import on_one_line
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 from retriever.files import whole_file
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg")
 _DOTS_PER_INCH = 150
+_COLORS = 10
+_STYLES = ("-", "--", ":")
 
 
 def check_figure(path: Path) -> None:
@@ -44,11 +50,7 @@ def check_figure(path: Path) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """An empty figure of this size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -84,7 +86,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def short_label(name: str, longest: int = 40) -> str:
     """A name as a label: names often differ only at the end, so a long one is cut in the middle."""
-    shown = printable(name)
+    shown = on_one_line(name)
     half = longest // 2
     return shown if len(shown) <= longest else f"{shown[:half]}…{shown[1 - half :]}"
 
@@ -107,8 +109,7 @@ def panels(
     for name, axes in zip(names, grid, strict=False):
         plain_text(axes.set_title(short_label(name), fontsize="small"))
         axes.tick_params(labelsize="x-small")
-    found: list[Axes] = grid[: len(names)]
-    return found
+    return list(grid[: len(names)])
 
 
 def heat_map(axes: Axes, values: NDArray[np.float64], digits: int, *, numbers: bool) -> Any:
@@ -121,3 +122,50 @@ def heat_map(axes: Axes, values: NDArray[np.float64], digits: int, *, numbers: b
             text = f"{value:.{digits}f}"
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
     return image
+
+
+def line_style(place: int) -> dict[str, Any]:
+    """Color and style of a line by its number: colors repeat after ten, with another style."""
+    return {"color": f"C{place % _COLORS}", "linestyle": _STYLES[place // _COLORS % len(_STYLES)]}
+
+
+def numbered_legend(figure: Figure, names: Sequence[str]) -> None:
+    """A legend beside curves that are labeled with their numbers.
+
+    matplotlib would leave out a curve whose label begins with an underscore.
+    """
+    legend = figure.legend(loc="outside right upper", fontsize="small")
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_text(short_label(name))
+        plain_text(text)
+
+
+def learning_figure(
+    curves: Mapping[str, Sequence[Sequence[float]]], first: int = 0, measure: str = "AP"
+) -> Figure:
+    """The dev score after each epoch: a thin line for each seed, and a thick one for their mean.
+
+    The mean ends with the first seed that ends: a mean over those that are left would jump.
+
+    Args:
+        curves: name to a curve for each seed, in [0, 1]; NaN where there is no value.
+        first: epoch of the first value; 0 is before training.
+        measure: that is shown.
+    """
+    figure = new_figure(8.5, 4.6)
+    from matplotlib.ticker import MaxNLocator
+
+    axes = figure.subplots()
+    for place, seeds in enumerate(curves.values()):
+        style = line_style(place)
+        shortest = min(map(len, seeds))
+        mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
+        axes.plot(range(first, first + shortest), mean, marker=".", label=str(place), **style)
+        for seed in seeds if len(seeds) > 1 else ():
+            epochs = range(first, first + len(seed))
+            axes.plot(epochs, 100 * np.array(seed), linewidth=0.6, alpha=0.5, **style)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="epoch (0: before training)", ylabel=f"dev {measure} × 100")
+    axes.grid(alpha=0.3)
+    numbered_legend(figure, list(curves))
+    return figure

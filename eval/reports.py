@@ -1,0 +1,315 @@
+"""The report of any experiment: for a terminal, and as a folder of files.
+
+An experiment describes its result as a `Report`: tables, facts and remarks as text, its data for
+programs, and what draws its figures. A folder holds::
+
+    report.md       tables, and how they were made
+    report.tex      the same tables for LaTeX; needs the packages booktabs and longtable
+    report.json     the result for programs
+    figures/        PNG and SVG, if matplotlib is installed
+
+and the files of the experiment, such as CSV tables of single questions and TREC runs. Each text
+file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eval.figures import FORMATS, new_figure, save_figure
+from eval.tables import (
+    Table,
+    in_latex,
+    in_markdown,
+    latex_table,
+    markdown_table,
+    on_one_line,
+    table_lines,
+)
+from retriever.errors import MissingExtraError, SourceError, StorageError
+from retriever.files import write_lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PACKAGES = (
+    "layer-retriever",
+    "torch",
+    "transformers",
+    "faiss-cpu",
+    "numpy",
+    "scikit-learn",
+    "scipy",
+)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 100
+
+Files = Mapping[str, Callable[[], Iterable[str]]]
+"""Path below a report's folder to the lines of a text file, with their ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        heading: empty for the first section.
+        facts: name to text.
+        tables: one or several.
+        remarks: what a reader of the tables must know, one sentence each.
+        brief: whether the part is shown on the terminal too.
+    """
+
+    heading: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    remarks: tuple[str, ...] = ()
+    brief: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """Everything that is said about the result of an evaluation.
+
+    Attributes:
+        name: of the experiment, such as "qa"; letters and hyphens.
+        title: heading.
+        sections: in order.
+        data: the result as JSON values, finite numbers only.
+        command: reproduces the result; may be empty.
+        environment: name to version of what influences the result.
+        files: path below the report's folder to the lines of a further text file, with their ends.
+        figures: name to what draws a figure.
+    """
+
+    name: str
+    title: str
+    sections: tuple[Section, ...]
+    data: Mapping[str, object]
+    command: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """The content of report.json."""
+        return {"command": self.command, "environment": dict(self.environment), **self.data}
+
+
+class ReportedResult(ABC):
+    """A result that a report describes."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def report(self) -> Report:
+        """The result for a reader."""
+
+    def text(self) -> str:
+        """The brief part of the report for a terminal."""
+        return "\n".join(text_lines(self.report()))
+
+    def to_json(self) -> dict[str, object]:
+        """The content of report.json."""
+        return self.report().to_json()
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report to a folder; see `write_report`."""
+        return write_report(folder, self.report())
+
+
+def environment(device: str | None) -> dict[str, str]:
+    """Name to version of what influences the result of an evaluation on a device."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return {**found, "device": device or "default"}
+
+
+def check_report_folder(folder: Path) -> None:
+    """Refuse a folder that a report cannot be written to, before any work is done for it.
+
+    Raises:
+        StorageError: it is a file, its parent does not exist, or it cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder}: expected a folder for the report, found a file; rename it")
+    parent = folder.resolve().parent
+    if not parent.is_dir():
+        raise StorageError(f"{folder}: expected its parent to exist; make the folder {parent}")
+    if not os.access(folder if folder.exists() else parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{folder}: cannot write the report; choose a writable folder")
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The content of a report's `report.json`; SourceError if there is none or it is damaged."""
+    file = folder / "report.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"{file}: cannot be read ({error}); name the folder of a report"
+        ) from error
+    if not isinstance(found, dict):
+        raise SourceError(f"{file}: expected a report, found something else; remove the folder")
+    return found
+
+
+def write_report(folder: Path, report: Report) -> list[Path]:
+    """Write a report; files of the same names are replaced, others in the folder stay.
+
+    Returns:
+        The files, report.md last. Without matplotlib there are no figures, and report.md says so.
+
+    Raises:
+        StorageError: the folder or a file in it cannot be written.
+    """
+    check_report_folder(folder)
+    data = json.dumps(report.to_json(), indent=1, allow_nan=False)
+    written = [
+        _write(folder / "report.json", [data]),
+        _write(folder / "report.tex", latex_lines(report)),
+    ]
+    for name, lines in report.files.items():
+        written.append(_write(folder / name, lines(), end=""))
+    remarks = []
+    try:
+        new_figure(1, 1)
+    except MissingExtraError as error:
+        remarks.append(f"No figures were drawn: {error}")
+    else:
+        figures = folder / "figures"
+        _make_folder(figures)
+        for name, draw in report.figures.items():
+            figure = draw()
+            for ending in FORMATS:
+                save_figure(figure, figures / f"{name}{ending}")
+                written.append(figures / f"{name}{ending}")
+    names = [path.relative_to(folder).as_posix() for path in written]
+    return [*written, _write(folder / "report.md", markdown_lines(report, names, remarks))]
+
+
+def _write(path: Path, lines: Iterable[str], end: str = "\n") -> Path:
+    _make_folder(path.parent)
+    write_lines(path, (f"{line}{end}" for line in lines), "the report")
+    return path
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: cannot make the folder ({error.strerror}); choose a writable one"
+        ) from error
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a CSV file with a header."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([columns, *rows])
+    yield text.getvalue()
+
+
+class FileNames:
+    """Names of files for things with any names: no two the same, even where case is ignored."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def claim(self, name: str, endings: Sequence[str]) -> list[str]:
+        """A name for each ending, with the same safe beginning, for the thing of this name."""
+        stem = _UNSAFE.sub("-", name)[:_LONGEST_NAME].strip("-.") or "unnamed"
+        for number in count(1):
+            numbered = stem if number == 1 else f"{stem}-{number}"
+            names = [f"{numbered}{ending}" for ending in endings]
+            if self._taken.isdisjoint(one.lower() for one in names):
+                break
+        self._taken.update(one.lower() for one in names)
+        return names
+
+
+def text_lines(report: Report) -> Iterator[str]:
+    """The title and the brief sections, for a terminal: facts, aligned tables and remarks."""
+    yield on_one_line(report.title)
+    for section in report.sections:
+        if not section.brief:
+            continue
+        for name, text in section.facts.items():
+            yield on_one_line(f"  {name}: {text}")
+        for one in section.tables:
+            yield ""
+            if one.title:
+                yield on_one_line(one.title)
+            yield from table_lines(one)
+        if section.remarks:
+            yield ""
+            yield from map(on_one_line, section.remarks)
+
+
+def markdown_lines(report: Report, files: Sequence[str], remarks: Sequence[str]) -> Iterator[str]:
+    """The lines of report.md, with links to files below its folder, and remarks on what is not."""
+    yield f"# {in_markdown(report.title)}"
+    yield ""
+    # Indented, so that nothing in it can end the block.
+    yield from (f"    {on_one_line(line)}" for line in report.command.splitlines())
+    for section in report.sections:
+        if section.heading:
+            yield ""
+            yield f"## {in_markdown(section.heading)}"
+        yield from _markdown_facts(section.facts)
+        for table in section.tables:
+            yield from markdown_table(table)
+        yield from _markdown_list(section.remarks)
+    yield from _markdown_list(remarks)
+    if report.environment:
+        yield ""
+        yield "## Environment"
+        yield from _markdown_facts(report.environment)
+    yield ""
+    yield "## Files"
+    yield ""
+    for file in files:
+        shown = file.startswith("figures/") and file.endswith(".png")
+        yield f"- {'!' if shown else ''}[{in_markdown(file)}]({file})"
+
+
+def _markdown_facts(facts: Mapping[str, str]) -> Iterator[str]:
+    if facts:
+        yield from markdown_table(Table(("", ""), tuple(facts.items()), left=(0, 1)))
+
+
+def _markdown_list(remarks: Sequence[str]) -> Iterator[str]:
+    if remarks:
+        yield ""
+        yield from (f"- {in_markdown(remark)}" for remark in remarks)
+
+
+def latex_lines(report: Report) -> Iterator[str]:
+    r"""The lines of report.tex, for \input: all tables and remarks; names the packages it needs."""
+    yield r"% needs \usepackage{booktabs,longtable}"
+    yield from (f"% {on_one_line(line)}" for line in report.command.splitlines())
+    tables = [(section.heading, table) for section in report.sections for table in section.tables]
+    for number, (heading, table) in enumerate(tables, 1):
+        yield ""
+        yield from latex_table(table, table.title or heading, f"tab:{report.name}-{number}")
+    remarks = [remark for section in report.sections for remark in section.remarks]
+    if remarks:
+        yield ""
+        yield r"\begin{itemize}"
+        yield from (rf"\item {in_latex(remark)}" for remark in remarks)
+        yield r"\end{itemize}"

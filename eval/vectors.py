@@ -1,0 +1,591 @@
+"""Vectors of texts under one or many encoders, cached, with one forward pass per text and model.
+
+Encoders that share a model (see `load_encoders`) and read the same word pieces of a text share its
+forward pass, whatever their layers, fusion and pooling. Encoders with another window, prompt or
+truncation read other pieces of some texts, and only these go through the model again. Static
+encoders run no model. Meta-embeddings of the same sources share what these say of each text.
+
+All layers of a model are an encoder of their own: concatenated, without a head and without
+normalization (`layer_form`, `split_layers`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.progress import Done, ignore
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading.load import load_model
+from retriever.encoders.models.finding import DEFAULT_MODEL
+from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
+from retriever.encoders.settings import EncoderSettings, Pooling, over_model, parse_encoder
+from retriever.encoders.static.folder import FITTED, is_static_folder
+from retriever.encoders.static.model import fit_static
+from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.encoders.transformer.shared import sharing
+from retriever.errors import ConfigError, StorageError, require_several
+
+Floats = NDArray[np.float32]
+
+LISTS: Mapping[str, tuple[str, ...]] = {
+    "paper": (
+        "last",
+        "last::pooling=cls",
+        "last::pooling=max",
+        "last4",
+        "layers=all",
+        "top-bottom",
+        "sbert-wk",
+        "sbert-wk::wk-preset=released",
+        "lc:0,-1",
+        "static=sif",
+        "static=usif",
+        "static=p-mean",
+        "static=average",
+    )
+}
+"""Name of a list of encoders to their settings, all over one model."""
+
+# Texts that are encoded before their vectors are stored.
+_BLOCK = 2048
+_TABLE = """
+    CREATE TABLE IF NOT EXISTS vectors (
+        digest BLOB PRIMARY KEY, cut INTEGER NOT NULL, vector BLOB NOT NULL
+    ) WITHOUT ROWID
+"""
+# The settings that turn layers into a vector: a sweep over layers decides them itself.
+_DECIDED = ("layers", "fusion", "pooling", "normalize")
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Where models come from, and where vectors are cached.
+
+    Attributes:
+        device: a torch device; None takes a GPU if there is one.
+        download: download models that are not in the local hub cache.
+        cache: a folder that keeps vectors, see `default_cache`; None keeps none.
+    """
+
+    device: str | None = None
+    download: bool = False
+    cache: Path | None = None
+
+    def load(self, encoder: str | EncoderSettings) -> Encoder:
+        """Load an encoder by its text form or settings; raises what `Encoder.load` raises."""
+        return Encoder.load(encoder, device=self.device, download=self.download)
+
+    def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
+        """Load encoders that share the forward passes of a model; see `load_encoders`."""
+        return load_encoders(encoders, device=self.device, download=self.download)
+
+
+def load_encoders(
+    forms: Sequence[str], *, device: str | None = None, download: bool = False
+) -> list[Encoder]:
+    """Load encoders by their text forms; those of the same weights and number format share passes.
+
+    They run in torch, unless they name another backend or a number format that torch lacks.
+    """
+    backbone_of = sharing()
+
+    def load(form: str) -> Encoder:
+        asked = parse_encoder(form)
+        if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
+            return Encoder.load(asked, device=device, download=download)
+        return Encoder(
+            *load_model(asked, device=device, download=download, backbone_of=backbone_of)
+        )
+
+    return [load(form) for form in forms]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedded:
+    """Vectors of texts.
+
+    Attributes:
+        vectors: (texts, dimensions) float32, as `Encoder.encode` gives them.
+        cut: number of texts that were longer than the window and lost their ends.
+    """
+
+    vectors: Floats
+    cut: int
+
+
+def embed(
+    encoder: LoadedEncoder,
+    texts: Sequence[str],
+    folder: Path | None,
+    *,
+    query: bool = False,
+    done: Done = ignore,
+) -> Embedded:
+    """The vectors of texts under one encoder; see `embed_all`."""
+    (found,) = embed_all([encoder], texts, folder, query=query, done=done)
+    return found
+
+
+def embed_all(
+    encoders: Sequence[LoadedEncoder],
+    texts: Sequence[str],
+    folder: Path | None,
+    *,
+    query: bool = False,
+    done: Done = ignore,
+) -> Iterator[Embedded]:
+    """The vectors of texts under one encoder after the other, in the order of the texts.
+
+    Each distinct text is encoded once, and all missing vectors before the first result. The vectors
+    of one encoder at a time are in memory.
+
+    Args:
+        encoders: load them with `load_encoders`, so that they share models.
+        texts: any number; may repeat.
+        folder: the cache, one SQLite file for each encoder; created if missing. None uses a
+            temporary folder. Several processes may use it at once.
+        query: whether they are queries, which may have another prompt.
+        done: called with the number of vectors; in all `len(encoders)` times the number of distinct
+            texts.
+
+    Raises:
+        StorageError: the folder cannot be written, or a file is damaged.
+        RetrieverError: memory is too small even for a single text.
+    """
+    unique = list(dict.fromkeys(texts))
+    row = {text: number for number, text in enumerate(unique)}
+    rows = np.array([row[text] for text in texts], np.int64)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+        fill_cache(encoders, unique, folder, query=query, done=done)
+        for encoder in encoders:
+            with _open_vectors(folder, encoder) as file:
+                vectors, cut = file.read(unique, query)
+            yield Embedded(vectors[rows], int(cut[rows].sum()))
+
+
+def fill_cache(
+    encoders: Sequence[LoadedEncoder],
+    texts: Sequence[str],
+    folder: Path,
+    *,
+    query: bool = False,
+    done: Done = ignore,
+) -> None:
+    """Encode distinct texts that the cache lacks, and store them block by block."""
+    for group in _groups(encoders):
+        lacking: list[set[int]] = []
+        for encoder in group:
+            with _open_vectors(folder, encoder) as file:
+                lacking.append(file.missing(texts, query))
+            done(len(texts) - len(lacking[-1]))
+        wanted = sorted(set().union(*lacking))
+        for start in range(0, len(wanted), _BLOCK):
+            parts = []
+            for encoder, missing in zip(group, lacking, strict=True):
+                rows = [row for row in wanted[start : start + _BLOCK] if row in missing]
+                parts.append(_Part(encoder, [texts[row] for row in rows], query))
+            if len(parts) == 1:
+                parts[0].encode(done)
+            else:
+                _encode_together(parts, done)
+            for part in parts:
+                with _open_vectors(folder, part.encoder) as file:
+                    file.write(part.texts, part.vectors, part.cut, query)
+
+
+class VectorFile:
+    """The cached vectors of one encoder."""
+
+    def __init__(self, database: sqlite3.Connection, dimensions: int) -> None:
+        self._database = database
+        self._dimensions = dimensions
+        database.execute(_TABLE)
+
+    def expect(self, probes: list[list[float]]) -> None:
+        """Forget all vectors if they were made by an encoder with other probe vectors; none of them
+        if there are no probes.
+        """
+        if not probes:
+            return
+        with self._database:
+            self._database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
+            found = self._database.execute("SELECT vectors FROM probes").fetchone()
+            if found is not None and same_vectors(
+                json.loads(found[0]), np.array(probes, np.float32)
+            ):
+                return
+            self._database.execute("DELETE FROM vectors")
+            self._database.execute("DELETE FROM probes")
+            self._database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
+
+    def missing(self, texts: Sequence[str], query: bool) -> set[int]:
+        """Positions of the texts that are not cached."""
+        return {row for row, text in enumerate(texts) if self._row("1", text, query) is None}
+
+    def read(self, texts: Sequence[str], query: bool) -> tuple[Floats, NDArray[np.bool_]]:
+        """(texts, dimensions) of texts that are cached, and (texts,) which of them were cut."""
+        vectors = np.empty((len(texts), self._dimensions), np.float32)
+        cut = np.empty(len(texts), np.bool_)
+        for row, text in enumerate(texts):
+            cut[row], vector = self._row("cut, vector", text, query)
+            vectors[row] = np.frombuffer(vector, "<f4")
+        return vectors, cut
+
+    def write(
+        self, texts: Sequence[str], vectors: Floats, cut: NDArray[np.bool_], query: bool
+    ) -> None:
+        """Store the vectors of these texts, all of them or none."""
+        with self._database:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                [
+                    (_digest(text, query), int(one_cut), vector.astype("<f4").tobytes())
+                    for text, vector, one_cut in zip(texts, vectors, cut, strict=True)
+                ],
+            )
+
+    def _row(self, columns: str, text: str, query: bool) -> Any:
+        statement = f"SELECT {columns} FROM vectors WHERE digest = ?"  # noqa: S608
+        return self._database.execute(statement, (_digest(text, query),)).fetchone()
+
+
+@contextmanager
+def _open_vectors(folder: Path, encoder: LoadedEncoder) -> Iterator[VectorFile]:
+    """Open the file of an encoder, or create it.
+
+    The file of a URL, or of an object, is emptied if its probe vectors are not those of this
+    encoder: another model answers under the name.
+    """
+    spec = encoder.spec
+    dtype = spec.settings.dtype
+    path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=60)) as database:
+            file = VectorFile(database, spec.dimensions)
+            file.expect(probe_lists(encoder))
+            yield file
+    except (OSError, sqlite3.DatabaseError, ValueError) as error:
+        raise StorageError(
+            f"{path}: the cache of vectors cannot be used ({' '.join(str(error).split())}); "
+            "remove the file, set RETRIEVER_CACHE to a writable folder, or use --no-cache"
+        ) from error
+
+
+def _digest(text: str, query: bool) -> bytes:
+    role = b"query\n" if query else b"passage\n"
+    return hashlib.sha256(role + text.encode()).digest()
+
+
+def _groups(encoders: Sequence[LoadedEncoder]) -> list[list[LoadedEncoder]]:
+    """The encoders by model and computation; a static encoder is a group by itself."""
+    groups: dict[tuple[object, ...], list[LoadedEncoder]] = {}
+    for place, encoder in enumerate(encoders):
+        spec = encoder.spec
+        static = spec.settings.static is not None
+        computed = spec.meaning("backend"), spec.meaning("dtype")
+        key = (place,) if static else _sources(encoder) or (spec.weights, *computed)
+        groups.setdefault(key, []).append(encoder)
+    return list(groups.values())
+
+
+def _sources(encoder: LoadedEncoder) -> tuple[object, ...]:
+    """What meta-embeddings share that read the same of every text; empty for other encoders."""
+    if not isinstance(encoder, Encoder):
+        return ()
+    try:
+        parts = encoder.meta_parts()
+    except ConfigError:
+        return ()
+    return parts.level, *(spec.fingerprint for spec in parts.sources)
+
+
+class _Part:
+    """Texts of a block that are encoded under one encoder, and their vectors.
+
+    Attributes:
+        pieces: word pieces of each text within the window, or what a meta-embedding has in their
+            place.
+        cut: (texts,) bool, which texts lost their ends.
+        vectors: (texts, dimensions) float32, zeros before they are encoded.
+    """
+
+    def __init__(self, encoder: LoadedEncoder, texts: list[str], query: bool) -> None:
+        self.encoder = encoder
+        self.texts = texts
+        self.pieces = encoder.tokenize(texts, query=query)
+        self.cut = np.array([len(ids) > encoder.spec.max_length for ids in self.pieces], np.bool_)
+        long = np.flatnonzero(self.cut)
+        shorter = encoder.truncate([texts[int(row)] for row in long], query=query)
+        for row, ids in zip(long, shorter, strict=True):
+            self.pieces[row] = ids
+        self.vectors = np.zeros((len(texts), encoder.spec.dimensions), np.float32)
+
+    def encode(self, done: Done) -> None:
+        """Fill the vectors."""
+
+        def count(texts: int, pieces: int) -> None:
+            done(texts)
+
+        self.vectors = self.encoder.encode_pieces(self.pieces, count)
+
+
+def _encode_together(parts: Sequence[_Part], done: Done) -> None:
+    """Fill the vectors; word pieces that the same encoders need are encoded together."""
+    uses: dict[Any, list[tuple[int, int]]] = {}
+    for place, part in enumerate(parts):
+        for row, ids in enumerate(part.pieces):
+            key = tuple(ids) if isinstance(ids, list) else ids
+            uses.setdefault(key, []).append((place, row))
+    by_encoders: dict[frozenset[int], list[Any]] = {}
+    for ids, users in uses.items():
+        by_encoders.setdefault(frozenset(place for place, _ in users), []).append(ids)
+    limit = BATCH_PIECES[parts[0].encoder.spec.settings.dtype or "float32"]
+    for places, listed in by_encoders.items():
+        # A text without a known word has no pieces and a zero vector.
+        for batch in token_batches([max(len(ids), 1) for ids in listed], limit):
+            chosen = [listed[number] for number in batch]
+            for place in sorted(places):
+                # The same batch for each encoder, so that a shared backbone runs once.
+                found = parts[place].encoder.encode_pieces(chosen)
+                for ids, vector in zip(chosen, found, strict=True):
+                    rows = [row for user, row in uses[ids] if user == place]
+                    parts[place].vectors[rows] = vector
+                    done(len(rows))
+
+
+class TextVectors:
+    """The vectors of texts, by text.
+
+    Args:
+        texts: any number; may repeat.
+        vectors: (texts, ...), one for each text.
+    """
+
+    def __init__(self, texts: Sequence[str], vectors: Floats) -> None:
+        self._row = {text: row for row, text in enumerate(texts)}
+        self._vectors = vectors
+
+    def of(self, texts: Sequence[str]) -> Floats:
+        """(texts, ...) float32, in the order of these texts; each of them must be known."""
+        return self._vectors[np.array([self._row[text] for text in texts], np.int64)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SentenceVectors:
+    """The vectors of texts under one encoder.
+
+    Attributes:
+        name: the encoder's text form, as it was given.
+        vectors: by text.
+        cut: number of texts that are longer than the window and lost their ends.
+    """
+
+    name: str
+    vectors: TextVectors
+    cut: int
+
+
+def named_encoders(
+    encoders: Sequence[str], lists: Sequence[str] = (), model: str | None = None
+) -> tuple[str, ...]:
+    """The text forms of encoders, those of lists first.
+
+    Args:
+        encoders: text forms; one without a model (``::lc:0,6``) gets `model`.
+        lists: names in `LISTS`.
+        model: of the lists, and of forms without one; None is the bundled model.
+
+    Raises:
+        ConfigError: a list or setting is unknown, an encoder is named twice, or there is none.
+        TypeError: one string instead of several.
+    """
+    require_several("encoders", encoders)
+    require_several("lists", lists)
+    for name in lists:
+        if name not in LISTS:
+            raise ConfigError(f"encoders: expected {', '.join(LISTS)}, found {name!r}")
+    model = model or DEFAULT_MODEL
+    listed = [f"::{setting}" for name in lists for setting in LISTS[name]]
+    forms = [over_model(form, model) for form in (*listed, *encoders)]
+    if not forms:
+        raise ConfigError(
+            f"encoder: expected at least one, found none; name one with --encoder, such as {model}"
+        )
+    seen: dict[EncoderSettings, str] = {}
+    for form in forms:
+        asked = parse_encoder(form)
+        if asked in seen:
+            raise ConfigError(f"encoder: {form} is {seen[asked]} again; name each once")
+        seen[asked] = form
+    return tuple(forms)
+
+
+class SentenceEncoders:
+    """Encoders, loaded once for all sets of texts.
+
+    An encoder with ``static=sif`` or ``static=usif`` over a model or a file of word vectors is
+    fitted on the texts of each set, as in the papers of both. A folder of a fitted one is used as
+    it is.
+
+    Args:
+        forms: the text forms, see `named_encoders`.
+        loading: where they come from.
+
+    Raises:
+        What `Encoder.load` raises.
+    """
+
+    def __init__(self, forms: Sequence[str], loading: Loading) -> None:
+        self.names = tuple(forms)
+        self._loading = loading
+        ready = [form for form in forms if not is_fitted(form)]
+        self._ready = dict(zip(ready, loading.load_together(ready), strict=True))
+
+    def vectors(
+        self, texts: Sequence[str], fit_on: Sequence[str], done: Done = ignore
+    ) -> Iterator[SentenceVectors]:
+        """The vectors of texts under one encoder after the other.
+
+        Args:
+            texts: distinct texts.
+            fit_on: the texts that encoders are fitted on.
+            done: called with the number of new vectors; `names` times `texts` in all.
+
+        Raises:
+            SourceError: no text has a word that an encoder to be fitted knows.
+            StorageError: the cache cannot be used.
+        """
+        encoders = [
+            self._ready[form] if form in self._ready else self._fit(form, fit_on)
+            for form in self.names
+        ]
+        found = embed_all(encoders, texts, self._loading.cache, done=done)
+        for name, one in zip(self.names, found, strict=True):
+            yield SentenceVectors(name, TextVectors(texts, one.vectors), one.cut)
+
+    def _fit(self, form: str, texts: Sequence[str]) -> Encoder:
+        asked = parse_encoder(form)
+        assert asked.static is not None
+        model = fit_static(
+            asked.model or DEFAULT_MODEL, asked.static, texts, download=self._loading.download
+        )
+        with TemporaryDirectory() as folder:
+            saved = Path(folder) / "fitted"
+            model.save(saved)
+            fitted = str(replace(asked, model=str(saved), static=None))
+            (encoder,) = self._loading.load_together([fitted])
+        return encoder
+
+
+def is_fitted(form: str) -> bool:
+    """Whether an encoder is fitted on each set of texts."""
+    asked = parse_encoder(form)
+    return asked.static in FITTED and not is_static_folder(asked.model or DEFAULT_MODEL)
+
+
+def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
+    """A remark on the encoders that are fitted on `texts` of each set; none if there are none."""
+    fitted = [form for form in forms if is_fitted(form)]
+    return [f"fitted on each set, on {texts}: {', '.join(fitted)}"] if fitted else []
+
+
+def layer_form(form: str, pooling: Pooling) -> str:
+    """The text form of the encoder that gives every layer of a model, pooled.
+
+    Args:
+        form: text form of an encoder; its model, prompts, window, number format and special tokens
+            are kept.
+        pooling: over the word pieces of each layer.
+
+    Raises:
+        ConfigError: the form has layers, a fusion, a pooling, a head or a normalization, or a
+            static method.
+    """
+    asked = parse_encoder(form)
+    if asked.static is not None:
+        raise ConfigError(f"{form}: a static encoder has no layers; name a transformer")
+    for name in _DECIDED:
+        value = getattr(asked, name)
+        if value is not None:
+            raise ConfigError(
+                f"{form}: found {name}={value}, but every layer is scored as it is; leave {name} "
+                "out"
+            )
+    if asked.head:
+        raise ConfigError(f"{form}: layers are scored without a head; leave head out")
+    return str(
+        replace(asked, layers="all", fusion="concat", pooling=pooling, head=False, normalize=False)
+    )
+
+
+def split_layers(vectors: Floats, depth: int) -> Floats:
+    """(texts, depth + 1, width) of the vectors of `layer_form`'s encoder, the embedding output
+    first; a view. The depth is the number of transformer layers, `Encoder.depth`.
+    """
+    return vectors.reshape(len(vectors), depth + 1, -1)
+
+
+class LayerEncoders:
+    """Every hidden state of models, with several poolings.
+
+    Args:
+        forms: text forms of models, with prompts, window, number format and special tokens; layers,
+            fusion, pooling, head and normalization are refused.
+        poolings: over the word pieces of a layer.
+        loading: where they come from.
+
+    Raises:
+        ConfigError: a form has a setting that is refused, or a pooling is unknown or named twice.
+        What `Encoder.load` raises.
+    """
+
+    def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
+        require_several("poolings", poolings)
+        if len(set(poolings)) < len(poolings) or not set(poolings) <= set(get_args(Pooling)):
+            raise ConfigError(
+                f"poolings: expected some of {', '.join(get_args(Pooling))}, each once, found "
+                f"{', '.join(poolings)}"
+            )
+        self.names = tuple(forms)
+        self.poolings = tuple(poolings)
+        self._cache = loading.cache
+        layered = [layer_form(form, pooling) for form in forms for pooling in poolings]
+        self._encoders = loading.load_together(layered)
+
+    def depth(self, name: str) -> int:
+        """Transformer layers of a model; it has one more hidden state."""
+        return self._encoders[self.names.index(name) * len(self.poolings)].depth
+
+    def vectors(
+        self, texts: Sequence[str], done: Done = ignore
+    ) -> Iterator[tuple[Pooling, SentenceVectors]]:
+        """Pooling and vectors, (hidden states, width) for each text, model by model.
+
+        `texts` and `done` are as in `SentenceEncoders.vectors`, with each pooling as an encoder.
+        """
+        for number, found in enumerate(self.states(texts, done=done)):
+            model, pooling = divmod(number, len(self.poolings))
+            vectors = TextVectors(texts, found.vectors)
+            yield self.poolings[pooling], SentenceVectors(self.names[model], vectors, found.cut)
+
+    def states(
+        self, texts: Sequence[str], *, query: bool = False, done: Done = ignore
+    ) -> Iterator[Embedded]:
+        """(texts, hidden states, width) of texts as passages or queries, in the same order."""
+        found = embed_all(self._encoders, texts, self._cache, query=query, done=done)
+        for encoder, one in zip(self._encoders, found, strict=True):
+            yield Embedded(split_layers(one.vectors, encoder.depth), one.cut)

@@ -1,1 +1,0 @@
-"""Vectors of texts under many encoders, computed once and cached on disk."""

@@ -1,0 +1,337 @@
+"""Vectors under one or many encoders: those of each alone, out of one forward pass a text, cached.
+
+Encoders by name, fitted on each set, and layer by layer, against encoders loaded alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from transformers.utils import logging
+
+from eval import vectors as embedding
+from eval.vectors import (
+    LISTS,
+    LayerEncoders,
+    Loading,
+    SentenceEncoders,
+    TextVectors,
+    embed,
+    embed_all,
+    layer_form,
+    load_encoders,
+    named_encoders,
+    split_layers,
+)
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.meta.fitting import MetaSettings, fit_meta
+from retriever.encoders.settings import parse_encoder
+from retriever.encoders.static.model import fit_static
+from retriever.errors import ConfigError, StorageError
+from tests.conftest import FakeEncoder
+from tests.eval.sentences.sentence_samples import sentence
+from tests.retriever.encoders.architectures import TEXTS, save
+
+CPU = Loading(device="cpu")
+WORDS = ["one two", "three", "one two", "four five six"]
+SETTINGS = (
+    "last",
+    "pooling=cls",
+    "pooling=max",
+    "last4",
+    "layers=all",
+    "top-bottom",
+    "lc:0,2",
+    "sbert-wk::start-layer=1",
+    "sbert-wk::wk-preset=released::start-layer=1",
+    "pooling=sep::special-tokens=keep::normalize=no",
+)
+LONG = "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12"
+
+
+def test_a_text_is_encoded_once_and_not_again_by_a_second_run(tmp_path):
+    encoder = FakeEncoder()
+    embed(encoder, WORDS, tmp_path)
+    assert encoder.encoded == 3
+    done = []
+    embed(encoder, [*WORDS, "seven"], tmp_path, done=done.append)
+    assert encoder.encoded == 4
+    assert sum(done) == 4
+
+
+def test_queries_and_passages_are_kept_apart(tmp_path):
+    encoder = FakeEncoder()
+    embed(encoder, WORDS, tmp_path)
+    embed(encoder, WORDS, tmp_path, query=True)
+    assert encoder.encoded == 6
+
+
+def test_another_encoder_has_a_file_of_its_own(tmp_path):
+    first, second = FakeEncoder(dimensions=16), FakeEncoder(dimensions=8)
+    embed(first, WORDS, tmp_path)
+    assert embed(second, WORDS, tmp_path).vectors.shape == (4, 8)
+    assert len(list(tmp_path.glob("*.sqlite"))) == 2
+
+
+def test_texts_that_are_cut_are_counted_also_from_the_cache(tmp_path):
+    encoder = FakeEncoder(max_length=8)
+    texts = ["short", " ".join(["long"] * 20), " ".join(["long"] * 20)]
+    for _ in range(2):
+        assert embed(encoder, texts, tmp_path).cut == 2
+    np.testing.assert_array_equal(
+        embed(encoder, texts, tmp_path).vectors, embed(encoder, texts, None).vectors
+    )
+
+
+def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
+    encoder = FakeEncoder()
+    texts = [f"text {number}" for number in range(3000)]
+
+    def interrupt(texts):
+        if encoder.encoded == 3000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(encoder, texts, tmp_path, done=interrupt)
+    embed(encoder, texts, tmp_path)
+    assert 3000 < encoder.encoded < 4500
+
+
+@pytest.mark.parametrize("damage", ["no database, but long enough " * 50, "vector"])
+def test_a_cache_that_cannot_be_used_is_named_in_one_line(tmp_path, damage):
+    encoder = FakeEncoder()
+    path = tmp_path / f"{encoder.spec.fingerprint}.sqlite"
+    if damage == "vector":
+        embed(encoder, WORDS, tmp_path)
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE vectors SET vector = ?", (b"short",))
+    else:
+        path.write_text(damage)
+    with pytest.raises(StorageError) as caught:
+        embed(encoder, WORDS, tmp_path)
+    assert str(path) in str(caught.value)
+    assert "remove the file" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_vectors_of_another_model_behind_the_same_name_are_forgotten(tmp_path):
+    encoder = FakeEncoder()
+    encoder.probes = np.eye(3, 16, dtype=np.float32)
+    embed(encoder, WORDS, tmp_path)
+    encoder.probes = encoder.probes + 1e-4
+    embed(encoder, WORDS, tmp_path)
+    assert encoder.encoded == 3
+    encoder.probes = np.flip(encoder.probes, axis=1)
+    embed(encoder, WORDS, tmp_path)
+    assert encoder.encoded == 6
+    embed(encoder, WORDS, tmp_path)
+    assert encoder.encoded == 6
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    logging.disable_progress_bar()
+    yield save("bert", tmp_path_factory.mktemp("models") / "bert")
+    logging.enable_progress_bar()
+
+
+def forms(model, *settings):
+    return [f"{model}::{one}" for one in settings or SETTINGS]
+
+
+def test_every_encoder_gives_the_vectors_it_gives_alone(model, tmp_path):
+    encoders = load_encoders(forms(model), device="cpu")
+    texts = [*TEXTS, TEXTS[0], LONG]
+    for folder in (None, tmp_path / "new", tmp_path / "new"):
+        found = list(embed_all(encoders, texts, folder))
+        for form, one in zip(forms(model), found, strict=True):
+            alone = Encoder.load(form, device="cpu").encode(texts)
+            np.testing.assert_allclose(one.vectors, alone, atol=2e-6, err_msg=form)
+            assert one.cut == 0
+
+
+def test_ten_fusions_cost_one_forward_pass_a_text(model, tmp_path, passes):
+    encoders = load_encoders(forms(model), device="cpu")
+    list(embed_all(encoders, [*TEXTS, *TEXTS], tmp_path))
+    assert len(passes) == len(set(TEXTS))
+    assert set(passes.values()) == {1}
+
+
+def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path, passes):
+    first, second = load_encoders(forms(model, "last", "pooling=cls"), device="cpu")
+    embed(first, TEXTS[:3], tmp_path)
+    passes.clear()
+    done = []
+    list(embed_all([first, second], TEXTS, tmp_path, done=done.append))
+    assert set(passes.values()) == {1}
+    assert len(passes) == len(TEXTS)
+    assert sum(done) == 2 * len(TEXTS)
+    passes.clear()
+    list(embed_all([first, second], TEXTS, tmp_path))
+    embed(second, TEXTS, tmp_path)
+    assert not passes
+
+
+def test_texts_that_lose_their_end_are_counted_and_run_as_each_encoder_cuts_them(
+    model, tmp_path, passes
+):
+    settings = (
+        "max-length=8",
+        "pooling=max::max-length=8",
+        "sbert-wk::wk-preset=released::start-layer=0::max-length=8",
+    )
+    encoders = load_encoders(forms(model, *settings), device="cpu")
+    for _ in range(2):
+        found = list(embed_all(encoders, [LONG, LONG, "w1"], tmp_path))
+        assert [one.cut for one in found] == [2, 2, 2]
+    # The released code cuts off [SEP]: another sequence, and the only one that is run again.
+    assert sorted(passes.values()) == [1, 1, 1]
+    alone = Encoder.load(forms(model, settings[2])[0], device="cpu")
+    with pytest.warns(UserWarning, match="were cut"):
+        np.testing.assert_allclose(found[2].vectors[0], alone.encode([LONG])[0], atol=2e-6)
+
+
+def test_prompts_and_static_encoders_go_along(model, tmp_path, passes):
+    settings = ("last", "passage-prompt=w3 %20", "static=average", "static=p-mean")
+    encoders = load_encoders(forms(model, *settings), device="cpu")
+    texts = [text for text in TEXTS if text]
+    found = list(embed_all(encoders, texts, tmp_path))
+    for form, one in zip(forms(model, *settings), found, strict=True):
+        alone = Encoder.load(form, device="cpu").encode(texts)
+        np.testing.assert_allclose(one.vectors, alone, atol=2e-6, err_msg=form)
+
+
+@pytest.mark.parametrize("level", ["word", "sentence"])
+def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
+    model, tmp_path, passes, monkeypatch, level
+):
+    # Several batches, of which a backbone keeps the last.
+    monkeypatch.setitem(embedding.BATCH_PIECES, "float32", 20)
+    sources = [f"{model}::last", f"{model}::layers=0,1"]
+    texts = list(dict.fromkeys(TEXTS))
+    kinds = {
+        "conc": MetaSettings("conc", level=level),
+        "avg": MetaSettings("avg", level=level),
+        "svd": MetaSettings("svd", level=level, dimensions=5),
+    }
+    for name, settings in kinds.items():
+        fit_meta(texts, sources, tmp_path / name, settings, device="cpu")
+    paths = [str(tmp_path / name) for name in kinds]
+    alone = [Encoder.load(path, device="cpu").encode(texts) for path in paths]
+    passes.clear()
+    found = list(embed_all(load_encoders(paths, device="cpu"), texts, tmp_path / "cache"))
+    assert set(passes.values()) == {1}
+    for one, vectors in zip(found, alone, strict=True):
+        np.testing.assert_allclose(one.vectors, vectors, atol=2e-6)
+
+
+def test_layers_of_every_pooling_come_out_of_the_same_pass(model, tmp_path, passes):
+    poolings = ("mean", "max", "cls")
+    listed = [*(layer_form(str(model), one) for one in poolings), f"{model}::top-bottom"]
+    encoders = load_encoders(listed, device="cpu")
+    found = list(embed_all(encoders, TEXTS, tmp_path))
+    assert set(passes.values()) == {1}
+    for pooling, one, encoder in zip(poolings, found, encoders, strict=False):
+        layers = split_layers(one.vectors, encoder.depth)
+        alone = Encoder.load(f"{model}::pooling={pooling}", device="cpu").layer_vectors(TEXTS)
+        np.testing.assert_allclose(layers, alone, atol=2e-5, err_msg=pooling)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("m::lc:0,1", "layers=0,1, but every layer is scored as it is"),
+        ("m::pooling=cls", "leave pooling out"),
+        ("m::static=average", "a static encoder has no layers"),
+        ("m::head=yes", "leave head out"),
+    ],
+)
+def test_a_sweep_over_layers_refuses_what_it_decides_itself(form, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        layer_form(form, "mean")
+    assert "\n" not in str(caught.value)
+
+
+def test_vectors_are_found_by_text():
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    found = TextVectors(["a", "b", "a"], vectors[[0, 1, 0]]).of(["b", "a", "b"])
+    np.testing.assert_array_equal(found, vectors[[1, 0, 1]])
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_models):
+    return f"{tiny_models['bert']}::max-length=32"
+
+
+@pytest.fixture(scope="module")
+def texts():
+    random = np.random.default_rng(0)
+    return list(dict.fromkeys(sentence(random) for _ in range(60)))
+
+
+def test_the_list_of_the_paper_is_the_models_and_each_has_a_meaning_of_its_own():
+    forms = named_encoders((), ["paper"], "a-model")
+    assert len({parse_encoder(form) for form in forms}) == len(forms) == len(LISTS["paper"])
+    assert all(form.startswith("a-model::") for form in forms)
+
+
+def test_a_form_without_a_model_is_of_the_model_that_is_named():
+    assert named_encoders(["::lc:0,1", "other"], (), "a-model") == ("a-model::lc:0,1", "other")
+
+
+def test_a_static_encoder_gets_no_number_format_of_the_model():
+    form = "a-model::dtype=bfloat16::max-length=32"
+    forms = named_encoders(["::last", "::static=sif"], (), form)
+    assert forms == (f"{form}::last", "a-model::max-length=32::static=sif")
+    assert len(named_encoders((), ["paper"], form)) == len(LISTS["paper"])
+
+
+@pytest.mark.parametrize(
+    ("forms", "lists", "said"),
+    [
+        ([], [], "at least one"),
+        (["a::lc:0,1", "a::layers=0,1::fusion=mean"], [], "again"),
+        (["::last"], ["paper"], "again"),
+        (["a::nonsense=1"], [], "unknown setting 'nonsense'"),
+        ([], ["nonsense"], "expected paper"),
+    ],
+)
+def test_what_cannot_be_told_apart_or_understood_is_refused(forms, lists, said):
+    with pytest.raises(ConfigError, match=said):
+        named_encoders(forms, lists)
+
+
+@pytest.mark.parametrize("method", ["sif", "usif"])
+def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, method):
+    name = str(tiny_models["bert"])
+    encoders = SentenceEncoders([f"{name}::static={method}"], CPU)
+    for number, part in enumerate((texts[:30], texts[20:])):
+        (one,) = encoders.vectors(part, part[::2])
+        folder = tmp_path / str(number)
+        fit_static(name, method, part[::2]).save(folder)
+        expected = Encoder.load(str(folder)).encode(part)
+        np.testing.assert_allclose(one.vectors.of(part), expected, atol=1e-6)
+        assert one.name == f"{name}::static={method}"
+
+
+def test_a_folder_that_was_fitted_before_is_taken_as_it_is(tiny_models, texts, tmp_path):
+    folder = tmp_path / "sif"
+    fit_static(str(tiny_models["bert"]), "sif", texts).save(folder)
+    (one,) = SentenceEncoders([str(folder)], CPU).vectors(texts, texts[:5])
+    np.testing.assert_allclose(
+        one.vectors.of(texts), Encoder.load(str(folder)).encode(texts), atol=1e-6
+    )
+
+
+def test_layers_are_those_of_an_encoder_for_each_layer(tiny, texts):
+    layers = LayerEncoders([tiny], ("mean", "cls", "max"), CPU)
+    assert layers.depth(tiny) == 2
+    for pooling, one in layers.vectors(texts):
+        states = one.vectors.of(texts)
+        for layer in range(3):
+            form = f"{tiny}::layers={layer}::pooling={pooling}::normalize=no"
+            expected = Encoder.load(form, device="cpu").encode(texts)
+            np.testing.assert_allclose(states[:, layer], expected, atol=1e-5)
