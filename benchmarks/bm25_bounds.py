@@ -34,7 +34,7 @@ from indexes.bm25.contributions import Contributions, contributions_of
 from indexes.bm25.merge import merge_postings
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25, SearchableSegment
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 
 BLOCKS = (16, 64, 256, 1024)
 AT_ONCE = 1_000_000

@@ -25,11 +25,12 @@ from indexes import point_at as point_at
 from indexes import remains as remains
 from indexes import snapshot_index as snapshot_index
 from indexes import verify as verify
-from retriever.analyzer import Analyzer as Analyzer
-from retriever.analyzer import AnalyzerSettings as AnalyzerSettings
-from retriever.corpus import CorpusReader as CorpusReader
-from retriever.corpus import Document as Document
-from retriever.corpus import Fields as Fields
+from retriever.documents import Document as Document
+from retriever.documents import Fields as Fields
+from retriever.documents.analyzer import Analyzer as Analyzer
+from retriever.documents.analyzer import AnalyzerSettings as AnalyzerSettings
+from retriever.documents.passages import PassageSettings as PassageSettings
+from retriever.documents.reader import CorpusReader as CorpusReader
 from retriever.encoders.encoder import Encoder as Encoder
 from retriever.encoders.meta.attention import UnsupSettings as UnsupSettings
 from retriever.encoders.meta.fitting import MetaSettings as MetaSettings
@@ -57,7 +58,6 @@ from retriever.indexing.add import CommitSettings as CommitSettings
 from retriever.indexing.export import export_jsonl as export_jsonl
 from retriever.indexing.export import export_npy as export_npy
 from retriever.indexing.imports import import_documents as import_documents
-from retriever.indexing.passages import PassageSettings as PassageSettings
 from retriever.indexing.ready_documents import ReadyDocument as ReadyDocument
 from retriever.indexing.recreation import recreated as recreated
 from retriever.indexing.reindex import reindexed as reindexed

@@ -16,7 +16,7 @@ from cli.output.progress import counted
 from cli.output.results import say
 
 if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
     from retriever.encoders.loading.choice import ModelChoice
 
 OnLong = Literal["split", "truncate", "error"]

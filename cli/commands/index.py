@@ -21,7 +21,7 @@ from cli.output.progress import counted
 from cli.output.results import say
 
 if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
     from retriever.index import Index
     from retriever.indexing.report import IndexingReport
 
@@ -88,8 +88,8 @@ def command(
     Encoder, analyzer and search structure belong to the index. For an existing index you can leave
     them out; others than its own are refused.
     """
+    from retriever.documents.passages import PassageSettings
     from retriever.index import Index
-    from retriever.indexing.passages import PassageSettings
     from retriever.indexing.recreation import recreated
 
     reader = source.reader(sources, on_empty="yield")

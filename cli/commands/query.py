@@ -198,7 +198,7 @@ def _answer_file(
 ) -> None:
     from cli.output.progress import counted, warn_reader
     from eval.metrics.trec import write_run
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
 
     reader = CorpusReader([queries], on_error=on_error, on_empty="fail", number_ids=True)
     asked = list(reader)

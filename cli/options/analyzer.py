@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cli.options.declaring import F, option, settings
 
 if TYPE_CHECKING:
-    from retriever.analyzer import AnalyzerSettings
+    from retriever.documents.analyzer import AnalyzerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class AnalyzerOptions:
         Raises:
             ConfigError: the language is unknown, or has no stemmer or stop words.
         """
-        from retriever.analyzer import AnalyzerSettings
+        from retriever.documents.analyzer import AnalyzerSettings
 
         asked = {name: value for name, value in asdict(self).items() if value is not None}
         if not asked:

@@ -12,7 +12,8 @@ import click
 from cli.options.declaring import Decorator, complete_path, option, settings
 
 if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader, Fields
+    from retriever.documents import Fields
+    from retriever.documents.reader import CorpusReader
 
 sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
@@ -78,7 +79,7 @@ class FieldOptions:
             ConfigError: one field is named twice, or a type is unknown.
             UsageError: a type is malformed.
         """
-        from retriever.corpus import Fields
+        from retriever.documents import Fields
 
         types: dict[str, Any] = {}
         for given in self.types:
@@ -110,7 +111,7 @@ class SourceOptions(FieldOptions):
             ConfigError: one field is named twice.
             SourceError: a source does not exist.
         """
-        from retriever.corpus import CorpusReader
+        from retriever.documents.reader import CorpusReader
 
         return CorpusReader(
             sources, self.fields(), on_error=self.on_error, on_empty=on_empty, sql=self.sql
@@ -127,7 +128,7 @@ document_options = settings("source", SourceOptions, (*_FIELDS, types_option, *_
 
 def corpus_texts(reader: CorpusReader) -> Iterator[str]:
     """The text of each document as it is encoded: title, space, text."""
-    from retriever.indexing.passages import passage_text
+    from retriever.documents.passages import passage_text
 
     for document in reader:
         yield passage_text(document, None)

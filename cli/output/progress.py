@@ -15,7 +15,7 @@ import click
 from cli.output.tables import on_one_line
 
 if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
 
 
 # Columns whose types are printed, and warnings of columns and fields.

@@ -29,7 +29,7 @@ from eval.datasets.files import (
     unexpected,
 )
 from eval.datasets.sts import SICK_FILES, SICK_HEADER
-from retriever.corpus.sources import base_name
+from retriever.documents.sources import base_name
 from retriever.errors import SourceError
 
 _ALL = ("all",)

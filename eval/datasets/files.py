@@ -12,8 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from retriever.corpus.lines import TextLines
-from retriever.corpus.sources import Meter, bytes_of
+from retriever.documents.sources import Meter, TextLines, bytes_of
 from retriever.errors import SourceError
 
 SHOWN = 60

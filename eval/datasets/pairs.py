@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.files import SHOWN, json_lines, numbered_lines
-from retriever.corpus.documents import string_fault
-from retriever.corpus.sources import base_name
+from retriever.documents import string_fault
+from retriever.documents.sources import base_name
 from retriever.errors import SourceError
 
 _FIELDS = ("score", "sentence1", "sentence2")

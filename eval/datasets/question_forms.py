@@ -42,7 +42,8 @@ from eval.datasets.files import (
 )
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.trec import read_qrels
-from retriever.corpus import CorpusReader, Fields
+from retriever.documents import Fields
+from retriever.documents.reader import CorpusReader
 from retriever.errors import ConfigError, SourceError
 
 _COLLECTION = "collection.tsv"

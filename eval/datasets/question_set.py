@@ -41,7 +41,7 @@ class QuestionSet:
         passages: id to text of all passages of the set, in a pool or not, from which BM25 takes its
             statistics; empty where there are no pools.
         corpus: where there are no pools, the files of the corpus, as
-            `retriever.corpus.CorpusReader` reads them.
+            `retriever.documents.reader.CorpusReader` reads them.
         answers_in_text: whether a passage is relevant because it contains an answer, unjudged;
             papers report the share of such questions with one in the first k.
         shown: question and passage to text, where a question has another text of the passage: of a

@@ -13,7 +13,7 @@ from eval.datasets.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress
 from eval.qa.scores import Floats
 from retriever import Mode, SearchSettings, Store
-from retriever.corpus import CorpusReader
+from retriever.documents.reader import CorpusReader
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.errors import ConfigError
 from retriever.index import Index

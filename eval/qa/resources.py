@@ -17,7 +17,7 @@ from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_
 from eval.qa.settings import QuestionSettings
 from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from eval.vectors import Loading
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.remote.address import is_url, require_asked

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.correlation import RANKED_DECIMALS, cosines
 from eval.vectors import embed_all
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import require_extra
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.measures import PoolMeasures
 from eval.qa.scores import PoolBM25
-from retriever.corpus import CorpusReader
+from retriever.documents.reader import CorpusReader
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
 

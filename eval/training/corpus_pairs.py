@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.errors import BadInputError, ConfigError
 
 PairKind = Literal["title", "neighbors", "cloze"]

@@ -39,7 +39,7 @@ from eval.qa.training import HARD, DevScore, hold_out
 from eval.training.corpus_pairs import CorpusPairs, TextPair
 from eval.training.dev import Accuracy, DevMeasure, HeldOutRanking, PoolRanking, Similarity
 from eval.vectors import Loading
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 from retriever.encoders.training.examples import (
     Examples,
     LabeledExamples,

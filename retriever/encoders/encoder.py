@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.corpus.documents import string_fault
+from retriever.documents import string_fault
 from retriever.encoders.loading.load import load_model
 from retriever.encoders.loading.resolution import sbert_wk_settings
 from retriever.encoders.meta.folder import MetaParts

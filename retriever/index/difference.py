@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from indexes import View
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.indexing.add import content_hash
 
 # Documents whose stored state is looked up together.

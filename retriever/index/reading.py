@@ -17,9 +17,9 @@ from indexes import (
     idf,
     snapshot_index,
 )
-from retriever.analyzer import Analyzer
-from retriever.corpus import Document
-from retriever.corpus.documents import is_id
+from retriever.documents import Document, is_id
+from retriever.documents.analyzer import Analyzer
+from retriever.documents.passages import PassageSettings
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, require_several
@@ -27,7 +27,6 @@ from retriever.index.description import describe
 from retriever.index.difference import CorpusDifference, corpus_difference
 from retriever.index.opened import OpenedIndex
 from retriever.indexing.creation import read_structures
-from retriever.indexing.passages import PassageSettings
 from retriever.search.engine import Hit, ScoredPassages
 from retriever.search.excerpts import Excerpt, excerpt_of
 from retriever.search.queries import (

@@ -23,9 +23,10 @@ from indexes import (
     no_progress,
     open_store,
 )
-from retriever.corpus import AnyDocument, CorpusReader, Document
-from retriever.corpus.documents import is_id, metadata_fault
-from retriever.corpus.tables import is_table, table_documents
+from retriever.documents import AnyDocument, Document, is_id, metadata_fault
+from retriever.documents.passages import OnLong, check_on_long
+from retriever.documents.reader import CorpusReader
+from retriever.documents.tables import is_table, table_documents
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
 from retriever.encoders.settings import EncoderSettings
@@ -49,7 +50,6 @@ from retriever.indexing.creation import (
     read_structures,
     require_same,
 )
-from retriever.indexing.passages import OnLong, check_on_long
 from retriever.indexing.ready_documents import ReadyDocument
 from retriever.indexing.ready_vectors import with_vectors
 from retriever.indexing.report import IndexingReport, NoProgress, Progress

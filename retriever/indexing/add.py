@@ -21,22 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Committer, NewDocument, Stage, metadata_json, no_progress
-from retriever.analyzer import Analyzer
-from retriever.corpus import Document
-from retriever.corpus.documents import document_fault
-from retriever.corpus.identity import content_id
+from retriever.documents import Document, content_id, document_fault
+from retriever.documents.analyzer import Analyzer
+from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError
 from retriever.indexing.creation import COMPUTED
-from retriever.indexing.passages import (
-    BLOCK,
-    OnLong,
-    PassageSettings,
-    cut_document,
-    passage_text,
-)
 from retriever.indexing.ready_documents import ReadyDocument, passages_fault, unit_vectors
 from retriever.indexing.report import IndexingReport, Progress, count_empty
 

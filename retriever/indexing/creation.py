@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, TypedDict
 
 from indexes import Store, StructureSettings, View
-from retriever.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import PassageSettings
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, probe_lists
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, unexpected_keyword
-from retriever.indexing.passages import PassageSettings
 
 # The setting that lists how the vectors of an index were computed.
 COMPUTED = "computed"

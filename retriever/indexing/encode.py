@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 
 from indexes import GrowingArray, whole_files
-from retriever.corpus import Document
+from retriever.documents import Document
+from retriever.documents.passages import passage_text
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.indexing.passages import passage_text
 from retriever.indexing.report import Progress
 
 _WINDOW = 8192

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Store, StoredDocument, View, open_store, storage_errors, whole_files
-from retriever.corpus import Fields
+from retriever.documents import Fields
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, StorageError
 

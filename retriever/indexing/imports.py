@@ -13,8 +13,9 @@ from typing import Any
 
 from indexes import FaissVectors, Stage, StructureSettings, no_progress, open_store
 from indexes import Store as IndexStore
-from retriever.analyzer import AnalyzerSettings
-from retriever.corpus import CorpusReader, Fields
+from retriever.documents import Fields
+from retriever.documents.analyzer import AnalyzerSettings
+from retriever.documents.reader import CorpusReader
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.remote.address import is_url, require_asked
 from retriever.encoders.spec import EncoderSpec

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.corpus import Document
-from retriever.corpus.documents import string_fault
+from retriever.documents import Document, string_fault
 from retriever.encoders.spec import EncoderSpec
 
 # A vector whose length is nearer to 1 than this stays as it is.

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from indexes import FaissVectors, is_faiss_file
-from retriever.corpus import AnyDocument, CorpusReader, Document, Fields, Json, as_document, jsonl
-from retriever.corpus.fields import Assembler
-from retriever.corpus.identity import SeenIds, content_id
-from retriever.corpus.sources import Meter, OpenSource, opened, opened_stream
+from retriever.documents import (
+    AnyDocument,
+    Assembler,
+    Document,
+    Fields,
+    Json,
+    as_document,
+    content_id,
+)
+from retriever.documents.reader import CorpusReader
+from retriever.documents.sources import Meter, OpenSource, SeenIds, opened, opened_stream
+from retriever.documents.text import read_jsonl
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError
 from retriever.indexing.export import VECTORS_FIELD, ids_file_of
@@ -49,12 +58,12 @@ def read_records(
             )
         assembler = Assembler(fields)
         empty = True
-        for record in jsonl.read(stream, fields):
+        for record in read_jsonl(stream, fields):
             empty = False
             where = record.where
             whole = record.values.pop(vector_field, None)
             passages = record.values.pop(VECTORS_FIELD, None)
-            given, text, title, metadata = assembler.split(record)
+            document = assembler.split(record)
             if (whole is None) == (passages is None):
                 number = "both" if passages is not None else "neither"
                 raise SourceError(
@@ -62,16 +71,16 @@ def read_records(
                     f"it or one {vector_field!r}, found {number}; name the field that holds the "
                     "vector with --vector-field, or give a NumPy file with --vectors"
                 )
-            id_ = content_id(title, text) if given is None else given
+            id_ = document.id or content_id(document.title, document.text)
             earlier = seen.earlier(id_, str(record.number))
-            if earlier is not None and given is None:
+            if earlier is not None and not document.id:
                 continue
             if earlier is not None:
                 raise SourceError(
                     f"{where}: the id {id_!r} was given before, in line {earlier}; ids must be "
                     "unique within a file"
                 )
-            document = Document(id_, text, title, metadata)
+            text, document = document.text, replace(document, id=id_)
             if passages is None:
                 vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
                 yield ReadyDocument(document, [(0, len(text))], vector[np.newaxis])

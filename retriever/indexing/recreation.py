@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Unpack
 
 from indexes import Store, StructureSettings, open_store
-from retriever.analyzer import AnalyzerSettings
+from retriever.documents.analyzer import AnalyzerSettings
+from retriever.documents.passages import PassageSettings
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.index import Index
 from retriever.indexing.creation import IndexKeywords, IndexSettings
-from retriever.indexing.passages import PassageSettings
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from indexes import Store, View, open_store
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
 from retriever.encoders.settings import EncoderSettings

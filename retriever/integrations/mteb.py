@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mteb.models.model_meta import ModelMeta
 
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 from retriever.index import Index

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.search.engine import Hit
 from retriever.search.excerpts import Excerpt
 

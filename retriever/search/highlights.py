@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 
 _SHARE = 1 / 4
 # Pronouns, auxiliaries, question words and the like, beyond the analyzer's short stop list. If

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Facets, Query, StoredDocument, View, Where, parse_field, type_mismatch
-from retriever.corpus.documents import is_id, string_fault
+from retriever.documents import is_id, string_fault
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.indexing.creation import IndexState

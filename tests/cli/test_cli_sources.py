@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retriever.corpus.delimited import SAMPLE_ROWS
+from retriever.documents.delimited import SAMPLE_ROWS
 from tests.cli.error_cases import refused
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")

@@ -13,7 +13,7 @@ from forked import in_child
 from test_every_step import killed_before_step, told_of_steps
 
 from indexes.folder.verify import verify
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings
 from tests.conftest import FakeEncoder

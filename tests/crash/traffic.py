@@ -21,7 +21,7 @@ from pathlib import Path
 import workload
 
 from indexes.vectors.choice import StructureSettings
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.index import Index
 from retriever.indexing.recreation import recreated
 from retriever.search.engine import Hit, SearchSettings

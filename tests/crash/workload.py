@@ -22,7 +22,7 @@ import indexes.folder.writer
 import retriever.encoders.loading.choice
 import retriever.indexing.add
 from indexes.vectors.choice import StructureSettings
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec

@@ -69,7 +69,7 @@ def command(
     the p-value of a paired randomization test with Holm's correction over the runs.
     """
     from eval import compare
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
 
     if len(set(runs)) < len(runs):
         raise click.UsageError("a RUN is given twice; name each once")

@@ -14,7 +14,7 @@ from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 
 if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
 
 _TASKS = ("sentlen", "wc", "bshift")
 _BLOCK = 1_000

@@ -52,7 +52,7 @@ def command(
     one commit and is ordered by id. A file appears complete or not at all.
     """
     from cli.output.progress import counting
-    from retriever.corpus import Fields
+    from retriever.documents import Fields
     from retriever.errors import ConfigError
     from retriever.index import Index
     from retriever.indexing.export import export_jsonl, export_npy

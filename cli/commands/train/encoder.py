@@ -18,7 +18,7 @@ from cli.options.training.sampling import SamplingOptions, sampling_options
 
 if TYPE_CHECKING:
     from eval.training.data import EncoderData
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
 
 
 @click.command("encoder", cls=Command)

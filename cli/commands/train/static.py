@@ -19,7 +19,7 @@ from cli.options.source import SourceOptions, corpus_texts, source_options
 from cli.output.results import say
 
 if TYPE_CHECKING:
-    from retriever.corpus import CorpusReader
+    from retriever.documents.reader import CorpusReader
     from retriever.encoders.settings import Static
     from retriever.encoders.static.model import StaticModel
 

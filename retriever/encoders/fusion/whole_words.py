@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.analyzer import NO_LANGUAGE, Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import NO_LANGUAGE, Analyzer, AnalyzerSettings
 
 Span = tuple[int, int]
 

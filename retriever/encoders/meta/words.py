@@ -1,7 +1,7 @@
 """The words of a text, and the pieces of any tokenizer that belong to them.
 
 A word is a run of letters and digits of any script with its combining marks and inner apostrophes,
-or one CJK character (see `retriever.analyzer`), or, between these, a run of other characters
+or one CJK character (as the analyzer has it), or, between these, a run of other characters
 without space: punctuation, symbols, emoji. So every character but white space is in one word, as
 every piece but special tokens is pooled by an encoder alone.
 
@@ -22,7 +22,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.analyzer import word_pattern
+from retriever.documents.analyzer import word_pattern
 
 Integers = NDArray[np.int64]
 Span = tuple[int, int]

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.corpus.sources import Meter, bytes_of
+from retriever.documents.sources import Meter, bytes_of
 from retriever.encoders.static.file_formats import (
     HEAD,
     NUMBER,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from indexes import LOCK_FILE, WriterLock, storage_errors
-from retriever.analyzer import Analyzer, AnalyzerSettings
-from retriever.corpus import AnyDocument
+from retriever.documents import AnyDocument
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import OnLong, PassageSettings, check_on_long
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.loading.choice import ModelChoice
 from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
@@ -22,7 +23,6 @@ from retriever.errors import (
     SourceError,
     StorageError,
 )
-from retriever.indexing.passages import OnLong, PassageSettings, check_on_long
 from retriever.indexing.shards.making import Block, ShardJob, blocks
 from retriever.indexing.shards.on_ray import WAITING, made_on_ray
 from retriever.indexing.shards.plan import Plan, is_shards

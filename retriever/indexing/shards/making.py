@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import NewDocument, Stage, StoredHead, no_progress
-from retriever.corpus import AnyDocument, as_document
-from retriever.corpus.documents import document_fault
+from retriever.documents import AnyDocument, as_document, document_fault
+from retriever.documents.passages import OnLong
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import DamagedIndexError, SourceError
 from retriever.indexing.add import CommitSettings, Indexer
 from retriever.indexing.creation import COMPUTED
-from retriever.indexing.passages import OnLong
 from retriever.indexing.report import Progress
 from retriever.indexing.shards.plan import Plan
 from retriever.indexing.shards.shard import (

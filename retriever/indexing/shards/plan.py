@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from indexes import write_lines
-from retriever.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.passages import PassageSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
 from retriever.indexing.creation import listed
-from retriever.indexing.passages import PassageSettings
 
 PLAN_FILE = "plan.json"
 FORMAT = 1

@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import NewDocument, whole_files
-from retriever.corpus import Document
-from retriever.corpus.documents import document_fault
+from retriever.documents import Document, document_fault
 from retriever.errors import DamagedIndexError
 from retriever.indexing.ready_documents import AnalyzedTerms, ReadyDocument
 from retriever.indexing.shards.plan import FORMAT, PLAN_FILE, Plan

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from retriever.corpus import Document, Fields
+from retriever.documents import Document, Fields
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, require_extra
 from retriever.indexing.ready_documents import ReadyDocument

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retriever.corpus import Document, Fields
-from retriever.corpus.documents import Record
-from retriever.corpus.fields import Assembler, find_columns
-from retriever.corpus.identity import SeenIds, content_id
-from retriever.corpus.parquet import batch_records
+from retriever.documents import Assembler, Fields, content_id, find_columns
+from retriever.documents.sources import SeenIds
+from retriever.documents.tables import batch_records
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import SourceError, require_extra
 from retriever.indexing.ready_documents import ReadyDocument
@@ -126,20 +125,17 @@ def _documents(
             matrix = finite_rows(rows, [record.where for record in records])
             number += len(records)
             for record, row in zip(records, matrix, strict=True):
-                document = _document(record, assembler)
-                earlier = seen.earlier(document.id, str(record.number))
-                if earlier is not None and columns.id is None:
+                document = assembler.split(record)
+                id_ = document.id or content_id(document.title, document.text)
+                earlier = seen.earlier(id_, str(record.number))
+                if earlier is not None and not document.id:
                     continue
                 if earlier is not None:
                     raise SourceError(
-                        f"{record.where}: the id {document.id!r} was given before, in row "
+                        f"{record.where}: the id {id_!r} was given before, in row "
                         f"{earlier}; ids must be unique within a table"
                     )
+                document = replace(document, id=id_)
                 yield ReadyDocument(document, [(0, len(document.text))], row[np.newaxis])
     if number == 0:
         raise SourceError(f"{where}: holds no rows; check that it is the right one")
-
-
-def _document(record: Record, assembler: Assembler) -> Document:
-    id_, text, title, metadata = assembler.split(record)
-    return Document(content_id(title, text) if id_ is None else id_, text, title, metadata)

@@ -14,10 +14,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.convertors import Convertor, register_url_convertor
 
-from retriever.corpus.documents import Json
-from retriever.corpus.fields import Fields
-from retriever.corpus.jsonl import read
-from retriever.corpus.sources import Meter, OpenSource
+from retriever.documents import Fields, Json
+from retriever.documents.sources import Meter, OpenSource
+from retriever.documents.text import read_jsonl
 from retriever.errors import SourceError
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings
@@ -224,7 +223,7 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
 def _records(stream: BinaryIO) -> Iterator[dict[str, Json]]:
     """The documents of a body of JSON Lines."""
     source = OpenSource("body", "jsonl", stream, None, Meter())
-    for record in read(source, Fields()):
+    for record in read_jsonl(source, Fields()):
         if record.fault is not None:
             raise SourceError(f"{record.where}: {record.fault}")
         yield record.values

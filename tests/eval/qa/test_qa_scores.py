@@ -19,7 +19,7 @@ from eval.qa.scores import (
     embed_pairs,
     fixed_weight,
 )
-from retriever.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.errors import MissingExtraError
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings, fuse

@@ -8,7 +8,7 @@ from eval.metrics.measures import evaluate
 from eval.qa.result import SystemResult
 from eval.qa.scores import PoolBM25, pair_rows
 from eval.qa.training import DevScore, hold_out, training_set, without_overlap
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.qa.results import runs_of
 from tests.eval.qa.samples import made_set

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from eval.training.corpus_pairs import CorpusPairs, sentences_of
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.errors import BadInputError, ConfigError
 
 TEXT = (

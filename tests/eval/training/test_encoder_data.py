@@ -13,7 +13,7 @@ from eval.training.corpus_pairs import CorpusPairs
 from eval.training.data import ReadingSettings, read_examples
 from eval.training.dev import Accuracy, HeldOutRanking, PoolRanking, Similarity
 from eval.vectors import Loading
-from retriever.corpus import Document
+from retriever.documents import Document
 from retriever.encoders.training.examples import LabeledExamples, ScoredExamples, paired_texts
 from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.training.sampling import TrainingSet

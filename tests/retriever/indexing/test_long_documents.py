@@ -10,8 +10,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+import retriever.documents.passages
 import retriever.indexing.add
-import retriever.indexing.passages
 from retriever import CommitSettings, Document, Index, PassageSettings, SearchSettings
 from retriever.errors import SourceError
 
@@ -33,7 +33,7 @@ def text_of(words, seed=0):
 
 
 def small_blocks(monkeypatch, characters=900):
-    for module in (retriever.indexing.add, retriever.indexing.passages):
+    for module in (retriever.indexing.add, retriever.documents.passages):
         monkeypatch.setattr(module, "BLOCK", characters)
 
 

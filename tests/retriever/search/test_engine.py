@@ -13,7 +13,7 @@ import pytest
 
 from indexes.bm25.scoring import BM25Settings
 from retriever import CommitSettings, Document, FusionSettings, Index, SearchSettings
-from retriever.analyzer import Analyzer
+from retriever.documents.analyzer import Analyzer
 from retriever.errors import ConfigError
 from retriever.search.fusion import fuse
 

@@ -91,7 +91,7 @@ class AnalyzerSettings:
             object.__setattr__(self, "stemming", False)
             object.__setattr__(self, "stop_words", False)
             return
-        stemmers, lists = _stemmer_languages(), _stop_word_languages()
+        stemmers, lists = _languages()
         if self.language not in stemmers | lists:
             raise ConfigError(
                 f"analyzer setting 'language': unknown language {self.language!r}; use one of "
@@ -186,10 +186,15 @@ class Analyzer:
     def _word_analysis(self) -> Callable[[str], tuple[str, ...]]:
         """The function from a word as written to its terms (none for a stop word)."""
         possessive = self.settings.language in _HAS_POSSESSIVE
-        stem = _stemmer(self.settings.language) if self.settings.stemming else None
+        stem: Callable[[str], str] | None = None
+        if self.settings.stemming:
+            import Stemmer
+
+            # The memo of the analyzer remembers stems already.
+            stem = Stemmer.Stemmer(self.settings.language, 0).stemWord
         stop, fold = self.stop_list, self._folded_words
 
-        def analyse(word: str) -> tuple[str, ...]:
+        def analyze(word: str) -> tuple[str, ...]:
             terms = []
             for folded in fold(word):
                 bare = folded.removesuffix("'s") if possessive else folded
@@ -198,7 +203,7 @@ class Analyzer:
                 terms.append(stem(bare) if stem else bare)
             return tuple(terms)
 
-        return analyse
+        return analyze
 
 
 class _Memo(dict[str, tuple[str, ...]]):
@@ -248,10 +253,7 @@ def word_pattern(ascii_only: bool, splits_apostrophe: bool) -> re.Pattern[str]:
 
 @cache
 def _mark_ranges() -> str:
-    """The characters of Unicode category M (marks) as the inside of a regular expression's set.
-
-    `re` has no name for this category, and its class of word characters leaves most of it out.
-    """
+    """The marks of Unicode, for which `re` has no name, as the inside of a set."""
     ranges: list[list[int]] = []
     for code in range(0x300, sys.maxunicode + 1):
         # Planes 2 to 13 hold ideographs or nothing: skipping them keeps this to milliseconds.
@@ -267,25 +269,14 @@ def _mark_ranges() -> str:
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
-def _stemmer_languages() -> frozenset[str]:
+def _languages() -> tuple[frozenset[str], frozenset[str]]:
+    """The languages that have a stemmer, and those that have a list of stop words."""
     import Stemmer
-
-    return frozenset(Stemmer.algorithms())
-
-
-def _stop_word_languages() -> frozenset[str]:
     from stop_words import AVAILABLE_LANGUAGES
 
-    available = frozenset(AVAILABLE_LANGUAGES) | {"english"}
-    return available | {name for name, same in _SAME_STOP_WORDS.items() if same in available}
-
-
-def _stemmer(language: str) -> Callable[[str], str]:
-    import Stemmer
-
-    # The memo of the analyzer remembers stems already.
-    stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
-    return stem
+    lists = frozenset(AVAILABLE_LANGUAGES) | {"english"}
+    lists |= {name for name, same in _SAME_STOP_WORDS.items() if same in lists}
+    return frozenset(Stemmer.algorithms()), lists
 
 
 def _stop_words(language: str, fold: Callable[[str], list[str]]) -> frozenset[str]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stop_words import AVAILABLE_LANGUAGES, get_stop_words
 
 from indexes.errors import ConfigError
-from retriever import analyzer as analysis
-from retriever.analyzer import ENGLISH_STOP_WORDS, Analyzer, AnalyzerSettings
+from retriever.documents import analyzer as analysis
+from retriever.documents.analyzer import ENGLISH_STOP_WORDS, Analyzer, AnalyzerSettings
 
 PLAIN = Analyzer(AnalyzerSettings("none"))
 ENGLISH = Analyzer()

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from indexes.errors import ConfigError, SourceError
-from retriever.corpus import CorpusReader, Document, Fields
+from retriever.documents import Document, Fields
+from retriever.documents.reader import CorpusReader
 
 
 def texts(source: object, **options: object) -> list[str]:
@@ -178,7 +179,7 @@ def test_sources_that_cannot_be_opened_are_skipped_unless_none_can(tmp_path):
 
 PERMISSION = """
 import encodings.utf_8_sig, os, sys
-from retriever.corpus import CorpusReader
+from retriever import CorpusReader
 os.setgid(65534); os.setuid(65534)
 for sources in (["all/good.txt", "all/secret.txt"], ["all"], ["locked", "all"], ["all/secret.txt"]):
     for on_error in ("fail", "skip"):
@@ -216,7 +217,7 @@ def test_files_and_folders_that_are_not_readable_are_named_or_skipped(shared_fol
 
 def test_standard_input_is_the_process_one_and_is_read_once():
     program = (
-        "from retriever.corpus import CorpusReader\n"
+        "from retriever import CorpusReader\n"
         "reader = CorpusReader(['-'])\n"
         "print([(d.id, d.text) for d in reader])\n"
         "try: list(reader)\n"

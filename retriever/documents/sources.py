@@ -1,4 +1,4 @@
-"""Opens sources and detects their format: by magic bytes, by name, then by content."""
+"""Opens sources, detects their format (by magic bytes, by name, then by content), reads lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+import sqlite3
 import stat
 import zlib
 from codecs import BOM_UTF8
@@ -15,15 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from retriever.corpus.column_types import ColumnType
-from retriever.corpus.documents import FieldCount
-from retriever.corpus.fields import ID_NAMES, TEXT_NAMES, TITLE_NAMES, Fields
-from retriever.errors import SourceError
+from retriever.documents import ID_NAMES, TEXT_NAMES, TITLE_NAMES, ColumnType, Fields
+from retriever.errors import SourceError, StorageError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 Format = Literal["jsonl", "csv", "tsv", "parquet", "lines", "sqlite"]
+
+NUL_FAULT = "holds a NUL byte; expected UTF-8 text (UTF-16 can be converted with iconv)"
+# Bytes of the longest line, row or file of a folder: a small compressed file can hold any length.
+LONGEST = 1 << 26
+TOO_LONG = f"longer than {LONGEST >> 20} MiB; split it into several documents"
 
 _GZIP = b"\x1f\x8b"
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"SQLite format 3\0": "sqlite"}
@@ -50,25 +54,36 @@ class Meter:
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSource:
-    """A source that is open and whose format is known.
+@dataclass(slots=True)
+class FieldCount:
+    """In how many records something is the matter with a field, and what is where it is first.
 
     Attributes:
-        name: its name in error messages.
-        format: which reader it needs.
-        stream: its bytes, decompressed, from the first.
-        path: a file that supports random access; None if the source is compressed or a pipe.
-        meter: counts the bytes read.
-        columns: the types of metadata columns, entered by the readers of CSV and TSV.
-        misfits: cells of these columns that do not fit the type, by column.
+        first: the place of the first one, and what is there.
+        records: their number.
     """
+
+    first: str
+    records: int = 0
+
+    @staticmethod
+    def add(counts: dict[str, FieldCount], name: str, first: str) -> None:
+        """Count one more record; `first` is kept if it is the first of that name."""
+        counts.setdefault(name, FieldCount(first)).records += 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A source that is open and whose format is known."""
 
     name: str
     format: Format
+    # Decompressed, from the first byte.
     stream: BinaryIO
+    # A file that supports random access; None if the source is compressed or a pipe.
     path: Path | None
     meter: Meter
+    # Types of metadata columns, and cells that do not fit, entered by the readers of CSV and TSV.
     columns: dict[str, ColumnType] = field(default_factory=dict)
     misfits: dict[str, FieldCount] = field(default_factory=dict)
 
@@ -79,11 +94,7 @@ def base_name(name: str) -> str:
 
 
 def file_size(path: Path) -> int | None:
-    """Bytes on disk; None for a pipe or device.
-
-    Raises:
-        UnopenedError: there is no such file, or it cannot be read.
-    """
+    """Bytes on disk; None for a pipe or device. Raises UnopenedError if it cannot be read."""
     with _explained(str(path)):
         status = path.stat()
     return status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -91,7 +102,7 @@ def file_size(path: Path) -> int | None:
 
 @contextmanager
 def opened(path: Path, name: str, fields: Fields, meter: Meter) -> Iterator[OpenSource]:
-    """A file, opened; closed on leaving.
+    """A file, closed on leaving.
 
     Raises:
         UnopenedError: it cannot be opened.
@@ -216,14 +227,9 @@ def _detect(head: bytes, file_name: str, name: str, fields: Fields) -> Format:
     return _detect_text(body.split(b"\n", 1)[0].decode(errors="replace"), name, fields)
 
 
-def _is_header(cells: list[str]) -> bool:
-    """Whether cells name the text and something else, in any case: one alone may begin a text."""
-    spelled = {cell.lower() for cell in cells}
-    return not spelled.isdisjoint(TEXT_NAMES) and not spelled.isdisjoint((*ID_NAMES, *TITLE_NAMES))
-
-
 def _detect_text(line: str, name: str, fields: Fields) -> Format:
     wanted = TEXT_NAMES if fields.text is None else (fields.text,)
+    roles = {*ID_NAMES, *TITLE_NAMES}
     candidates: tuple[tuple[Format, str], ...] = (("tsv", "\t"), ("csv", ","))
     for kind, delimiter in candidates:
         # A header of one column has neither; programs that write such files quote like CSV.
@@ -233,7 +239,9 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
             cells = next(csv.reader([line.rstrip("\r")], delimiter=delimiter), [])
         except csv.Error:
             continue
-        if any(cell in wanted for cell in cells) or _is_header(cells):
+        # In another case a name of the text alone may begin a text.
+        spelled = {cell.lower() for cell in cells}
+        if any(cell in wanted for cell in cells) or (spelled & set(TEXT_NAMES) and spelled & roles):
             return kind
     if fields.text is not None and line:
         raise SourceError(
@@ -241,3 +249,104 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
             f"{fields.text!r}; name the file .jsonl, .csv, .tsv or .parquet, or omit the field"
         )
     return "lines"
+
+
+def decode_fault(error: UnicodeDecodeError) -> str:
+    """What is wrong with bytes that are not UTF-8."""
+    byte = error.object[error.start]
+    return f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); convert the file to UTF-8"
+
+
+class TextLines:
+    """Iterates over lines, each with its line end; only a line feed ends a line.
+
+    A line that is not UTF-8 does not stop the iteration: its bad bytes become surrogates and
+    `take_fault` reports it, so that a quoted cell of several lines stays in one piece. A line
+    longer than `LONGEST` is reported too, and becomes an empty one.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._fault: str | None = None
+        self._unread: str | None = None
+        # Of the line returned last, counted from 1.
+        self.number = 0
+
+    def __iter__(self) -> TextLines:
+        return self
+
+    def unread(self, line: str) -> None:
+        """Give back the line returned last, with its fault, to be returned again."""
+        self._unread = line
+        self.number -= 1
+
+    def __next__(self) -> str:
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self.number += 1
+            return unread
+        line = self._stream.readline(LONGEST + 1)
+        if not line:
+            raise StopIteration
+        if len(line) > LONGEST:
+            while not line.endswith(b"\n") and (line := self._stream.readline(LONGEST)):
+                pass
+            line, self._fault = b"\n", self._fault or TOO_LONG
+        if self.number == 0:
+            line = line.removeprefix(BOM_UTF8)
+        self.number += 1
+        if b"\0" in line:
+            self._fault = self._fault or NUL_FAULT
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            self._fault = self._fault or f"{decode_fault(error)} (in line {self.number})"
+            return line.decode(errors="surrogateescape")
+
+    def take_fault(self) -> str | None:
+        """The first fault of the lines since the last call, or None."""
+        fault, self._fault = self._fault, None
+        return fault
+
+
+class SeenIds:
+    """Remembers where an id was first given, in a private temporary database.
+
+    At most 32 MiB of the database are in memory; closing deletes it.
+    """
+
+    def __init__(self) -> None:
+        self._database: sqlite3.Connection | None = None
+
+    def earlier(self, doc_id: str, place: str) -> str | None:
+        """The place that had `doc_id` before; if none had, store this one and return None."""
+        try:
+            if self._database is None:
+                self._database = _temporary_database()
+            row = (doc_id, place)
+            if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
+                return None
+            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (doc_id,))
+            return str(found.fetchone()[0])
+        except sqlite3.OperationalError as error:
+            raise StorageError(
+                f"the ids read so far cannot be kept in a temporary file ({error}); "
+                "free space there, or point TMPDIR to another disk"
+            ) from error
+
+    def close(self) -> None:
+        """Forget everything."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def _temporary_database() -> sqlite3.Connection:
+    # The reader is a generator, which may be resumed by another thread than the one that began.
+    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    # Nothing is ever rolled back, so a journal would only double the writing.
+    database.execute("PRAGMA journal_mode = OFF")
+    database.execute("PRAGMA cache_size = -32768")
+    database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+    database.execute("BEGIN")
+    return database

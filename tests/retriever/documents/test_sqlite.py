@@ -15,7 +15,8 @@ from contextlib import closing
 import pytest
 
 from indexes.errors import SourceError
-from retriever.corpus import CorpusReader, Document, Fields
+from retriever.documents import Document, Fields
+from retriever.documents.reader import CorpusReader
 
 ROWS = [
     (30, "third", "C", 2020, None, 1.5),
@@ -219,7 +220,7 @@ def test_a_wal_database_in_a_folder_that_cannot_be_written_is_read(tmp_path_fact
     folder.chmod(0o555)
     program = (
         "import os, sys\n"
-        "from retriever.corpus import CorpusReader, sqlite\n"
+        "from retriever import CorpusReader\n"
         "import sqlite_utils\n"
         "os.setgid(65534); os.setuid(65534)\n"
         f"print(len(list(CorpusReader([{f'{path}::docs'!r}]))))\n"

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexes.errors import ConfigError, SourceError
-from retriever.corpus import CorpusReader, Document, Fields
-from retriever.corpus.column_types import iso_date
-from retriever.corpus.delimited import SAMPLE_ROWS, split_row
+from retriever.documents import Document, Fields
+from retriever.documents.delimited import SAMPLE_ROWS, iso_date, split_row
+from retriever.documents.reader import CorpusReader
 
 # A NUL byte cannot be in a text file.
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

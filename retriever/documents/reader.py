@@ -6,23 +6,25 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from retriever.corpus import delimited, folder, jsonl, lines, parquet, sqlite
-from retriever.corpus.column_types import ColumnType
-from retriever.corpus.documents import Document, FieldCount, Record
-from retriever.corpus.fields import Assembler, Fields
-from retriever.corpus.identity import SeenIds, content_id
-from retriever.corpus.sources import (
+from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
+from retriever.documents.delimited import read_csv, read_tsv
+from retriever.documents.sources import (
+    FieldCount,
     Format,
     Meter,
     OpenSource,
+    SeenIds,
     UnopenedError,
     file_size,
     opened,
     opened_stream,
 )
+from retriever.documents.tables import read_parquet, read_sqlite, split_table
+from retriever.documents.text import files_below, read_folder, read_jsonl, read_lines
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
@@ -32,11 +34,11 @@ _KEPT = 10
 _FIELDS = 100
 _OTHER_FIELDS = "(other fields)"
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
-    "jsonl": jsonl.read,
-    "csv": delimited.read_csv,
-    "tsv": delimited.read_tsv,
-    "parquet": parquet.read,
-    "lines": lines.read,
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+    "lines": read_lines,
 }
 _BY_HASH = (
     "ids are generated from a hash of title and text: a document that changes gets a new id, and "
@@ -225,29 +227,32 @@ class CorpusReader:
     def _document(
         self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
     ) -> Document | None:
-        parts = assembler.split(record)
-        doc_id, text, title, metadata = parts
-        if parts.is_empty:
-            self._count_empty(record.where)
-            if doc_id is None or self._on_empty != "yield":
+        document = assembler.split(record)
+        if document.is_empty:
+            if self._on_empty == "fail":
+                raise SourceError(f"{record.where}: expected a text or a title, found neither")
+            self.empty += 1
+            if len(self.empty_at) < _KEPT:
+                self.empty_at.append(record.where)
+            if not document.id or self._on_empty != "yield":
                 return None
-        if doc_id is not None:
-            earlier = given.earlier(doc_id, record.where)
+        if document.id:
+            earlier = given.earlier(document.id, record.where)
             if earlier is not None:
                 raise SourceError(
-                    f"{record.where}: the id {doc_id!r} was given before, at {earlier}; "
+                    f"{record.where}: the id {document.id!r} was given before, at {earlier}; "
                     "ids must be unique within a file and among all files of a run"
                 )
-        elif self._number_ids:
+            return document
+        if self._number_ids:
             self._note_generated(_BY_NUMBER)
-            doc_id = str(self._records)
-        else:
-            self._note_generated(_BY_HASH)
-            doc_id = content_id(title, text)
-            if generated.earlier(doc_id, record.where) is not None:
-                self.duplicates += 1
-                return None
-        return Document(doc_id, text, title, metadata)
+            return replace(document, id=str(self._records))
+        self._note_generated(_BY_HASH)
+        id_ = content_id(document.title, document.text)
+        if generated.earlier(id_, record.where) is not None:
+            self.duplicates += 1
+            return None
+        return replace(document, id=id_)
 
     def _skip(self, problem: str) -> None:
         self.skipped += 1
@@ -258,13 +263,6 @@ class CorpusReader:
         if name not in self.left_out and len(self.left_out) >= _FIELDS:
             name = _OTHER_FIELDS
         FieldCount.add(self.left_out, name, f"{where}: {fault}")
-
-    def _count_empty(self, where: str) -> None:
-        if self._on_empty == "fail":
-            raise SourceError(f"{where}: expected a text or a title, found neither")
-        self.empty += 1
-        if len(self.empty_at) < _KEPT:
-            self.empty_at.append(where)
 
     def _note_generated(self, how: str) -> None:
         if how not in self._generated_how:
@@ -284,12 +282,12 @@ class CorpusReader:
                 yield self._records_of(stream, None)
         elif os.path.isdir(source):
             self._refuse_types(name, "a folder")
-            records = folder.read(Path(source), name, fields, self._meter)
+            records = read_folder(Path(source), name, fields, self._meter)
             prefix = self._prefixes.get(name)
             self._note_generated(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
             yield records if prefix is None else _prefixed(records, prefix)
         else:
-            path, table = sqlite.split_table(source)
+            path, table = split_table(source)
             with opened(path, str(path), fields, self._meter) as file:
                 yield self._records_of(file, table)
 
@@ -299,7 +297,7 @@ class CorpusReader:
         else:
             self._refuse_types(source.name, source.format)
         if source.format == "sqlite":
-            return sqlite.read(source, self._fields, table, self._sql)
+            return read_sqlite(source, self._fields, table, self._sql)
         if table is not None or self._sql is not None:
             wanted = "SQL queries" if table is None else f"the table {table!r}"
             raise SourceError(
@@ -320,11 +318,7 @@ def _name(source: str | Path) -> str:
 
 
 def _prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
-    """What the ids of each folder begin with; nothing where there is one folder at most.
-
-    Raises:
-        SourceError: two folders have the same name.
-    """
+    """What the ids of each folder begin with; nothing where there is one folder at most."""
     prefixes: dict[str, str] = {}
     for source in sources:
         if str(source) != _STDIN and os.path.isdir(source):
@@ -349,11 +343,7 @@ def _prefixed(records: Iterator[Record], prefix: str) -> Iterator[Record]:
 
 
 def _total_bytes(sources: Sequence[str | Path], *, lenient: bool) -> int | None:
-    """The sum of the sizes on disk; of sources that cannot be opened, if lenient, unless all are.
-
-    Raises:
-        SourceError: a source cannot be opened, or a folder holds no document.
-    """
+    """The sum of the sizes on disk, if lenient without sources that cannot be opened."""
     total: int | None = 0
     unopened = 0
     for source in sources:
@@ -372,9 +362,9 @@ def _size(source: str | Path, *, lenient: bool) -> int | None:
     if str(source) == _STDIN:
         return None
     if not os.path.isdir(source):
-        return file_size(sqlite.split_table(source)[0])
+        return file_size(split_table(source)[0])
     size, is_empty = 0, True
-    for entry in folder.files(Path(source)):
+    for entry in files_below(Path(source)):
         is_empty = False
         try:
             if entry.fault is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from indexes.errors import SourceError
-from retriever.corpus import CorpusReader
+from retriever.documents.reader import CorpusReader
 
 
 def folder(path: Path, *names: str) -> Path:

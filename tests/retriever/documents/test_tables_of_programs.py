@@ -89,7 +89,7 @@ def test_rows_can_have_vectors(index):
 
 
 def test_many_rows_are_read_in_slices(index, monkeypatch):
-    monkeypatch.setattr("retriever.corpus.tables._ROWS", 2)
+    monkeypatch.setattr("retriever.documents.tables._ROWS", 2)
     table = pa.table({"id": [str(i) for i in range(7)], "text": [f"text {i}" for i in range(7)]})
     assert index.add(table).added == 7
     assert index["6"].text == "text 6"

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes.errors import SourceError
-from retriever.corpus import CorpusReader, Document
-from retriever.corpus.folder import split_heading
+from retriever.documents import Document
+from retriever.documents.reader import CorpusReader
+from retriever.documents.text import split_heading
 
 
 def write(path: Path, content: str | bytes) -> Path:

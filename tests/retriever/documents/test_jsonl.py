@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexes.errors import ConfigError, SourceError
-from retriever.corpus import CorpusReader, Document, Fields
+from retriever.documents import Document, Fields
+from retriever.documents.reader import CorpusReader
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
 VISIBLE = UNICODE.filter(lambda text: text.strip() != "")

@@ -5,19 +5,22 @@ MS MARCO: an id and a text per line, in which a quote is a character like any ot
 
 Rows are split here rather than by the `csv` module, whose limit on the length of a cell (128 KiB)
 belongs to the whole process: raising it would change it for every other user of `csv`.
+
+All cells are text. A column has one type, so that one form of a filter finds all of its values. The
+first rows decide: every cell that they hold must fit. What does not fit later is kept as the text
+that it is.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime
 from itertools import chain
 
-from retriever.corpus.column_types import type_of, value_of
-from retriever.corpus.documents import FieldCount, Json, Record
-from retriever.corpus.fields import Columns, Fields, find_columns, listed
-from retriever.corpus.lines import LONGEST, TextLines
-from retriever.corpus.sources import OpenSource
+from retriever.documents import Columns, ColumnType, Fields, Json, Record, find_columns, listed
+from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLines
 from retriever.errors import SourceError
 
 # Rows whose cells decide the types of columns, and the characters after which fewer do.
@@ -25,17 +28,22 @@ SAMPLE_ROWS = 1000
 _SAMPLE_CHARACTERS = 1 << 24
 # Possessive, so that a line that is none is seen to be none in one pass.
 _COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# Digits of the largest integer of 64 bits, with its sign.
+_DIGITS = 20
+_BOOLEANS = {"true": True, "false": False}
+_YEAR_OR_MONTH = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _DOUBLE_IT = 'write a quote inside a quoted cell twice ("")'
 _Row = tuple[int, list[str], str | None]
 
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a comma-separated source, in file order; see `_read`."""
+    """The rows of a comma-separated source, in file order, as `_read` gives them."""
     return _read(source, fields, ",", TextLines(source.stream))
 
 
 def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a tab-separated source, in file order; see `_read`."""
+    """The rows of a tab-separated source or the lines of a collection, in file order."""
     lines = TextLines(source.stream)
     first = next(lines, None)
     if first is not None:
@@ -56,10 +64,8 @@ def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
             fault = (
                 f"expected an id, a tab and a text as in the first line, found {len(cells)} cells"
             )
-        if fault is not None:
-            yield Record(lines.number, where, {}, fault)
-        else:
-            yield Record(lines.number, where, {"id": cells[0], "text": cells[1]})
+        values: dict[str, str] = {} if fault else {"id": cells[0], "text": cells[1]}
+        yield Record(lines.number, where, values, fault)
 
 
 def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
@@ -67,11 +73,8 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
 
     A type that `fields` does not give is that which all cells of the first `SAMPLE_ROWS` rows fit;
     of a column without any there, that of its first cell. A later cell that does not fit stays a
-    string and is counted in `source.misfits`.
-
-    Raises:
-        SourceError: the header or a type cannot be used, or a quote is never closed. The latter is
-            not a fault of one record: it hides all that follow, so it cannot be skipped.
+    string and is counted in `source.misfits`. A quote that is never closed is not a fault of one
+    record: it hides all that follow, so it cannot be skipped.
     """
     rows = _numbered_rows(source, delimiter, lines)
     first = next(rows, None)
@@ -94,16 +97,13 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
         if name in fields.types:
             source.columns[name] = fields.types[name]
         elif cells and name not in (columns.id, columns.text, columns.title):
-            source.columns[name] = type_of(cells)
+            source.columns[name] = _type_of(cells)
     for number, row, row_fault in chain(sample, rows):
-        where = f"{source.name}:{number}"
-        fault = row_fault
+        where, fault = f"{source.name}:{number}", row_fault
         if fault is None and len(row) != len(header):
             fault = f"expected {len(header)} cells as in the header, found {len(row)}"
-        if fault is not None:
-            yield Record(number, where, {}, fault)
-            continue
-        yield Record(number, where, _values(source, where, header, row, columns))
+        values = {} if fault else _values(source, where, header, row, columns)
+        yield Record(number, where, values, fault)
     if failure is not None:
         raise failure
 
@@ -154,15 +154,8 @@ def split_row(line: str, delimiter: str, more: Iterator[str]) -> list[str]:
     """The cells of a row, as RFC 4180 quotes them; none if the line is blank.
 
     A quote opens a quoted cell only at its beginning; elsewhere it is a character like any other.
-
-    Args:
-        line: the first line of the row, with its line end if it has one.
-        delimiter: one character.
-        more: the lines that follow, of which a quoted cell takes those that it spans.
-
-    Raises:
-        ValueError: the row is malformed; the message says how.
-        EOFError: `more` ends inside a quoted cell.
+    A quoted cell takes of the lines `more` those that it spans. Raises ValueError, which says how
+    the row is malformed, and EOFError where `more` ends inside a quoted cell.
     """
     cells: list[str] = []
     place = 0
@@ -218,10 +211,69 @@ def _values(
             values[name] = cell or None
         elif cell:
             if (kind := source.columns.get(name)) is None:
-                kind = source.columns[name] = type_of([cell])
-            value = value_of(cell, kind)
+                kind = source.columns[name] = _type_of([cell])
+            value = _VALUES[kind](cell)
             if value is None:
                 FieldCount.add(source.misfits, name, f"{where}: {cell!r:.60}")
                 value = cell
             values[name] = value
     return values
+
+
+def _number(cell: str) -> int | float | None:
+    """A number as JSON writes it, integers within 64 bits; None for any other text.
+
+    Text with leading zeros, such as a postal code, is no number.
+    """
+    match = _NUMBER.fullmatch(cell)
+    if match is None:
+        return None
+    if match.lastindex is not None:
+        real = float(cell)
+        return real if math.isfinite(real) else None
+    if len(cell) > _DIGITS:
+        return None
+    whole = int(cell)
+    return whole if -(2**63) <= whole < 2**63 else None
+
+
+def iso_date(cell: str) -> str | None:
+    """A date of ISO 8601 in the one form whose order as a string is that of time; else None.
+
+    The form is ``2020``, ``2020-03``, ``2020-03-31`` or ``2020-03-31T12:30:00``, and a fraction of
+    the second only if it is not 0. A time with an offset from UTC becomes the time in UTC.
+    """
+    if _YEAR_OR_MONTH.fullmatch(cell):
+        return cell
+    try:
+        return date.fromisoformat(cell).isoformat()
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(cell)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    return moment.isoformat()
+
+
+# In the order in which they are tried; what fits none is a string.
+_VALUES: dict[ColumnType, Callable[[str], int | float | str | None]] = {
+    "number": _number,
+    "boolean": lambda cell: _BOOLEANS.get(cell.lower()),
+    "date": iso_date,
+    "string": str,
+}
+
+
+def _type_of(cells: Iterable[str]) -> ColumnType:
+    """The type that all of the cells fit."""
+    fitting = dict(_VALUES)
+    for cell in cells:
+        for kind in list(fitting):
+            if fitting[kind](cell) is None:
+                del fitting[kind]
+        if len(fitting) == 1:
+            break
+    return next(iter(fitting))

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from indexes.errors import MissingExtraError, SourceError
-from retriever.corpus import CorpusReader, Document, Fields
+from retriever.documents import Document, Fields
+from retriever.documents.reader import CorpusReader
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

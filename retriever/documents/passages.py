@@ -6,11 +6,13 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from retriever.corpus import Document
-from retriever.encoders.protocol import LoadedEncoder
+from retriever.documents import Document
 from retriever.errors import ConfigError
+
+if TYPE_CHECKING:
+    from retriever.encoders.protocol import LoadedEncoder
 
 # Characters of a long text that are split into passages at once.
 BLOCK = 2**18
@@ -55,14 +57,10 @@ def passage_text(document: Document, span: tuple[int, int] | None) -> str:
 def cut_document(
     document: Document, encoder: LoadedEncoder, settings: PassageSettings
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
-    """The passages of a document that may be longer than the window.
+    """Spans of some passages of a document, their word pieces, and whether anything was cut off.
 
     Its text is read in blocks, so that only one of them is in memory as word pieces; the passages
     are those of the whole.
-
-    Yields:
-        Spans of some passages, ascending; their word pieces, within the window; and whether
-        anything of the document was cut off.
     """
     window, text = encoder.spec.max_length, document.text
     around = len(encoder.tokenize([passage_text(document, (0, 0))])[0])
@@ -118,16 +116,15 @@ def split_passages(
     `overlap` pieces back at a word.
 
     Args:
-        text: the text.
+        text: the text, or the rest of one.
         offsets: (start, stop) character offsets of its word pieces, ascending.
         budget: at least 1.
         overlap: at least 0, less than `budget`.
-        covered: characters at the beginning that an earlier passage holds, if the text is the rest
-            of one.
+        covered: characters at the beginning that an earlier passage holds.
 
     Returns:
-        (start, stop) character offsets, ascending. Together they cover every word piece; the
-        first starts at 0, the last stops at the end of the text. One passage if all pieces fit.
+        (start, stop) character offsets, ascending, which cover every word piece; the first starts
+        at 0, the last stops at the end of the text.
     """
     if len(offsets) <= budget:
         return [(0, len(text))]
@@ -168,11 +165,7 @@ def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
 
 
 def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:
-    """What to do with long texts in an existing index.
-
-    Raises:
-        ConfigError: the index was made with the other of split and truncate.
-    """
+    """What to do with long texts in an existing index, which was not made with the other way."""
     if wanted in (None, "error", stored.on_long):
         return wanted or stored.on_long
     raise ConfigError(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.indexing.passages import split_passages
+from retriever.documents.passages import split_passages
 
 PROSE = """
 The ferry that crosses the strait every morning, except when the fog is thick, carries more letters

@@ -1,0 +1,402 @@
+"""Documents: what one is, what an index can store, and how a record of a source becomes one.
+
+`retriever.documents.reader` reads sources. The formats (`text`, `delimited`, `tables`) stand side
+by side in one shape: an open source in, records out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+
+from retriever.errors import ConfigError, SourceError
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+ColumnType = Literal["string", "number", "boolean", "date"]
+
+ID_NAMES = ("id", "_id")
+TEXT_NAMES = ("text", "contents", "passage", "sentence")
+TITLE_NAMES = ("title",)
+
+_MAX_DEPTH = 100
+_INT64 = range(-(2**63), 2**63)
+_ID_DIGITS = 16
+_LISTED = 20
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a corpus.
+
+    Attributes:
+        id: not blank.
+        text: the body; may be empty if there is a title.
+        title: None if there is none; without NUL.
+        metadata: JSON values by field, for filters; integers within 64 bits, finite numbers,
+            strings without NUL.
+    """
+
+    id: str
+    text: str
+    title: str | None = None
+    metadata: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither the text nor the title holds anything but white space."""
+        return not (self.text.strip() or (self.title or "").strip())
+
+
+# A document in any of the forms that programs pass.
+AnyDocument = str | Mapping[str, Any] | Document
+
+
+def content_id(title: str | None, text: str) -> str:
+    """16 hex digits that depend on title and text alone, so that they survive a reordering."""
+    return blake2b(f"{title or ''}\x1f{text}".encode()).hexdigest()[:_ID_DIGITS]
+
+
+def string_fault(value: str) -> str | None:
+    """What keeps `value` from being stored as UTF-8, or None."""
+    if value.isascii():
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = ord(value[error.start])
+        return f"holds the lone surrogate \\u{code:04x}, which no text may hold"
+    return None
+
+
+def _id_fault(value: str) -> str | None:
+    if not value.strip():
+        return "is empty, expected a string or an integer"
+    return _compared_fault(value)
+
+
+def _compared_fault(value: str) -> str | None:
+    """What keeps `value` from being stored where filters compare it, or None."""
+    if "\0" in value:
+        # Some functions of SQLite end a string at NUL.
+        return "holds a NUL character (\\u0000), which only the text of a document may hold"
+    return string_fault(value)
+
+
+# What each part of a document must be.
+_PARTS: dict[str, tuple[Callable[[str], str | None], str]] = {
+    "id": (_id_fault, "a string or an integer"),
+    "text": (string_fault, "a string"),
+    "title": (_compared_fault, "a string or null"),
+}
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Whether a document can have this id, so that a store can look it up."""
+    return isinstance(value, str) and _id_fault(value) is None
+
+
+def document_fault(document: Document) -> str | None:
+    """What keeps a document, which any program may have made, from being stored, or None."""
+    for role, (fault_of, _) in _PARTS.items():
+        value = getattr(document, role)
+        if role == "title" and value is None:
+            continue
+        if not isinstance(value, str):
+            return f"{role} is {value!r:.60}, expected a string"
+        if (fault := fault_of(value)) is not None:
+            return f"{role} {fault}"
+    return metadata_fault(document.metadata)
+
+
+def metadata_fault(metadata: Mapping[str, object]) -> str | None:
+    """What keeps `metadata` from being stored, naming the top-level field, or None.
+
+    Refused are integers beyond 64 bits, NaN and infinities, NUL and lone surrogates (in keys as
+    well), types that JSON does not have, and nesting deeper than 100 levels.
+    """
+    for name, value in metadata.items():
+        fault = _field_fault(name, value, 1)
+        if fault is not None:
+            return f"the field {name!r} {fault}"
+    return None
+
+
+def _storable_metadata(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields that can be stored, with null for NaN, and what is wrong with each other one."""
+    if metadata_fault(metadata) is None:
+        return metadata, {}
+    kept, faults = {}, {}
+    for name, given in metadata.items():
+        value = _null_for_nan(given, 1)
+        fault = _field_fault(name, value, 1)
+        if fault is None:
+            kept[name] = value
+        else:
+            faults[name] = fault
+    return kept, faults
+
+
+def _null_for_nan(value: object, depth: int) -> object:
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if depth <= _MAX_DEPTH:
+        if isinstance(value, list | tuple):
+            return [_null_for_nan(item, depth + 1) for item in value]
+        if isinstance(value, dict):
+            return {key: _null_for_nan(item, depth + 1) for key, item in value.items()}
+    return value
+
+
+def _field_fault(key: object, value: object, depth: int) -> str | None:
+    if not isinstance(key, str):
+        return "has a name that is not a string"
+    return _compared_fault(key) or _value_fault(value, depth)
+
+
+def _value_fault(value: object, depth: int) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _compared_fault(value)
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"holds {value}, expected a finite number"
+    if isinstance(value, int):
+        # Filters compare metadata inside SQLite, whose integers end at 64 bits.
+        return None if value in _INT64 else "holds an integer beyond 64 bits; write it as a string"
+    if isinstance(value, Exception):
+        return f"holds a value that cannot be converted: {' '.join(str(value).split())}"
+    if depth > _MAX_DEPTH:
+        return f"is nested deeper than {_MAX_DEPTH} levels"
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_value_fault(item, depth + 1) for item in value)), None)
+    if isinstance(value, dict):
+        faults = (_field_fault(key, item, depth + 1) for key, item in value.items())
+        return next(filter(None, faults), None)
+    return f"holds a value of type {type(value).__name__}, which JSON does not have"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names of the fields that hold a record's id, text and title, and types of columns.
+
+    A name that is None is detected: the first of `id` and `_id`; of `text`, `contents`, `passage`
+    and `sentence`; and `title`. If there is none, the same names count in any case, such as `ID`.
+    A name that is given must be in every record.
+
+    Attributes:
+        id, text, title: names, or None.
+        types: "string", "number", "boolean" or "date" by column, for CSV and TSV, which have no
+            types of their own; those of other columns are chosen, see `CorpusReader`.
+
+    Raises:
+        ConfigError: one field is named for two roles, or a type is none of these.
+    """
+
+    id: str | None = None
+    text: str | None = None
+    title: str | None = None
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named = [name for name in (self.id, self.text, self.title) if name is not None]
+        if len(set(named)) != len(named):
+            raise ConfigError(f"one field is named for two roles: {self}; name each field once")
+        for name, kind in self.types.items():
+            if kind not in get_args(ColumnType):
+                raise ConfigError(
+                    f"column {name!r}: expected one of the types "
+                    f"{', '.join(get_args(ColumnType))}, found {kind!r}"
+                )
+
+
+class Columns(NamedTuple):
+    """The columns of a table that are not metadata; None if the table has no such column."""
+
+    id: str | None
+    text: str
+    title: str | None
+
+
+def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
+    """The id, text and title columns of a table; SourceError if none holds text."""
+    if len(set(header)) != len(header):
+        [(twice, _)] = Counter(header).most_common(1)
+        raise SourceError(f"{where}: two columns are called {twice!r}; rename one of them")
+    for role in _PARTS:
+        name = getattr(fields, role)
+        if name is not None and name not in header:
+            raise SourceError(
+                f"{where}: no column {name!r} to take the {role} from; "
+                f"the columns are {listed(header)}: name one with --{role}-field"
+            )
+    text = fields.text or detected(TEXT_NAMES, header, fields)
+    if text is None:
+        raise SourceError(
+            f"{where}: no text column (looked for {listed(TEXT_NAMES)}); the columns are "
+            f"{listed(header)}: name the one that holds the text with --text-field"
+        )
+    return Columns(
+        fields.id or detected(ID_NAMES, header, fields),
+        text,
+        fields.title or detected(TITLE_NAMES, header, fields),
+    )
+
+
+def detected(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
+    """The first of `names` that is in `present`, if need be in another case, and has no role."""
+    taken = (fields.id, fields.text, fields.title)
+    for name in names:
+        if name in present and name not in taken:
+            return name
+    spelled: dict[str, str] = {}
+    for name in present:
+        if name not in taken and isinstance(name, str):
+            spelled.setdefault(name.lower(), name)
+    return next((spelled[name] for name in names if name in spelled), None)
+
+
+def listed(names: Collection[str]) -> str:
+    """The names quoted and joined for an error message, cut after 20; `nothing` if empty."""
+    shown = ", ".join(repr(name) for name in islice(names, _LISTED))
+    more = len(names) - _LISTED
+    return f"{shown} and {more} more" if more > 0 else shown or "nothing"
+
+
+class Record(NamedTuple):
+    """One record as a format reads it, before its fields are assigned."""
+
+    # 1-based line, row or file within the source, and the place for messages: corpus.jsonl:7.
+    number: int
+    where: str
+    # Not yet checked; an exception stands for a value that cannot be read.
+    values: dict[str, Any]
+    fault: str | None = None
+    # Whether `fault` is no error but says why the source does not include the file.
+    passed_over: bool = False
+
+
+class Assembler:
+    """Makes documents of the records of one source; its first record decides which field is which.
+
+    Args:
+        fields: names of fields.
+        leave_out: called with the place, the name and the fault of a field of metadata that cannot
+            be stored, which is then left out; if None, such a field is an error.
+    """
+
+    def __init__(
+        self, fields: Fields, leave_out: Callable[[str, str, str], None] | None = None
+    ) -> None:
+        self._fields = fields
+        self._leave_out = leave_out
+        self._id_name = fields.id
+        self._text_name = fields.text
+        self._first: str | None = None
+
+    def document(self, record: Record) -> Document:
+        """As `split`; a document without an id gets one made of its content."""
+        document = self.split(record)
+        if document.id:
+            return document
+        return replace(document, id=content_id(document.title, document.text))
+
+    def split(self, record: Record) -> Document:
+        """The document of a record, whose `values` it takes; its id is empty if it has none.
+
+        Raises:
+            SourceError: the record cannot be used; the message names its place.
+        """
+        where, values = record.where, record.values
+        if record.fault is not None:
+            raise SourceError(f"{where}: {record.fault}")
+        if self._first is None:
+            self._first = where
+            self._id_name = self._id_name or detected(ID_NAMES, values, self._fields)
+        if self._text_name is None:
+            self._text_name = detected(TEXT_NAMES, values, self._fields)
+        self._check_present(where, values)
+        id_ = ""
+        if self._id_name is not None:
+            given = values.pop(self._id_name)
+            is_number = isinstance(given, int) and not isinstance(given, bool)
+            id_ = _checked("id", "id", str(given) if is_number else given, where)
+        name = self._text_name or ""
+        text = _checked("text", f"the text field {name!r}", values.pop(name), where)
+        name = self._fields.title or detected(TITLE_NAMES, values, self._fields) or ""
+        title = values.pop(name, None)
+        if title is not None:
+            title = _checked("title", f"the title field {name!r}", title, where)
+        metadata, faults = _storable_metadata(values)
+        for name, fault in faults.items():
+            if self._leave_out is None:
+                raise SourceError(f"{where}: the field {name!r} {fault}")
+            self._leave_out(where, name, fault)
+        return Document(id_, text, title, metadata)
+
+    def _check_present(self, where: str, values: dict[str, Any]) -> None:
+        if self._text_name is None:
+            raise SourceError(
+                f"{where}: no text field (looked for {listed(TEXT_NAMES)}); the record has "
+                f"{listed(values)}: name the one that holds the text with --text-field"
+            )
+        named = (("id", self._id_name), ("text", self._text_name), ("title", self._fields.title))
+        for role, name in named:
+            if name is not None and name not in values:
+                raise SourceError(
+                    f"{where}: no {role} field {name!r}; the record has {listed(values)}"
+                )
+        if self._id_name is None and (late := detected(ID_NAMES, values, self._fields)) is not None:
+            raise SourceError(
+                f"{where}: has the id field {late!r}, but the first record ({self._first}) has "
+                "none; give every record an id, or none"
+            )
+
+
+def _checked(role: str, label: str, value: object, where: str) -> str:
+    fault_of, expected = _PARTS[role]
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: {label} is {_shown(value)}, expected {expected}")
+    fault = fault_of(value)
+    if fault is not None:
+        raise SourceError(f"{where}: {role} {fault}")
+    return value
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Exception):
+        return "a value that cannot be converted"
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+    kinds: dict[type, str] = {dict: "an object", list: "a list", bytes: "the bytes"}
+    kinds |= {float: "the number", int: "the number"}
+    return f"{kinds.get(type(value), 'a string')} {shown}"
+
+
+def as_document(given: AnyDocument) -> Document:
+    """A document in the form that the index takes.
+
+    Args:
+        given: a `Document`; a text, whose id is made from its content; or a mapping with the
+            fields of a line of JSON Lines: ``text``, and if it has them ``id`` and ``title``.
+            Every other field is metadata.
+
+    Raises:
+        SourceError: the mapping has no text, or a field of the wrong type.
+        TypeError: it is something else.
+    """
+    if isinstance(given, Document):
+        return given
+    if isinstance(given, str):
+        return Document(content_id(None, given), given)
+    if not isinstance(given, Mapping):
+        raise TypeError(f"expected a text, a mapping or a Document, found {type(given).__name__}")
+    where = f"document {given['id']!r}" if "id" in given else "a document without id"
+    return Assembler(Fields()).document(Record(1, where, dict(given)))

@@ -1,0 +1,351 @@
+"""Tables: Parquet, SQLite databases, and tables of pandas, polars and Arrow; a record a row.
+
+pyarrow and sqlite-utils, which takes 0.3 s, are imported when something is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import quote
+from uuid import UUID
+
+from retriever.documents import (
+    TEXT_NAMES,
+    Assembler,
+    Columns,
+    Document,
+    Fields,
+    Record,
+    detected,
+    find_columns,
+    listed,
+)
+from retriever.documents.sources import OpenSource
+from retriever.errors import MissingExtraError, SourceError, StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlite_utils import Database
+
+
+_ROWS = 512
+_BUFFER = 1 << 16
+_ARROW = "__arrow_c_stream__"
+# How pandas names an index without a name among the columns.
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+_SEPARATOR = "::"
+# https://www.sqlite.org/fileformat2.html#the_database_header
+_READ_VERSION_AT, _WAL = 19, 2
+
+
+def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
+    """The rows of a source, in file order; null cells of metadata are skipped.
+
+    Dates and times become ISO 8601 strings (to the microsecond), durations seconds. A decimal
+    becomes a float if that is the same number, else a string.
+    """
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(
+            f'{source.name}: reading Parquet needs pyarrow: pip install "layer-retriever[parquet]"'
+        ) from error
+    name, meter, before = source.name, source.meter, source.meter.bytes
+    size = 0 if source.path is None else source.path.stat().st_size
+    with (
+        _at_random(source) as file,
+        _explained_parquet(name),
+        # Only with both settings does pyarrow stream the pages of a row group that may be the
+        # whole file; by default it loads the row group first.
+        pq.ParquetFile(
+            file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        ) as parquet,
+    ):
+        header = parquet.schema_arrow
+        columns = find_columns(header.names, fields, name)
+        _check_types(header, columns, name)
+        number = 0
+        for batch in parquet.iter_batches(batch_size=_ROWS):
+            yield from batch_records(name, number, batch, columns)
+            number += batch.num_rows
+            meter.bytes = max(meter.bytes, before + size * number // parquet.metadata.num_rows)
+
+
+def batch_records(
+    name: str, before: int, batch: pa.RecordBatch, columns: Columns
+) -> Iterator[Record]:
+    """The rows of a batch after `before` others of the source, converted as `read_parquet` says."""
+    cells = [_cells(column) for column in batch.columns]
+    for number, row in enumerate(zip(*cells, strict=True), start=before + 1):
+        values = {
+            column: _json(cell)
+            for column, cell in zip(batch.schema.names, row, strict=True)
+            if cell is not None or column in columns
+        }
+        yield Record(number, f"{name}: row {number}", values)
+
+
+@contextmanager
+def _at_random(source: OpenSource) -> Iterator[str | BinaryIO]:
+    if source.path is not None:
+        yield str(source.path)
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(source.stream, file)
+            file.seek(0)
+        except OSError as error:
+            raise StorageError(
+                f"{source.name}: cannot be kept in a temporary file ({error.strerror}); "
+                "free space there, or point TMPDIR to another disk"
+            ) from error
+        yield file
+
+
+@contextmanager
+def _explained_parquet(name: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        found = " ".join(str(error).split())
+        raise SourceError(
+            f"{name}: not a readable Parquet file ({found}); write, copy or download it again"
+        ) from error
+
+
+def _check_types(header: pa.Schema, columns: Columns, name: str) -> None:
+    from pyarrow import types
+
+    for role, column in (("id", columns.id), ("text", columns.text), ("title", columns.title)):
+        if column is None:
+            continue
+        found = header.field(column).type
+        stored = found.value_type if types.is_dictionary(found) else found
+        usable = str(stored) in ("string", "large_string", "string_view")
+        if role == "id":
+            usable = usable or types.is_integer(stored)
+        elif role == "title":
+            usable = usable or types.is_null(stored)
+        if not usable:
+            expected = "strings or integers" if role == "id" else "strings"
+            raise SourceError(
+                f"{name}: the {role} column {column!r} is of type {found}, expected {expected}"
+            )
+
+
+def _cells(column: pa.Array) -> list[object]:
+    """Python values; an error in place of each value that cannot be converted."""
+    import pyarrow as pa
+
+    unit = getattr(column.type, "unit", None)
+    if unit == "ns":
+        # Python's times have microseconds at most.
+        if pa.types.is_timestamp(column.type):
+            coarser = pa.timestamp("us", column.type.tz)
+        else:
+            coarser = pa.time64("us") if pa.types.is_time(column.type) else pa.duration("us")
+        column = column.cast(coarser, safe=False)
+    errors = (ValueError, OverflowError, LookupError, pa.ArrowException)
+    try:
+        return list(column.to_pylist())
+    except errors:
+        cells: list[object] = []
+        for cell in column:
+            try:
+                cells.append(cell.as_py())
+            except errors as error:
+                cells.append(error)
+        return cells
+
+
+def _json(cell: object) -> object:
+    """The cell as JSON; what JSON does not have stays as it is."""
+    if cell is None or isinstance(cell, str | bool | int | float):
+        return cell
+    if isinstance(cell, datetime | date | time):
+        return cell.isoformat()
+    if isinstance(cell, timedelta):
+        return cell.total_seconds()
+    if isinstance(cell, Decimal):
+        near = float(cell)
+        return near if Decimal(repr(near)) == cell else str(cell)
+    if isinstance(cell, UUID):
+        return str(cell)
+    if isinstance(cell, dict):
+        return {str(key): _json(value) for key, value in cell.items()}
+    if isinstance(cell, list):
+        # pyarrow gives a map as a list of pairs, and makes tuples of nothing else.
+        if cell and all(isinstance(item, tuple) for item in cell):
+            return {str(key): _json(value) for key, value in cell}
+        return [_json(item) for item in cell]
+    return cell
+
+
+def is_table(given: object) -> bool:
+    """Whether iterating over an object gives its columns or blocks rather than its rows."""
+    kind = type(given)
+    names = ("columns", "schema") if hasattr(kind, _ARROW) else ("columns",)
+    found = [getattr(kind, name, None) for name in names]
+    return any(one is not None and not callable(one) for one in found)
+
+
+def table_documents(table: Any) -> Iterator[Document]:
+    """The rows of a table, converted as those of a Parquet file; some are in memory at a time."""
+    name = type(table).__name__
+    if not hasattr(type(table), _ARROW):
+        raise TypeError(
+            f"documents: expected a table with the Arrow interface, as those of pandas 2.2, polars "
+            f"and pyarrow have, found a {name} without; give its rows as mappings"
+        )
+    try:
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_stream(table)
+    except ImportError as error:
+        raise MissingExtraError(
+            f'{name}: reading a table needs pyarrow: pip install "layer-retriever[parquet]"; or '
+            "give its rows as mappings"
+        ) from error
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        found = " ".join(str(error).split())
+        raise SourceError(f"{name}: has no Arrow form: {found}; convert that column") from error
+    names = [one for one in reader.schema.names if not _UNNAMED_INDEX.fullmatch(one)]
+    if detected(TEXT_NAMES, names, Fields()) is None:
+        raise SourceError(
+            f"{name}: no column of texts (looked for {listed(TEXT_NAMES)}); the columns are "
+            f"{listed(names)}: rename the one that holds the texts to 'text'"
+        )
+    return _rows(reader, names, name)
+
+
+def _rows(reader: pa.RecordBatchReader, names: list[str], name: str) -> Iterator[Document]:
+    columns = find_columns(names, Fields(), name)
+    assembler = Assembler(Fields())
+    before = 0
+    for batch in reader:
+        for start in range(0, batch.num_rows, _ROWS):
+            rows = batch.select(names).slice(start, _ROWS)
+            yield from map(assembler.document, batch_records(name, before, rows, columns))
+            before += rows.num_rows
+
+
+def split_table(source: str | Path) -> tuple[Path, str | None]:
+    """The file and the table that ``data.db::table`` names; a path that exists is a file's own."""
+    path, separator, table = str(source).rpartition(_SEPARATOR)
+    if not separator or os.path.lexists(source):
+        return Path(source), None
+    return Path(path), table
+
+
+def read_sqlite(
+    source: OpenSource, fields: Fields, table: str | None, sql: str | None
+) -> Iterator[Record]:
+    """The rows of a table by primary key (else rowid), or of a view or query in their own order.
+
+    All rows come from one state of the database, whatever others write meanwhile. NULL is an empty
+    text, no title, and no metadata.
+    """
+    if source.path is None:
+        raise SourceError(
+            f"{source.name}: a SQLite database is read from an uncompressed file; decompress it "
+            "or save it as one"
+        )
+    if table is not None and sql is not None:
+        raise SourceError(
+            f"{source.name}: found both the table {table!r} and an SQL query; give one of the two"
+        )
+    from sqlite_utils import Database
+
+    size, before, rows = source.path.stat().st_size, source.meter.bytes, 0
+    with _explained_query(source.name, sql), closing(_connect(source.path)) as connection:
+        database = Database(connection, recursive_triggers=False, execute_plugins=False)
+        if sql is None:
+            sql, rows = _select(database, table, source.name)
+        cursor = database.execute(sql)
+        if cursor.description is None:
+            raise SourceError(
+                f"{source.name}: expected a query, found an SQL statement without result columns; "
+                "use a SELECT"
+            )
+        header = [column[0] for column in cursor.description]
+        where = source.name if table is None else f"{source.name}{_SEPARATOR}{table}"
+        columns = find_columns(header, fields, where)
+        for number, row in enumerate(cursor, 1):
+            values = {
+                column: "" if cell is None and column == columns.text else cell
+                for column, cell in zip(header, row, strict=True)
+                if cell is not None or column in columns
+            }
+            yield Record(number, f"{where}: row {number}", values)
+            if rows:
+                source.meter.bytes = before + size * min(number, rows) // rows
+    source.meter.bytes = before + size
+
+
+@contextmanager
+def _explained_query(name: str, sql: str | None) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        what = "the database cannot be read" if sql is None else "the SQL query fails"
+        raise SourceError(f"{name}: {what}: {error}") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+    if not os.access(path.parent, os.W_OK) and _rests_in_wal_mode(path):
+        # Otherwise SQLite would have to create the files of its write-ahead log.
+        uri += "&immutable=1"
+    # The reader is a generator, which another thread may resume.
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    connection.execute("PRAGMA query_only = ON")
+    # Bytes that are not UTF-8 become surrogates, which no text may hold: a fault of that row only.
+    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+    return connection
+
+
+def _rests_in_wal_mode(path: Path) -> bool:
+    """Whether a database has a write-ahead log that no process has open."""
+    with path.open("rb") as file:
+        head = file.read(_READ_VERSION_AT + 1)
+    return head[-1:] == bytes([_WAL]) and not path.with_name(f"{path.name}-wal").exists()
+
+
+def _select(database: Database, table: str | None, name: str) -> tuple[str, int]:
+    """The statement that reads a table or view, and its number of rows (0 for a view)."""
+    tables = [one for one in database.table_names() if not one.startswith("sqlite_")]
+    views = database.view_names()
+    known = listed([*tables, *views])
+    if table is None:
+        first = next(iter([*tables, *views]), "table")
+        raise SourceError(
+            f"{name}: a SQLite database; name one of its tables, as in {name}{_SEPARATOR}{first}, "
+            f"or give a query with --sql; the tables are {known}"
+        )
+    if table in views:
+        return f"SELECT * FROM {_quoted(table)}", 0  # noqa: S608
+    if table not in tables:
+        raise SourceError(f"{name}: no table {table!r}; the tables are {known}")
+    found = database.table(table)
+    # `is_pk` is the 1-based place of a column in the primary key.
+    keys = sorted((column.is_pk, column.name) for column in found.columns if column.is_pk)
+    order = ", ".join(_quoted(name) for _, name in keys) or "rowid"
+    return f"SELECT * FROM {_quoted(table)} ORDER BY {order}", found.count  # noqa: S608
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
