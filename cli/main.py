@@ -47,7 +47,6 @@ COMMANDS: Tree = {
         "sts": "cli.commands.eval.sts",
         "transfer": "cli.commands.eval.transfer",
         "probe": "cli.commands.eval.probe",
-        "categories": "cli.commands.eval.categories",
         "run": "cli.commands.eval.run",
         "compare": "cli.commands.eval.compare",
     },
@@ -64,7 +63,6 @@ COMMANDS: Tree = {
         "layers": "cli.commands.inspect.layers",
         "words": "cli.commands.inspect.words",
         "weights": "cli.commands.inspect.weights",
-        "sensitivity": "cli.commands.inspect.sensitivity",
     },
     "make": {"probing": "cli.commands.make.probing"},
 }
@@ -75,6 +73,11 @@ _GROUP_HELP = {
     "tune": "Choose settings by their score on your data.",
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
     "make": "Make data sets from a corpus.",
+}
+# The names that commands had in the last release, and those that they have now.
+RENAMED = {
+    "eval categories": "reproduce ma table-2",
+    "inspect sensitivity": "reproduce sbert-wk figure-3",
 }
 _INTERRUPTED = 130
 _REFUSED = 2
@@ -108,8 +111,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand that the arguments name, or suggest the nearest ones."""
+        """Find the subcommand that the arguments name, or suggest the new name or near ones."""
         name = args[0]
+        old = " ".join([*ctx.command_path.split()[1:], name])
+        if old in RENAMED:
+            raise click.UsageError(f"`{old}` has moved: use `retriever {RENAMED[old]}`")
         if name not in self._tree and not name.startswith("-"):
             near = get_close_matches(name, self._tree) or _deeper(self._tree, name)
             raise click.UsageError(f"No such command {name!r}{_did_you_mean(near)}", ctx)

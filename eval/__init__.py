@@ -27,13 +27,11 @@ from eval.figures import check_figure as check_figure
 from eval.figures import save_figure as save_figure
 from eval.inspect.layers import LayerInspection as LayerInspection
 from eval.inspect.layers import inspect_layers as inspect_layers
-from eval.inspect.meta import MetaInspection as MetaInspection
-from eval.inspect.meta import inspect_meta as inspect_meta
-from eval.inspect.meta import is_meta as is_meta
-from eval.inspect.sensitivity import SensitivityInspection as SensitivityInspection
-from eval.inspect.sensitivity import inspect_sensitivity as inspect_sensitivity
+from eval.inspect.weights import MetaInspection as MetaInspection
 from eval.inspect.weights import WeightInspection as WeightInspection
+from eval.inspect.weights import inspect_meta as inspect_meta
 from eval.inspect.weights import inspect_weights as inspect_weights
+from eval.inspect.weights import is_meta as is_meta
 from eval.inspect.weights import sbert_wk_form as sbert_wk_form
 from eval.inspect.words import WordInspection as WordInspection
 from eval.inspect.words import inspect_words as inspect_words
@@ -71,8 +69,6 @@ from eval.qa.settings import QuestionSettings as QuestionSettings
 from eval.reports import Report as Report
 from eval.reports import Section as Section
 from eval.reports import check_report_folder as check_report_folder
-from eval.sentences.categories import CategoryResult as CategoryResult
-from eval.sentences.categories import gather_categories as gather_categories
 from eval.sentences.result import SentenceResult as SentenceResult
 from eval.sentences.sts import STSSettings as STSSettings
 from eval.sentences.sts import score_sts as score_sts

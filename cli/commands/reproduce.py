@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
 from cli.options.declaring import Command, option
 from cli.options.encoder import MINILM, model_option
-
-# What a finished step leaves in its folder.
-_FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json", "meta.json")
 
 
 @click.command("reproduce", cls=Command)
@@ -40,59 +38,54 @@ _FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json
 def command(
     paper: str | None, table: str | None, data: Path | None, model: str | None, output: Path | None
 ) -> None:
-    """Print or run the commands of the papers' tables.
+    """Print or run the commands of the papers' tables, below the published figures.
 
     PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et al. 2023), ma (Ma et al. 2019) or
     unsup (Takahashi and Bollegala 2022). TABLE is one of those that are printed without --output,
     such as table-3; tables of times are benchmarks of the repository. Existing reports are kept, so
     an interrupted run resumes; use one --output folder per model.
     """
-    from cli.main import run
-    from cli.output.results import say
+    from cli.output.progress import Stages
+    from cli.output.results import report, say
     from eval import experiments
+    from eval.papers import reproduce
 
+    if output is not None and data is None:
+        raise click.UsageError(
+            "--data: expected the folder of the data sets, found none; name it, or set "
+            "RETRIEVER_DATA"
+        )
     for one in experiments(paper, table):
         say(f"{one.paper} {', '.join((one.name, *one.also))}: {one.title}")
-        for folder, arguments in one.commands(
-            data or Path("$RETRIEVER_DATA"), model or MINILM, output or Path("OUTPUT")
-        ):
-            if output is None:
-                say(" ".join(["retriever", *map(_quoted, arguments)]), err=False)
-                continue
-            if data is None:
-                raise click.UsageError(
-                    "--data: expected the folder of the data sets, found none; name it, or set "
-                    "RETRIEVER_DATA"
-                )
-            line = shlex.join(["retriever", *arguments])
-            if any((folder / name).exists() for name in _FINISHED):
-                _check_same(folder, line)
-                say(f"{folder}: exists, skipped")
-                continue
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            say(line)
-            sys.argv[1:] = arguments  # The report names the command that makes it.
-            code = run(arguments)
-            if code:
-                raise click.exceptions.Exit(code)
+        for line in one.published:
+            say(f"  {line}")
+        if output is None or data is None:
+            place, folder = data or Path("$RETRIEVER_DATA"), output or Path("OUTPUT")
+            for step in one.steps(place, model or MINILM, folder):
+                say(" ".join(["retriever", *map(_quoted, step.arguments)]), err=False)
+            continue
+        with Stages(quiet=False) as progress:
+            code = reproduce(
+                one,
+                data,
+                model or MINILM,
+                output,
+                run=_run,
+                show=partial(report, as_json=False),
+                progress=progress,
+                notify=say,
+            )
+        if code:
+            raise click.exceptions.Exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    from cli.main import run
+
+    sys.argv[1:] = arguments  # The report names the command that makes it.
+    return run(arguments)
 
 
 def _quoted(argument: str) -> str:
     """The argument for a shell; `$RETRIEVER_DATA` is left for the shell to replace."""
     return argument if argument.startswith("$") else shlex.quote(argument)
-
-
-def _check_same(folder: Path, line: str) -> None:
-    """Refuse a report that another command made, such as one with another model."""
-    from eval.reports import read_report
-
-    report = folder / "report.json"
-    if not report.exists():
-        return
-    made = read_report(folder).get("command")
-    # The folder is this one, however its path was written.
-    if str(made).rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
-        raise click.UsageError(
-            f"{report}: expected the report of `{line}`, found that of `{made}`; name another "
-            "--output, or remove the folder"
-        )

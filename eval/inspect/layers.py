@@ -1,4 +1,4 @@
-"""The similarity of a word piece's hidden states from layer to layer.
+"""The hidden states of many texts, and the similarity of a word piece's states between layers.
 
 Wang and Kuo 2020, Sec. III and Fig. 1: the cosine between the vectors of every two layers of one
 piece (Eq. 2), averaged over the pieces, and the offset diagonals of that matrix.
@@ -6,39 +6,150 @@ piece (Eq. 2), averaged over the pieces, and the offset diagonals of that matrix
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.inspect.figures import similarity_figure
-from eval.inspect.states import Inspection, TextsRead
+from eval.figures import heat_map, new_figure
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
 from eval.vectors import Loading
-from retriever.errors import BadInputError
+from retriever.encoders.transformer.states import TextStates
+from retriever.errors import BadInputError, ConfigError, require_several
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from retriever.encoders.encoder import Encoder
+
+# Texts that are sorted by length together, so that batches need little padding.
+_BLOCK = 512
 # From here on a table of three decimals is wider than a terminal.
 _MANY_LAYERS = 14
+# With more layers, numbers in the cells could not be read.
+_NUMBERED_LAYERS = 13
+# Curves that matplotlib's cycle gives different colors.
+_USUAL_COLORS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TextsRead:
+    """The number of texts that were read, and of those that were longer than the window and cut.
+
+    `limited` says whether reading stopped at the limit.
+    """
+
+    texts: int
+    cut: int
+    limited: bool
+
+    def __str__(self) -> str:
+        if self.texts == 1:
+            return "1 text"
+        return f"{'the first ' if self.limited else ''}{self.texts:,} texts"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InspectedText:
+    """A text, in which the offsets of its states count, and its hidden states.
+
+    The states of the encoder's passage prompt precede those of the text.
+    """
+
+    text: str
+    states: TextStates
+
+
+class Inspection:
+    """Iterates over texts and their hidden states; `read` counts the texts so far.
+
+    Texts are read as they are needed and come in another order: those of a block by length.
+
+    Args:
+        encoder: what computes the states.
+        texts: any number.
+        limit: maximum number of texts; None reads all.
+        done: called with the number of texts.
+        notify: called at the end with a warning if texts were cut.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        texts: Iterable[str],
+        limit: int | None = None,
+        done: Callable[[int], object] = lambda texts: None,
+        notify: Notify = ignore,
+    ) -> None:
+        require_several("texts", texts)
+        self._encoder = encoder
+        self._texts = islice(texts, limit)
+        self._limit = limit
+        self._done = done
+        self._notify = notify
+        self._count = 0
+        self._cut = 0
+
+    @property
+    def read(self) -> TextsRead:
+        """The texts so far."""
+        return TextsRead(self._count, self._cut, self._count == self._limit)
+
+    def __iter__(self) -> Iterator[InspectedText]:
+        while block := list(islice(self._texts, _BLOCK)):
+            lengths = list(map(len, self._encoder.tokenize(block)))
+            order = sorted(range(len(block)), key=lengths.__getitem__)
+            ordered = [block[row] for row in order]
+            self._cut += sum(length > self._encoder.spec.max_length for length in lengths)
+            for text, states in zip(ordered, all_states(self._encoder, ordered), strict=True):
+                self._count += 1
+                yield InspectedText(text, states)
+                self._done(1)
+        if self._cut:
+            self._notify(cut_warning(self._cut, self._encoder))
+
+
+def cut_warning(cut: int, encoder: Encoder) -> str:
+    """The warning that the ends of texts were not read."""
+    texts = "1 text" if cut == 1 else f"{cut:,} texts"
+    return (
+        f"warning: {texts} exceeded the window of {encoder.spec.max_length} word pieces; the "
+        "excess was not read"
+    )
+
+
+def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
+    """The states of each text, in order.
+
+    Raises:
+        ConfigError: while iterating, the layers of this model cannot be read one by one.
+    """
+    with warnings.catch_warnings():
+        # It would be repeated for each block of texts; the caller counts those that are cut.
+        warnings.filterwarnings("ignore", message=".*longer than the window", category=UserWarning)
+        found = encoder.hidden_states(texts)
+    for states in found:
+        if len(states.states) != encoder.depth + 1:
+            raise ConfigError(
+                f"model: expected one whose {encoder.depth + 1} hidden states can be read one by "
+                f"one, found {encoder.spec.model}, which yields only the last; name another model"
+            )
+        yield states
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetDiagonal:
     """The mean cosines between hidden states that are `offset` layers apart.
 
-    Attributes:
-        offset: at least 1.
-        values: the cosine of layers 0 and offset, of 1 and offset + 1, and so on.
-        mean: of the values.
-        deviation: population standard deviation of the values.
-        lowest: minimum of the values.
-        highest: maximum of the values.
+    `values` are those of layers 0 and offset, 1 and offset + 1, and so on; `deviation` is their
+    population standard deviation.
     """
 
     offset: int
@@ -65,20 +176,18 @@ class LayerSimilarity:
 
     def diagonals(self) -> list[OffsetDiagonal]:
         """The offset diagonals of the mean, by ascending offset from 1."""
-        found = []
-        for offset in range(1, len(self.mean)):
-            values = np.diagonal(self.mean, offset)
-            found.append(
-                OffsetDiagonal(
-                    offset,
-                    tuple(values.tolist()),
-                    float(values.mean()),
-                    float(values.std()),
-                    float(values.min()),
-                    float(values.max()),
-                )
+        diagonals = [np.diagonal(self.mean, offset) for offset in range(1, len(self.mean))]
+        return [
+            OffsetDiagonal(
+                offset,
+                tuple(values.tolist()),
+                float(values.mean()),
+                float(values.std()),
+                float(values.min()),
+                float(values.max()),
             )
-        return found
+            for offset, values in enumerate(diagonals, 1)
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,8 +231,31 @@ class LayerInspection(ReportedResult):
         )
 
     def figure(self) -> Figure:
-        """The matrix as a heat map beside its offset diagonals; see `similarity_figure`."""
-        return similarity_figure(self.similarity)
+        """The matrix as a heat map beside its offset diagonals as curves, as in Fig. 1.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        layers = len(self.similarity.mean)
+        figure = new_figure(12, 5.2)
+        left, right = figure.subplots(1, 2)
+        image = heat_map(left, self.similarity.mean, 2, numbers=layers <= _NUMBERED_LAYERS)
+        left.set_aspect("equal")
+        figure.colorbar(image, ax=left, label="mean cosine")
+        left.set(xlabel="hidden state (0: embeddings)", ylabel="hidden state")
+        left.set_title(f"cosine between layers, mean of {self.similarity.pieces:,} word pieces")
+        color_curves(right, layers - 1)
+        for diagonal in self.similarity.diagonals():
+            places = range(len(diagonal.values))
+            right.plot(places, diagonal.values, ".-", label=f"offset {diagonal.offset}")
+        right.set(xlabel="lower hidden state of the two", ylabel="mean cosine")
+        right.set_title("offset diagonals")
+        _layer_ticks(left, layers)
+        left.set_yticks(left.get_xticks())
+        _layer_ticks(right, layers - 1)
+        right.grid(alpha=0.3)
+        right.legend(fontsize="x-small", ncols=2)
+        return figure
 
     def _tables(self) -> Iterator[Table]:
         mean = self.similarity.mean
@@ -179,13 +311,9 @@ def inspect_layers(
 
 
 def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The cosines between all layers of each piece.
+    """The cosines between all layers of each piece, of (layers, pieces, width) states.
 
-    Args:
-        states: (layers, pieces, width).
-
-    Returns:
-        (pieces, layers, layers) in [-1, 1], symmetric; a cosine with a zero vector is 0.
+    They are (pieces, layers, layers) in [-1, 1], symmetric; a cosine with a zero vector is 0.
     """
     units = unit_vectors(states).transpose(1, 0, 2)
     maps: NDArray[np.float64] = np.clip(units @ units.transpose(0, 2, 1), -1, 1)
@@ -203,14 +331,9 @@ def unit_vectors(states: NDArray[np.floating]) -> NDArray[np.float64]:
 def layer_similarity(
     texts: Iterable[tuple[NDArray[np.floating], NDArray[np.bool_]]],
 ) -> LayerSimilarity:
-    """The cosines of all pieces of all texts; each piece has the same weight.
+    """The cosines of all pieces, each with the same weight.
 
-    Args:
-        texts: for each text its states (layers, pieces, width) and the mask (pieces,) of those
-            that are included.
-
-    Raises:
-        BadInputError: no piece is included.
+    Each text has its states (layers, pieces, width) and the mask (pieces,) of those that count.
     """
     count = 0
     mean: NDArray[np.float64] = np.zeros(())
@@ -229,3 +352,16 @@ def layer_similarity(
     if count == 0:
         raise BadInputError("expected texts with word pieces, found none; give more text")
     return LayerSimilarity(count, mean, np.sqrt(squares / count))
+
+
+def _layer_ticks(axes: Axes, layers: int) -> None:
+    axes.set_xticks(range(0, layers, 1 if layers <= _NUMBERED_LAYERS else 2))
+
+
+def color_curves(axes: Axes, curves: int) -> None:
+    """Give each of many curves its own color: matplotlib's cycle repeats."""
+    from matplotlib import colormaps
+
+    if curves > _USUAL_COLORS:
+        shades = np.linspace(0, 0.95, curves)
+        axes.set_prop_cycle(color=colormaps["viridis"](shades))

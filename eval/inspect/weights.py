@@ -1,22 +1,34 @@
-"""The weight of each word of a text in its SBERT-WK vector, and of the layers in each word."""
+"""The parts of a text's vector, word by word.
+
+They are the weights of words and layers in an SBERT-WK vector, and the lengths of the sources'
+parts in a meta-embedding.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from eval.inspect.figures import weights_figure
-from eval.inspect.states import Inspection
+import numpy as np
+
+from eval.figures import heat_map, new_figure, plain_text, short_label
+from eval.inspect.layers import Inspection, cut_warning
+from eval.inspect.words import LONGEST_LABEL, WIDEST
 from eval.progress import Notify, ignore
-from eval.tables import on_one_line
+from eval.tables import Table, on_one_line, table_lines
 from eval.vectors import Loading
 from retriever.encoders.fusion.word_weights import Unit, WeightedWord, word_weights
 from retriever.encoders.loading.resolution import sbert_wk_settings
+from retriever.encoders.meta.folder import is_meta_folder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_INCHES_A_WORD = 0.32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,8 +67,25 @@ class WeightInspection:
         }
 
     def figure(self) -> Figure:
-        """The weights of words and layers; see `weights_figure`."""
-        return weights_figure(self.words, self.first_layer)
+        """The weight of each word as a bar, and below it the weights of the layers in it.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        figure = new_figure(_width(self.words), 5.5)
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        places = range(len(self.words))
+        top.bar(places, [word.weight for word in self.words])
+        top.set_ylabel("weight in the text")
+        layers = np.array([word.layers for word in self.words]).T
+        image = bottom.imshow(layers, cmap="viridis", origin="lower", aspect="auto")
+        figure.colorbar(image, ax=bottom, label="weight in the word")
+        bottom.set_ylabel("hidden state")
+        bottom.set_yticks(
+            range(len(layers)), [str(self.first_layer + row) for row in range(len(layers))]
+        )
+        _name_words(bottom, self.words, fontsize=8)
+        return figure
 
 
 def inspect_weights(
@@ -113,3 +142,149 @@ def as_sbert_wk(form: str) -> EncoderSettings:
     if asked.fusion != "sbert-wk":
         raise ConfigError(f"fusion: expected sbert-wk, found {asked.fusion}; leave it out")
     return asked
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWeight:
+    """A source: its text form, and its weight in the sum."""
+
+    encoder: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetaWord:
+    """A word of a text, or the text itself at the level of sentences.
+
+    Attributes:
+        text: as it is written in the text.
+        start, stop: character offsets in the text.
+        lengths: of each source's part of the word's meta-vector, at least 0; 0 if the source lacks
+            the word.
+    """
+
+    text: str
+    start: int
+    stop: int
+    lengths: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetaInspection:
+    """The result of `inspect_meta`.
+
+    Attributes:
+        encoder: text form.
+        passage: the text.
+        cut: whether it was longer than the window and lost its end.
+        method: how the sources were combined.
+        level: "word" or "sentence".
+        sources: in the order of `lengths`.
+        words: in the order of the text.
+    """
+
+    encoder: str
+    passage: str
+    cut: bool
+    method: str
+    level: str
+    sources: tuple[SourceWeight, ...]
+    words: tuple[MetaWord, ...]
+
+    def text(self) -> str:
+        """The sources with their weights, and the words as a table."""
+        numbered = [
+            (str(number), one.encoder, f"{one.weight:.3f}")
+            for number, one in enumerate(self.sources, 1)
+        ]
+        rows = tuple(
+            (word.text, *(f"{length:.3f}" for length in word.lengths)) for word in self.words
+        )
+        columns = (self.level, *(f"source {number}" for number, _, _ in numbered))
+        sources = Table(("source", "encoder", "weight"), tuple(numbered), left=(0, 1))
+        lines = [f"{self.encoder}: {self.method}; length of each source's part of the vector", ""]
+        lines += [*table_lines(sources), "", *table_lines(Table(columns, rows))]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """All numbers."""
+        return {
+            "encoder": self.encoder,
+            "text": self.passage,
+            "cut": self.cut,
+            "method": self.method,
+            "level": self.level,
+            "sources": [asdict(one) for one in self.sources],
+            "words": [asdict(one) for one in self.words],
+        }
+
+    def figure(self) -> Figure:
+        """The length of each source's part of each word as a heat map.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        figure = new_figure(_width(self.words), 3.2)
+        axes = figure.subplots()
+        lengths = np.array([word.lengths for word in self.words]).T
+        image = heat_map(axes, lengths, 2, numbers=False)
+        figure.colorbar(image, ax=axes, label="length of its part")
+        axes.set_ylabel("source")
+        axes.set_yticks(range(len(lengths)), [str(row + 1) for row in range(len(lengths))])
+        _name_words(axes, self.words)
+        return figure
+
+
+def is_meta(encoder: str) -> bool:
+    """Whether a text form names the folder of a meta-embedding.
+
+    Raises:
+        ConfigError: the text form is malformed.
+    """
+    return is_meta_folder(parse_encoder(encoder).model or "")
+
+
+def inspect_meta(
+    text: str, encoder: str, *, loading: Loading | None = None, notify: Notify = ignore
+) -> MetaInspection:
+    """Compute how long each source's part of each word's meta-vector is.
+
+    Args:
+        text: not blank.
+        encoder: text form that names the folder of a meta-embedding.
+        loading: where its sources come from.
+        notify: called with a warning if the text is cut at the window.
+
+    Raises:
+        ConfigError: the encoder is another one.
+        What `Encoder.load` raises.
+    """
+    model = (loading or Loading()).load(encoder)
+    found = model.contributions(text)
+    if found.cut:
+        notify(cut_warning(1, model))
+    facts = model.meta_parts().describe()
+    return MetaInspection(
+        encoder=str(model.spec),
+        passage=text,
+        cut=found.cut,
+        method=facts["method"],
+        level=facts["level"],
+        sources=tuple(SourceWeight(one["encoder"], one["weight"]) for one in facts["sources"]),
+        words=tuple(
+            MetaWord(text[start:stop], start, stop, tuple(row))
+            for (start, stop), row in zip(found.spans, found.lengths.tolist(), strict=True)
+        ),
+    )
+
+
+def _width(words: Sequence[object]) -> float:
+    return min(max(6, 2 + _INCHES_A_WORD * len(words)), WIDEST)
+
+
+def _name_words(
+    axes: Axes, words: Sequence[WeightedWord | MetaWord], fontsize: float | None = None
+) -> None:
+    labels = [short_label(word.text, LONGEST_LABEL) for word in words]
+    axes.set_xticks(range(len(words)), labels, rotation=90, fontsize=fontsize)
+    plain_text(*axes.get_xticklabels())

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.inspect.figures import variances_figure
-from eval.inspect.layers import unit_vectors
-from eval.inspect.states import InspectedText, Inspection, TextsRead
+from eval.figures import new_figure, plain_text, short_label
+from eval.inspect.layers import InspectedText, Inspection, TextsRead, unit_vectors
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
@@ -30,15 +29,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+LONGEST_LABEL = 24
+"""Number of characters of a word in a figure."""
+# matplotlib refuses images of 65,536 dots.
+WIDEST = 400.0
+"""Inches of a side of a figure."""
+
+
 @dataclass(frozen=True, slots=True)
 class WordVariance:
-    """A word of a corpus.
-
-    Attributes:
-        word: in lower case and normal form NFKC.
-        count: number of occurrences.
-        variance: mean over the occurrences, at least 0.
-    """
+    """A word, in lower case and normal form NFKC, and its mean variance over its occurrences."""
 
     word: str
     count: int
@@ -107,8 +107,34 @@ class WordInspection(ReportedResult):
         )
 
     def figure(self) -> Figure:
-        """The words with their variances; see `variances_figure`."""
-        return variances_figure(self.groups)
+        """The words of low, middle and high variance as bars, as in Table I.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        named = [
+            ("low", self.groups.low),
+            ("middle", self.groups.middle),
+            ("high", self.groups.high[::-1]),
+        ]
+        words = [word for _, group in named for word in group]
+        figure = new_figure(7, min(1.5 + 0.2 * len(words), WIDEST))
+        axes = figure.subplots()
+        first = 0
+        for name, group in named:
+            places = range(first, first + len(group))
+            axes.barh(places, [word.variance for word in group], label=name)
+            first += len(group)
+        axes.set_yticks(
+            range(len(words)),
+            [f"{short_label(one.word, LONGEST_LABEL)} ({one.count:,})" for one in words],
+        )
+        plain_text(*axes.get_yticklabels())
+        axes.tick_params(axis="y", labelsize=7)
+        axes.margins(y=0.01)
+        axes.set(xlabel="variance of the adjacent-layer cosines, mean over occurrences")
+        axes.legend(title="variance", loc="lower right")
+        return figure
 
     def _table(self) -> Table:
         header: list[str] = []
@@ -177,13 +203,9 @@ def inspect_words(
 
 
 def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The population variance of each word's cosines between adjacent layers.
+    """(words,) population variance of each word's cosines between adjacent layers.
 
-    Args:
-        vectors: (layers, words, width), at least two layers.
-
-    Returns:
-        (words,) float64, at least 0; a cosine with a zero vector is 0.
+    `vectors` are (layers, words, width), of at least two layers; a cosine with a zero vector is 0.
     """
     units = unit_vectors(vectors)
     cosines = np.stack([(low * high).sum(axis=-1) for low, high in pairwise(units)])
@@ -228,12 +250,7 @@ def word_variances(texts: Iterable[InspectedText], min_count: int) -> list[WordV
 
 
 def variance_groups(words: Sequence[WordVariance], top: int) -> VarianceGroups:
-    """At most `top` words of each third; no word is in two groups.
-
-    Args:
-        words: by ascending variance.
-        top: at least 1.
-    """
+    """At most `top` words of each third of the words, which come by ascending variance."""
     low, high = round(len(words) / 3), round(2 * len(words) / 3)
     middle = words[low:high]
     skipped = max(0, len(middle) - top) // 2

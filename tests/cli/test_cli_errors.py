@@ -291,6 +291,8 @@ def test_files_where_folders_are_meant_and_the_other_way_round(retriever, standi
     [
         (["quary"], "No such command 'quary'; did you mean `query`? (see `retriever --help`)"),
         (["zzz"], "No such command 'zzz' (see `retriever --help`)"),
+        (["eval", "categories", "x"], "has moved: use `retriever reproduce ma table-2`"),
+        (["inspect", "sensitivity"], "has moved: use `retriever reproduce sbert-wk figure-3`"),
         (["layers"], "No such command 'layers'; did you mean `tune layers` or `inspect layers`?"),
         (["eval", "rum"], "No such command 'rum'; did you mean `run`? (see `retriever eval --he"),
         (["query", "x", "--explian"], "No such option '--explian'; did you mean `--explain`?"),

@@ -11,6 +11,7 @@ import pytest
 from eval.datasets.classification import read_classification, read_probing
 from eval.datasets.sts import read_sts
 from eval.metrics.significance import randomization_test
+from eval.papers.categories import gather_categories
 from eval.sentences.aggregation import sts_correlations, sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness
 from eval.transfer.batched_mlp import MLPs
@@ -335,12 +336,9 @@ def test_reports_are_summarized_by_category(retriever, sts, probe, model, tmp_pa
             "--output", tmp_path / kind, *(("--seeds", "1") if kind == "probe" else ()),
         )  # fmt: skip
         assert done.code == 0, done.err
-    done = retriever(
-        "eval", "categories", tmp_path / "sts", tmp_path / "probe", "--json",
-        "--output", tmp_path / "all",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    summary = gather_categories([tmp_path / "sts", tmp_path / "probe"])
+    summary.write(tmp_path / "all")
+    found = summary.to_json()
     (grid,) = (
         one
         for one in json.loads((tmp_path / "sts" / "report.json").read_text())["by_layer"]

@@ -7,10 +7,8 @@ import re
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from cli.main import run
-from eval.datasets.pairs import read_pairs
 from eval.inspect.layers import layer_similarity
 from retriever.encoders.encoder import Encoder
 
@@ -31,18 +29,6 @@ def corpus(write_jsonl):
     random = np.random.default_rng(0)
     texts = [" ".join(f"w{word}" for word in random.integers(0, 9, 6)) for _ in range(20)]
     return write_jsonl(*({"id": f"d{i}", "text": text} for i, text in enumerate(texts)))
-
-
-@pytest.fixture
-def pairs(tmp_path):
-    random = np.random.default_rng(0)
-    lines = ["score\tsentence1\tsentence2"]
-    for _ in range(25):
-        sentences = [" ".join(f"w{word}" for word in random.integers(0, 99, 5)) for _ in range(2)]
-        lines.append("\t".join([str(random.integers(0, 6)), *sentences]))
-    path = tmp_path / "pairs.tsv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def read(outcome):
@@ -193,49 +179,12 @@ class TestWeights:
         assert words[1]["weight"] == pytest.approx(sum(one["weight"] for one in pieces[1:-2]))
 
 
-class TestSensitivity:
-    @pytest.mark.parametrize("preset", ["paper", "released"])
-    def test_each_setting_scores_as_its_encoder_does(self, inspect, pairs, tiny_models, preset):
-        found = read(
-            inspect("sensitivity", pairs, "--json", "--wk-preset", preset, "--windows", "1,2")
-        )
-        assert found["windows"] == [1, 2]
-        assert found["start_layers"] == [0, 1]
-        assert found["values"][1][1] is None or preset == "paper"
-        data = read_pairs([pairs])
-
-        def score(settings):
-            encoder = Encoder.load(f"{tiny_models['bert']}::{settings}", device="cpu")
-            cosines = (encoder.encode(data.left) * encoder.encode(data.right)).sum(axis=1)
-            return scipy.stats.spearmanr(cosines, data.gold)[0]
-
-        for window, row in zip([1, 2], found["values"], strict=True):
-            for start, value in enumerate(row):
-                if value is not None:
-                    settings = f"window={window}::start-layer={start}::wk-preset={preset}"
-                    assert value == pytest.approx(score(f"sbert-wk::{settings}"), abs=1e-6)
-        assert found["baseline"] == pytest.approx(score("last"), abs=1e-6)
-        assert found["pairs"] == 25
-
-    def test_a_table_has_a_row_for_each_window(self, inspect, pairs):
-        outcome = inspect("sensitivity", pairs, "--wk-preset", "released", "--start-layers", "1,0")
-        lines = outcome.out.splitlines()
-        assert "SBERT-WK (released) of" in lines[0]
-        assert "spearman over 25 pairs of" in lines[0]
-        assert lines[2].split() == ["window", "start", "0", "start", "1"]
-        assert [line.split()[0] for line in lines[3:5]] == ["1", "2"]
-        assert lines[4].split()[2] == "-"
-        assert lines[6] == "too few layers for window 3, 4"
-        assert lines[-1].startswith("last layer, mean over all pieces: ")
-
-
-@pytest.mark.parametrize("kind", ["layers", "words", "sensitivity"])
-def test_a_report_holds_what_is_printed(inspect, corpus, pairs, tmp_path, kind):
+@pytest.mark.parametrize("kind", ["layers", "words"])
+def test_a_report_holds_what_is_printed(inspect, corpus, tmp_path, kind):
     report = tmp_path / "report"
-    source = pairs if kind == "sensitivity" else corpus
-    outcome = inspect(kind, source, "--output", report)
+    outcome = inspect(kind, corpus, "--output", report)
     written = json.loads((report / "report.json").read_text())
-    assert {**read(inspect(kind, source, "--json")), "command": written["command"]} == written
+    assert {**read(inspect(kind, corpus, "--json")), "command": written["command"]} == written
     assert "torch" in written["environment"]
     page = (report / "report.md").read_text()
     for line in outcome.out.splitlines():
@@ -243,19 +192,18 @@ def test_a_report_holds_what_is_printed(inspect, corpus, pairs, tmp_path, kind):
             assert word.replace("_", "\\_") in page or set(word) & set("~<>()*")
     pytest.importorskip("matplotlib")
     assert {path.name for path in (report / "figures").iterdir()} == {f"{kind}.png", f"{kind}.svg"}
-    refused = inspect(kind, source, "--output", tmp_path / "absent" / "report")
+    refused = inspect(kind, corpus, "--output", tmp_path / "absent" / "report")
     assert refused.code == 2
     assert "expected its parent to exist" in refused.err
 
 
-def test_each_command_draws_its_figure(inspect, corpus, pairs, tmp_path):
+def test_each_command_draws_its_figure(inspect, corpus, tmp_path):
     pytest.importorskip("matplotlib")
     for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         for arguments in (
             ["layers", corpus],
             ["words", corpus],
             ["weights", WORDS],
-            ["sensitivity", pairs],
         ):
             figure = tmp_path / f"{arguments[0]}{ending}"
             assert inspect(*arguments, "--plot", figure).code == 0
@@ -300,27 +248,17 @@ def test_an_encoder_of_any_kind_can_be_named(inspect, tiny_models, retriever):
         (["weights", "w1", "MODEL::static=sif"], "static"),
         (["layers", "--text", "w1", "MODEL::static=average"], "no layers"),
         (["layers", "--text", "w1", "--layers", "0"], "No such option '--layers'"),
-        (["sensitivity", "missing.tsv"], "missing.tsv"),
-        (["sensitivity", "CORPUS"], "expected an object with score"),
-        (["sensitivity", "PAIRS", "--windows", "1,x"], "expected numbers of at least 1"),
-        (["sensitivity", "PAIRS", "--windows", "0"], "expected numbers of at least 1"),
-        (["sensitivity", "PAIRS", "--start-layers", ""], "expected numbers of at least 0"),
-        (["sensitivity", "PAIRS", "--start-layers", "2"], "start-layer: expected 0 to 1"),
-        (["sensitivity", "PAIRS", "MODEL::window=2"], "name them with --windows"),
-        (["sensitivity", "PAIRS", "MODEL::start-layer=0"], "name them with --start-layers"),
-        (["sensitivity", "PAIRS", "MODEL::head=yes"], "head: SBERT-WK's vectors are compared"),
-        (["sensitivity", "PAIRS", "--plot", "figure.jpg"], "expected a figure that ends in"),
     ],
     ids=lambda value: (
         " ".join(value).encode("utf-8", "replace").decode() if isinstance(value, list) else ""
     ),
 )
 def test_what_cannot_be_looked_at_is_refused_in_one_line(
-    inspect, corpus, pairs, tmp_path, monkeypatch, arguments, message
+    inspect, corpus, tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bytes.txt").write_bytes(b"w1 \xff")
-    files = {"CORPUS": corpus, "PAIRS": pairs, "BYTES": tmp_path / "bytes.txt"}
+    files = {"CORPUS": corpus, "BYTES": tmp_path / "bytes.txt"}
     settings = [one.removeprefix("MODEL") for one in arguments if one.startswith("MODEL")]
     given = [files.get(one, one) for one in arguments if not one.startswith("MODEL")]
     outcome = inspect(*given, settings="".join(settings))

@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 
 from eval.metrics.measures import evaluate
 from eval.metrics.trec import read_qrels, read_run
-from retriever.errors import ConfigError
+from eval.papers.categories import gather_categories
+from retriever.errors import ConfigError, SourceError
 from tests.eval.datasets.question_samples import QUASAR, write
 from tests.eval.qa.samples import made_set, write_set
 
@@ -346,16 +347,15 @@ def test_layers_rank_in_place_of_systems(retriever, dataset, model, tmp_path):
     found = json.loads(done.out)
     assert [grid["measure"] for grid in found["by_layer"]] == ["AP", "RR"]
     assert len(list(report.rglob("layers-*.svg"))) == 2
-    summary = retriever("eval", "categories", report)
-    assert "question answering" in summary.out
+    assert "question answering" in gather_categories([report]).text()
     for options in (("-s", "bm25,cosine,hybrid"), ("--baseline", "cosine")):
         refused = retriever("eval", "qa", dataset, *model, *asked, *options)
         assert refused.code == 2
         assert "leave out --systems and --baseline" in refused.err
     systems = retriever("eval", "qa", dataset, *model, "-s", "cosine", "--output", tmp_path / "s")
     assert systems.code == 0
-    refused = retriever("eval", "categories", tmp_path / "s")
-    assert "or eval qa --by-layer" in refused.err
+    with pytest.raises(SourceError, match="or eval qa --by-layer"):
+        gather_categories([tmp_path / "s"])
 
 
 def test_a_set_without_pools_is_ranked_through_an_index(retriever, dataset, model, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -19,24 +21,31 @@ def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
     # They name data sets that are not here.
     monkeypatch.setattr("cli.options.evaluation.data_set", lambda path: path)
     folders = []
-    for folder, arguments in one.commands(tmp_path, "m", tmp_path / "out"):
+    for folder, arguments, analysis in one.steps(tmp_path, "m", tmp_path / "out"):
         tree = COMMANDS
         rest = list(arguments)
         while not isinstance(tree, str):
             tree = tree[rest.pop(0)]
         command = importlib.import_module(tree).command
         folder.parent.mkdir(parents=True, exist_ok=True)
-        command.make_context("step", rest).close()
+        command.make_context("step", list(rest)).close()
         folders.append(folder)
+        assert not analysis or analysis[0] in ("categories", "sensitivity")
         # What a step reads of other steps is made before.
-        made = [Path(part) for part in rest if part.startswith(str(tmp_path / "out"))]
-        assert all({part, part.parent} & set(folders) for part in made)
+        paths = [part.split("::")[0].removeprefix("cosine@") for part in analysis or rest]
+        read = [Path(path) for path in paths if path.startswith(str(tmp_path / "out"))]
+        assert all({part, part.parent} & set(folders) for part in read)
+        assert not {"{", "}"} & set("".join(arguments + analysis))
     assert len(set(folders)) == len(folders) > 0
+    columns = {len(re.split(" {2,}", line)) for line in one.published if "  " in line}
+    assert len(columns) == bool(one.published)
 
 
 def test_without_an_output_folder_commands_are_printed(retriever):
     done = retriever("reproduce", "sbert-wk", "table-7", "--data", "D", "--model", "M")
     assert done.code == 0
+    assert "table-7: Ablation\n  mean Pearson × 100 of STS12 to STS16 and STS-B\n" in done.err
+    assert "\n  SBERT-WK               74.21\n" in done.err
     first = done.out.splitlines()[0]
     assert first.startswith("retriever eval sts D/sts12 -e ::last -e ::sbert-wk::wk-words=uniform")
     assert first.endswith("--model M --output OUTPUT/sbert-wk/table-7/sts12")
@@ -44,6 +53,11 @@ def test_without_an_output_folder_commands_are_printed(retriever):
     assert same[0] == same[1] != ""
     quoted = retriever("reproduce", "bert-lc", "table-1", "--model", "two words").out
     assert "--model 'two words' --output" in quoted
+    # An analysis is the command that runs what is left when the others have run.
+    last = retriever("reproduce", "ma", "table-2", "--data", "D", "--model", "M").out.splitlines()[
+        -1
+    ]
+    assert last == "retriever reproduce ma table-2 --data D --model M --output OUTPUT"
     unknown = retriever("reproduce", "bert-lc", "table-9")
     assert unknown.code == 2
     assert "bert-lc: table-1, table-4, table-2" in unknown.err
@@ -51,16 +65,19 @@ def test_without_an_output_folder_commands_are_printed(retriever):
 
 def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_path, monkeypatch):
     monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("RETRIEVER_DATA", raising=False)
     monkeypatch.setattr(sys, "argv", ["retriever"])
     (tmp_path / "data").mkdir()
     write_sts(tmp_path / "data" / "pairs")
     steps = (
-        ("first", "eval sts {data}/pairs -e ::last --resamples 100"),
-        ("all", "eval categories {output}/first"),
-        ("broken", "eval sts {data}/absent"),
-        ("never", "eval sts {data}/pairs -e ::last --resamples 100"),
+        ("first", False, "eval sts {data}/pairs -e ::last --resamples 100"),
+        ("settings", True, "sensitivity {data}/pairs/test.a.tsv"),
+        ("all", True, "categories {output}/first"),
+        ("broken", False, "eval sts {data}/absent"),
+        ("never", False, "eval sts {data}/pairs -e ::last --resamples 100"),
     )
-    monkeypatch.setattr(papers, "_ALL", (Experiment("ma", "table-1", "Made", steps),))
+    made_up = Experiment("ma", "table-1", "Made", steps)
+    monkeypatch.setattr(papers, "_experiments", lambda paper: [made_up] if paper == "ma" else [])
     asked = (
         "reproduce", "--data", tmp_path / "data", "--output", tmp_path / "out",
         "--model", tiny_models["bert"],
@@ -69,9 +86,13 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     assert done.code == 2
     assert "absent" in done.err
     made = {path.parent.name for path in (tmp_path / "out").rglob("report.json")}
-    assert made == {"first", "all"}
+    assert made == {"first", "settings", "all"}
+    assert "semantic similarity: pairs" in done.out
+    assert "pearson over 30 pairs of" in done.out
+    report = json.loads((tmp_path / "out/ma/table-1/all/report.json").read_text())
+    assert report["command"].startswith("retriever reproduce ma table-1 --data")
     again = retriever(*asked)
-    assert again.err.count("exists, skipped") == 2
+    assert again.err.count("exists, skipped") == 3
     monkeypatch.chdir(tmp_path)
     relative = ["out" if one == tmp_path / "out" else one for one in asked]
     assert "first: exists, skipped" in retriever(*relative).err
@@ -82,3 +103,6 @@ def test_steps_run_once_and_a_failure_ends_the_run(retriever, tiny_models, tmp_p
     damaged = retriever(*asked)
     assert damaged.code == 2
     assert "first/report.json: cannot be read" in damaged.err
+    nowhere = retriever(*("reproduce", "ma", "--output", tmp_path / "out"))
+    assert nowhere.code == 2
+    assert "--data: expected the folder of the data sets, found none" in nowhere.err

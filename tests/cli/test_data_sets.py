@@ -57,7 +57,6 @@ def test_without_the_variable_only_the_path_counts(sets, monkeypatch):
         ("train meta", "dev"),
         ("tune layers", "data"),
         ("tune layers", "test"),
-        ("inspect sensitivity", "pairs"),
     ],
 )
 def test_every_command_finds_its_data_sets_there(sets, words, name):

@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from eval.figures import check_figure, save_figure
-from eval.inspect.figures import (
-    sensitivity_figure,
-    similarity_figure,
-    variances_figure,
-    weights_figure,
-)
-from eval.inspect.layers import LayerSimilarity
-from eval.inspect.sensitivity import Sensitivity
-from eval.inspect.words import VarianceGroups, WordVariance
+from eval.inspect.layers import LayerInspection, LayerSimilarity, TextsRead
+from eval.inspect.weights import MetaInspection, MetaWord, WeightInspection
+from eval.inspect.words import VarianceGroups, WordInspection, WordVariance
 from retriever.encoders.fusion.word_weights import WeightedWord
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 
@@ -27,32 +21,36 @@ pytest.importorskip("matplotlib")
 HOSTILE = ["$x^{2$", "a\x1b[31mred", "line\nbreak", "<b>&", "北京", "हिन्दी", "w" * 99, "\u202eab"]
 
 
+READ = TextsRead(9, 0, False)
+
+
 def similarity(layers):
     mean = np.linspace(0.1, 1, layers * layers).reshape(layers, layers)
-    return LayerSimilarity(1234, mean, np.zeros((layers, layers)))
+    return LayerInspection("m", READ, LayerSimilarity(1234, mean, np.zeros((layers, layers))))
 
 
-def groups():
+def variances():
     named = [WordVariance(word, 1000 + place, place / 9) for place, word in enumerate(HOSTILE)]
-    return VarianceGroups(tuple(named[:3]), tuple(named[3:5]), tuple(named[5:]))
+    groups = VarianceGroups(tuple(named[:3]), tuple(named[3:5]), tuple(named[5:]))
+    return WordInspection("m", READ, 7, 1, 8, groups)
 
 
 def weights(count=8):
-    return [WeightedWord(HOSTILE[i % 8], 0, 1, 1 / count, (0.25, 0.75)) for i in range(count)]
+    words = (WeightedWord(HOSTILE[i % 8], 0, 1, 1 / count, (0.25, 0.75)) for i in range(count))
+    return WeightInspection("m", "", False, "word", 4, tuple(words))
 
 
-def sensitivities(starts=3):
-    row = tuple(0.1 * start for start in range(starts))
-    return Sensitivity((1, 2), tuple(range(starts)), (row, (*row[:-1], None)), 0.8)
+def parts():
+    words = (MetaWord(word, 0, 1, (0.25, 0.75, 1.5)) for word in HOSTILE)
+    return MetaInspection("m", "", False, "conc", "word", (), tuple(words))
 
 
 FIGURES = {
-    "similarity": lambda: similarity_figure(similarity(7)),
-    "deep": lambda: similarity_figure(similarity(25)),
-    "variances": lambda: variances_figure(groups()),
-    "weights": lambda: weights_figure(weights(), 4),
-    "sensitivity": lambda: sensitivity_figure(sensitivities(), "spearman"),
-    "many settings": lambda: sensitivity_figure(sensitivities(24), "pearson"),
+    "similarity": lambda: similarity(7).figure(),
+    "deep": lambda: similarity(25).figure(),
+    "variances": lambda: variances().figure(),
+    "weights": lambda: weights().figure(),
+    "parts": lambda: parts().figure(),
 }
 
 
@@ -82,8 +80,7 @@ def texts_of(path):
         ("deep", ["offset 24", "24"]),
         ("variances", ["low", "middle", "high", "<b>& (1,003)", "北京 (1,004)"]),
         ("weights", ["weight in the text", "hidden state", "4", "5", "$x^{2$", "line break"]),
-        ("sensitivity", ["window m", "spearman", "start layer 2", "window 1", "last layer, mean"]),
-        ("many settings", ["pearson", "start layer 23"]),
+        ("parts", ["length of its part", "source", "3", "$x^{2$", "line break"]),
     ],
 )
 def test_an_svg_says_what_is_drawn(name, labels, tmp_path):
@@ -93,13 +90,13 @@ def test_an_svg_says_what_is_drawn(name, labels, tmp_path):
 
 
 def test_what_words_hold_is_neither_a_formula_nor_a_control_character(tmp_path):
-    for name in ("variances", "weights"):
+    for name in ("variances", "weights", "parts"):
         save_figure(FIGURES[name](), tmp_path / "figure.svg")
         found = " ".join(texts_of(tmp_path / "figure.svg"))
         assert "a\ufffd[31mred" in found
         assert "\ufffdab" in found
-        assert "w" * 23 + "…" in found
-        assert "w" * 24 not in found
+        assert f"{'w' * 12}…{'w' * 11}" in found
+        assert "w" * 13 not in found
         assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", found)
 
 
@@ -113,7 +110,7 @@ def test_the_same_figure_gives_the_same_bytes(tmp_path):
 
 def test_a_long_text_still_fits_into_an_image(tmp_path):
     # matplotlib refuses images of 65,536 dots.
-    assert weights_figure(weights(1500), 0).get_figwidth() * 150 < 65536
+    assert weights(1500).figure().get_figwidth() * 150 < 65536
 
 
 @pytest.mark.parametrize("name", ["figure.pdf", "figure", "figure.png.gz"])
@@ -131,7 +128,7 @@ def test_a_figure_without_a_place_is_refused(tmp_path):
 
 
 def test_a_figure_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    path, figure = tmp_path / "figure.svg", FIGURES["sensitivity"]()
+    path, figure = tmp_path / "figure.svg", FIGURES["similarity"]()
     save_figure(figure, path)
     whole, draw = path.read_bytes(), figure.savefig
 

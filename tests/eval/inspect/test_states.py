@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from eval.inspect.states import Inspection, TextsRead, all_states
+from eval.inspect.layers import Inspection, TextsRead, all_states
 from retriever.errors import ConfigError
 from tests.eval.inspect.fake_states import FakeStates
 

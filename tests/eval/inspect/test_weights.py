@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eval.inspect.states import InspectedText, Inspection
+from eval.inspect.layers import InspectedText, Inspection
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.word_weights import word_weights
 from retriever.encoders.transformer.states import TextStates

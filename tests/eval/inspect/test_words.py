@@ -8,7 +8,7 @@ import scipy.spatial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.inspect.states import Inspection
+from eval.inspect.layers import Inspection
 from eval.inspect.words import (
     WordVariance,
     adjacent_variance,

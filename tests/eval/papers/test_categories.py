@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from eval import gather_categories
-from eval.sentences.categories import layers_by_task
+from eval.papers.categories import gather_categories, layers_by_task
 from retriever.errors import BadInputError, SourceError
 
 

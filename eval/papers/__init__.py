@@ -1,0 +1,202 @@
+"""The tables and figures of the papers: their published figures, and the commands that remake them.
+
+A file PAPER.toml has a table for each table or figure of a paper: its `title`, the names of those
+that the same reports hold (`also`), the figures that were `published`, and its `steps`. A step has
+the name of its report and a `command` without `retriever`, to which the report's folder and
+`--model` are added where the command has them; or it has an `analysis` of this package. A step with
+`sets` is one step for each of them, with `{set}` replaced. In all of them `{data}` stands for the
+folder of data sets, `{model}` for the encoder, `{output}` for the folder of the experiment's
+reports, and the names in `[texts]` for their texts.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eval.progress import Notify, Progress
+from eval.reports import ReportedResult, read_report
+from retriever.errors import ConfigError
+
+PAPERS = ("sbert-wk", "bert-lc", "ma", "unsup")
+_WITHOUT_MODEL = (["make", "probing"], ["fit", "static"], ["train", "meta"])
+# What a finished step leaves in its folder.
+_FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json", "meta.json")
+
+
+class Step(NamedTuple):
+    """A command line without `retriever`, the folder that it writes, and the analysis if it is one.
+
+    The command of an analysis is the one that runs the steps of its experiment that are left.
+    """
+
+    folder: Path
+    arguments: list[str]
+    analysis: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A table or figure.
+
+    Attributes:
+        paper: one of `PAPERS`.
+        name: such as "table-3".
+        title: what it shows.
+        templates: the steps before `{data}`, `{model}` and `{output}` are replaced: the name of the
+            report, whether it is an analysis, and what is run.
+        also: names of the paper's other tables and figures that the same reports hold.
+        published: lines of a table of the paper's figures; may be empty.
+    """
+
+    paper: str
+    name: str
+    title: str
+    templates: tuple[tuple[str, bool, str], ...]
+    also: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
+
+    def steps(self, data: Path, model: str, output: Path) -> Iterator[Step]:
+        """The steps with reports below `output`."""
+        for name, is_analysis, template in self.templates:
+            folder = output / self.paper / self.name / name
+            values = {"data": data, "model": model, "output": folder.parent}
+            words = [word.format(**values) for word in template.split()]
+            arguments = words
+            if is_analysis:
+                arguments = ["reproduce", self.paper, self.name, "--data", str(data)]
+            if words[:2] not in _WITHOUT_MODEL:
+                arguments = [*arguments, "--model", model]
+            place = output if is_analysis else folder
+            yield Step(folder, [*arguments, "--output", str(place)], words if is_analysis else [])
+
+
+def experiments(paper: str | None = None, name: str | None = None) -> tuple[Experiment, ...]:
+    """The experiments of a paper, or one of them; all if no paper is named.
+
+    Raises:
+        ConfigError: there is none of that name; lists those that there are.
+    """
+    known = [one for of in PAPERS for one in _experiments(of)]
+    found = tuple(
+        one for one in known if paper in (None, one.paper) and name in (None, one.name, *one.also)
+    )
+    if not found:
+        names: dict[str, list[str]] = {}
+        for one in known:
+            names.setdefault(one.paper, []).extend((one.name, *one.also))
+        listed = "; ".join(f"{of}: {', '.join(of_paper)}" for of, of_paper in names.items())
+        raise ConfigError(
+            f"experiment: expected one of {listed} (tables of times are benchmarks of the "
+            f"repository, see docs/results.md); found {paper} {name or ''}".strip()
+        )
+    return found
+
+
+def _experiments(paper: str) -> Iterator[Experiment]:
+    with resources.files(__name__).joinpath(f"{paper}.toml").open("rb") as file:
+        tables: dict[str, Any] = tomllib.load(file)
+    texts = tables.pop("texts")
+    for name, table in tables.items():
+        yield Experiment(
+            paper,
+            name,
+            table["title"],
+            tuple(_templates(table["steps"], texts)),
+            tuple(table.get("also", ())),
+            tuple(table.get("published", "").strip().splitlines()),
+        )
+
+
+def _templates(
+    steps: list[dict[str, str]], texts: Mapping[str, str]
+) -> Iterator[tuple[str, bool, str]]:
+    for step in steps:
+        filled = {key: _filled(text, texts) for key, text in step.items()}
+        text = filled.get("analysis") or filled["command"]
+        for of in filled.get("sets", "-").split():
+            yield filled["name"].replace("{set}", of), "analysis" in step, text.replace("{set}", of)
+
+
+def _filled(text: str, texts: Mapping[str, str]) -> str:
+    """The text with the names of `texts` replaced; a text may hold the names of those before it."""
+    for name, value in reversed(list(texts.items())):
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def reproduce(
+    experiment: Experiment,
+    data: Path,
+    model: str,
+    output: Path,
+    *,
+    run: Callable[[list[str]], int],
+    show: Callable[[ReportedResult, Path], object],
+    progress: Progress,
+    notify: Notify,
+) -> int:
+    """Run the steps of an experiment that have no report yet, up to the first that fails.
+
+    Args:
+        experiment: one of `experiments`.
+        data: folder of the data sets.
+        model: text form of the encoder.
+        output: folder of all reports.
+        run: runs a command line without `retriever`; returns its exit code.
+        show: shows the result of an analysis and writes its report to a folder.
+        progress: of long stages of an analysis.
+        notify: called with each step.
+
+    Returns:
+        The exit code of the step that failed; 0 if none did.
+
+    Raises:
+        ConfigError: a report is of another command, such as one with another model.
+    """
+    for step in experiment.steps(data, model, output):
+        line = shlex.join(["retriever", *step.arguments])
+        if any((step.folder / name).exists() for name in _FINISHED):
+            _check_same(step.folder, line)
+            notify(f"{step.folder}: exists, skipped")
+            continue
+        step.folder.parent.mkdir(parents=True, exist_ok=True)
+        notify(shlex.join(step.analysis) if step.analysis else line)
+        if step.analysis:
+            show(_analyzed(step.analysis, model, progress, notify, line), step.folder)
+        elif code := run(step.arguments):
+            return code
+    return 0
+
+
+def _analyzed(
+    analysis: list[str], model: str, progress: Progress, notify: Notify, command: str
+) -> ReportedResult:
+    name, *paths = analysis
+    if name == "categories":
+        from eval.papers.categories import gather_categories
+
+        return gather_categories(paths, command)
+    from eval.papers.sensitivity import inspect_sensitivity
+
+    return inspect_sensitivity(
+        Path(paths[0]), model, progress=progress, notify=notify, command=command
+    )
+
+
+def _check_same(folder: Path, line: str) -> None:
+    """Refuse a report that another command made; the folder's path may be written otherwise."""
+    report = folder / "report.json"
+    if not report.exists():
+        return
+    made = str(read_report(folder).get("command"))
+    if made.rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
+        raise ConfigError(
+            f"{report}: expected the report of `{line}`, found that of `{made}`; name another "
+            "--output, or remove the folder"
+        )

@@ -1,0 +1,263 @@
+"""Tasks of many reports side by side, by category: Fig. 1 and Tables 1 and 2 of Ma et al. (2019).
+
+The value of a task is divided by the highest value that any encoder, layer or pooling has on it in
+the given reports, so 1 is the best known. A category's score is the mean of these over its tasks,
+and the average score is the mean over categories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.figures import heat_map, new_figure, plain_text, short_label
+from eval.metrics.comparison import percent
+from eval.reports import Report, ReportedResult, Section, environment, read_report
+from eval.tables import Table
+from retriever.errors import BadInputError, SourceError, require_several
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The paper does not list the tasks of its categories; paraphrases (MRPC) count as similarity here.
+_PROBING = {
+    "surface information": ("sentlen", "wc"),
+    "syntactic information": ("treedepth", "topconst", "bshift"),
+    "semantic information": ("tense", "subjnum", "objnum", "somo", "coordinv"),
+}
+_TRANSFER = {"semantic similarity": ("mrpc",), "entailment": ("sick-e", "snli")}
+CATEGORIES = (
+    "semantic similarity",
+    "text classification",
+    "entailment",
+    "question answering",
+    *_PROBING,
+)
+# Kind of a report to the category of its other tasks.
+_KINDS = {
+    "sts": "semantic similarity",
+    "transfer": "text classification",
+    "qa": "question answering",
+    "probe": "other probing",
+}
+
+
+@dataclass(slots=True, eq=False)
+class TaskScores:
+    """One task in all reports.
+
+    Attributes:
+        name: of the task; that of a similarity test ends in "-r" if a classification task has the
+            same name.
+        category: one of `CATEGORIES`, or "other probing".
+        encoders: text form to the value of its first measure.
+        layers: model and pooling to (hidden states,) values.
+    """
+
+    name: str
+    category: str
+    encoders: dict[str, float] = field(default_factory=dict)
+    layers: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def best(self) -> float:
+        """The highest value; the scale of the others."""
+        return max([*self.encoders.values(), *(float(one.max()) for one in self.layers.values())])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CategoryResult(ReportedResult):
+    """Tasks by category, then in the order of the reports, and the command that reproduces this."""
+
+    tasks: tuple[TaskScores, ...]
+    command: str = ""
+
+    def encoders(self) -> dict[str, dict[str, float]]:
+        """Encoder to category to mean normalized value, for encoders that have all tasks."""
+        return _by_category({task: task.encoders for task in self.tasks if task.encoders})
+
+    def poolings(self) -> dict[str, dict[str, float]]:
+        """Model and pooling to category to the normalized value, averaged over hidden states."""
+        return _by_category(
+            {
+                task: {
+                    f"{model}, {pooling}": float(values.mean())
+                    for (model, pooling), values in task.layers.items()
+                }
+                for task in self.tasks
+                if task.layers
+            }
+        )
+
+    def report(self) -> Report:
+        """A table of encoders, one of poolings, and a heat map of each model and pooling."""
+        encoders, poolings = self.encoders(), self.poolings()
+        tables = [
+            Table(
+                ("", *next(iter(means.values()))),
+                tuple((name, *map(percent, one.values())) for name, one in means.items()),
+                title,
+            )
+            for title, means in (
+                ("Encoders by category, normalized × 100", encoders),
+                ("Poolings by category, mean over hidden states, normalized × 100", poolings),
+            )
+            if means
+        ]
+        categories = dict.fromkeys(task.category for task in self.tasks)
+        facts = {
+            category: ", ".join(task.name for task in self.tasks if task.category == category)
+            for category in categories
+        }
+        remarks = tuple(self._remarks(encoders, poolings))
+        return Report(
+            name="categories",
+            title="Tasks by category",
+            sections=(Section(facts=facts, tables=tuple(tables), remarks=remarks, brief=True),),
+            data={
+                "tasks": [
+                    {
+                        "task": task.name,
+                        "category": task.category,
+                        "best": task.best,
+                        "encoders": task.encoders,
+                        "layers": [
+                            {"model": model, "pooling": pooling, "values": values.tolist()}
+                            for (model, pooling), values in task.layers.items()
+                        ],
+                    }
+                    for task in self.tasks
+                ],
+                "encoders": encoders,
+                "poolings": poolings,
+            },
+            command=self.command,
+            environment=environment(None),
+            figures=self._figures(),
+        )
+
+    def _remarks(
+        self, encoders: Mapping[str, object], poolings: Mapping[str, object]
+    ) -> Iterator[str]:
+        yield (
+            "1 × 100 is the best value of a task in these reports, so figures from different sets "
+            "of reports do not compare"
+        )
+        known = {name for task in self.tasks for name in task.encoders}
+        pooled = {f"{model}, {pooling}" for task in self.tasks for model, pooling in task.layers}
+        for missing in (sorted(known - set(encoders)), sorted(pooled - set(poolings))):
+            if missing:
+                yield f"left out, since they are not scored on every task: {', '.join(missing)}"
+
+    def _figures(self) -> dict[str, Callable[[], Figure]]:
+        keys = list(dict.fromkeys(key for task in self.tasks for key in task.layers))
+        models = list(dict.fromkeys(model for model, _ in keys))
+        return {
+            f"layers-{pooling}"
+            + (f"-{models.index(model) + 1}" if len(models) > 1 else ""): partial(
+                layers_by_task, self.tasks, model, pooling
+            )
+            for model, pooling in keys
+        }
+
+
+def _by_category(
+    values: Mapping[TaskScores, Mapping[str, float]],
+) -> dict[str, dict[str, float]]:
+    """The means over the tasks of each category, and over categories, of names that have all."""
+    names = dict.fromkeys(name for scores in values.values() for name in scores)
+    means: dict[str, dict[str, float]] = {}
+    for name in names:
+        if all(name in scores for scores in values.values()):
+            shares: dict[str, list[float]] = {}
+            for task, scores in values.items():
+                shares.setdefault(task.category, []).append(scores[name] / task.best)
+            means[name] = {category: float(np.mean(of)) for category, of in shares.items()}
+            means[name]["average"] = float(np.mean(list(means[name].values())))
+    return means
+
+
+def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
+    """Read reports of `score_sts`, `score_transfer`, `score_probing` and `rank_layers`.
+
+    Args:
+        folders: that the reports were written to; at least one.
+        command: reproduces the result, for its report.
+
+    Raises:
+        SourceError: a folder holds no such report.
+        BadInputError: two reports have different values for the same encoder and task, or no value
+            of a task is above 0.
+        TypeError: one string instead of several.
+    """
+    require_several("folders", folders)
+    found: dict[tuple[str, str], TaskScores] = {}
+    for folder in map(Path, folders):
+        report = read_report(folder)
+        kind = report.get("kind")
+        if kind not in _KINDS:
+            raise SourceError(
+                f"{folder / 'report.json'}: expected a report of eval sts, eval transfer, eval "
+                "probe or eval qa --by-layer, found another; leave it out"
+            )
+        measure = report["measures"][0]
+        for one in report["sets"]:
+            task = found.setdefault((kind, one["set"]), _task(kind, one["set"]))
+            for score in one["scores"]:
+                value = float(score["values"][measure]["value"])
+                if task.encoders.setdefault(score["encoder"], value) != value:
+                    raise BadInputError(
+                        f"{folder}: {task.name}: expected {task.encoders[score['encoder']]} for "
+                        f"{score['encoder']} as in another report, found {value}; leave one out"
+                    )
+        for one in report["by_layer"]:
+            if one["measure"] != measure:
+                continue
+            task = found.setdefault((kind, one["set"]), _task(kind, one["set"]))
+            for pooling, values in zip(one["poolings"], np.array(one["values"]).T, strict=True):
+                known = task.layers.setdefault((one["encoder"], pooling), values)
+                if not np.array_equal(known, values):
+                    raise BadInputError(
+                        f"{folder}: {task.name}: expected the values of {one['encoder']} with "
+                        f"{pooling} pooling as in another report, found others; leave one out"
+                    )
+    classified = {name for kind, name in found if kind != "sts"}
+    for (kind, name), task in found.items():
+        if kind == "sts" and name in classified:
+            task.name = f"{name}-r"
+        if not task.best > 0:
+            raise BadInputError(
+                f"{task.name}: expected a value above 0 to divide by, found at most {task.best}; "
+                "leave the report out"
+            )
+    order = [*CATEGORIES, "other probing"]
+    tasks = sorted(found.values(), key=lambda task: order.index(task.category))
+    return CategoryResult(tuple(tasks), command)
+
+
+def _task(kind: str, name: str) -> TaskScores:
+    for category, names in {**_PROBING, **_TRANSFER}.items():
+        if name in names and (kind == "probe") == (category in _PROBING):
+            return TaskScores(name, category)
+    return TaskScores(name, _KINDS[kind])
+
+
+def layers_by_task(tasks: Sequence[TaskScores], model: str, pooling: str) -> Figure:
+    """Tasks by hidden states as a heat map, 1 being the best known value, first tasks on top."""
+    shown = [task for task in reversed(tasks) if (model, pooling) in task.layers]
+    values = np.array([task.layers[model, pooling] / task.best for task in shown])
+    figure = new_figure(2.6 + 0.42 * values.shape[1], 1.0 + 0.27 * len(shown))
+    axes = figure.subplots()
+    figure.colorbar(heat_map(axes, values, 2, numbers=True), ax=axes)
+    axes.set_xticks(range(values.shape[1]))
+    ticks = axes.set_yticks(range(len(shown)), [task.name for task in shown])
+    plain_text(*(tick.label1 for tick in ticks))
+    axes.set_xlabel("hidden state (0: embeddings)")
+    plain_text(axes.set_title(f"{short_label(model)}, {pooling}", fontsize="medium"))
+    return figure
