@@ -65,6 +65,8 @@ soak: $(STAMP)
 	  $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m "(soak or hypothesis) and not milvus"
 
 docs: $(STAMP)
+	mkdir -p build/docs
+	cp docs/*.md docs/*.png build/docs
 	$(BIN)/python docs/make_cli.py
 	$(BIN)/python docs/make_python.py
 

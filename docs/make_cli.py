@@ -1,6 +1,6 @@
-"""Writes cli.md: the commands and their options, with the examples and notes of cli.in.md.
+"""Writes build/docs/commands.md: the commands and their options, with the text of commands.md.
 
-A heading `## retriever NAME` of cli.in.md names the command to which its text belongs. The text
+A heading `## retriever NAME` of that page names the command to which its text belongs. The text
 before the first of them begins the page; other headings after it end the page.
 """
 
@@ -18,15 +18,15 @@ from cli.options.declaring import Command
 from cli.options.encoder import MINILM, encoder_options
 
 FOLDER = Path(__file__).parent
-SOURCE, PAGE = FOLDER / "cli.in.md", FOLDER / "cli.md"
+SOURCE = FOLDER / "commands.md"
+PAGE = FOLDER.parent / "build/docs/commands.md"
 _WIDTH = 100
-_NOTICE = "<!-- Made by `make docs` from the commands and from cli.in.md: edit those. -->"
 
 
 def reference() -> str:
-    """The content of cli.md."""
+    """The content of the page."""
     before, notes, after = _source()
-    parts = [_NOTICE, before.strip()]
+    parts = [before.strip()]
     encoder = click.command(cls=Command)(encoder_options(MINILM)(lambda **_: None))
     parts.append("\n".join(_option_table(encoder, click.Context(encoder), set())))
     shared = {one.name for one in encoder.params}
@@ -120,4 +120,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(reference(), "utf-8")

@@ -1,8 +1,8 @@
-"""Writes python-api.md: the text of python-api.in.md, and the docstrings of public names.
+"""Writes build/docs/python.md: the text of python.md, and the docstrings of public names.
 
-A line `@ NAME ...` of python-api.in.md is replaced by the reference of those names of `retriever`,
-`@errors` by a table of its errors, and `@eval` by a short list of the names of `eval`. Every public
-name of `retriever` must be placed exactly once.
+The comment `reference: NAME ...` of that page is replaced by the reference of those names of
+`retriever`, `errors` by a table of its errors, and `eval` by a short list of the names of `eval`.
+Every public name of `retriever` must be placed exactly once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 from retriever.settings import declared_settings
 
 FOLDER = Path(__file__).parent
-SOURCE, PAGE = FOLDER / "python-api.in.md", FOLDER / "python-api.md"
-_NOTICE = "<!-- Made by `make docs` from the docstrings and from python-api.in.md: edit those. -->"
+SOURCE = FOLDER / "python.md"
+PAGE = FOLDER.parent / "build/docs/python.md"
+_MARK = re.compile(r"<!-- (errors|eval|reference: (?P<names>.*)) -->")
 _WIDTH = 100
 _SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Raises on entry")
 # How callers write them.
@@ -38,19 +39,19 @@ _ERRORS = re.compile(r"^(What |([A-Z]\w*Error(, |; )?)+(:|$| ))")
 
 
 def reference() -> str:
-    """The content of python-api.md."""
+    """The content of the page."""
     names = public_names("retriever")
-    parts = [_NOTICE]
+    parts = []
     for line in SOURCE.read_text("utf-8").splitlines():
-        if line == "@errors":
-            parts.append(_joined(_error_table(names)))
-        elif line == "@eval":
-            parts.append(_joined(_short("eval")))
-        elif line.startswith("@ "):
-            for name in line.split()[1:]:
+        mark = _MARK.fullmatch(line)
+        if mark is None:
+            parts.append(line)
+        elif mark["names"]:
+            for name in mark["names"].split():
                 parts.append(_joined(_entry(name, names.pop(name))) + "\n")
         else:
-            parts.append(line)
+            made = _error_table(names) if mark[1] == "errors" else _short("eval")
+            parts.append(_joined(made))
     if names:
         raise SystemExit(f"{SOURCE}: place the names {', '.join(names)}")
     return "\n".join(parts).rstrip("\n") + "\n"
@@ -286,4 +287,5 @@ def _code(text: str) -> str:
 
 
 if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(reference(), "utf-8")
