@@ -52,8 +52,8 @@ from eval.metrics.trec import write_run as write_run
 from eval.papers import Experiment as Experiment
 from eval.papers import experiments as experiments
 from eval.progress import Progress as Progress
+from eval.qa.evaluation import rank_layers as rank_layers
 from eval.qa.evaluation import rank_systems as rank_systems
-from eval.qa.layers import rank_layers as rank_layers
 from eval.qa.rerankers import CrossEncoderSettings as CrossEncoderSettings
 from eval.qa.rerankers import FittedCrossEncoder as FittedCrossEncoder
 from eval.qa.rerankers import FittedReranker as FittedReranker
@@ -62,10 +62,10 @@ from eval.qa.rerankers import fit_cross_encoder as fit_cross_encoder
 from eval.qa.rerankers import fit_reranker as fit_reranker
 from eval.qa.result import QAResult as QAResult
 from eval.qa.result import SystemResult as SystemResult
-from eval.qa.settings import CrossPlan as CrossPlan
-from eval.qa.settings import HeadPlan as HeadPlan
-from eval.qa.settings import QASettings as QASettings
-from eval.qa.settings import QuestionSettings as QuestionSettings
+from eval.qa.systems import CrossPlan as CrossPlan
+from eval.qa.systems import HeadPlan as HeadPlan
+from eval.qa.systems import QASettings as QASettings
+from eval.qa.systems import QuestionSettings as QuestionSettings
 from eval.reports import Report as Report
 from eval.reports import Section as Section
 from eval.reports import check_report_folder as check_report_folder

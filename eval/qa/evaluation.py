@@ -1,15 +1,12 @@
-"""Ranking a question set with one system after the other, and comparing them."""
+"""Ranking a question set: with one system after the other, or by every hidden state of a model."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean, stdev
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +15,50 @@ from eval.datasets.question_set import QuestionSet
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.corpus import open_corpus, ranked
-from eval.qa.fits import fit_cross_encoder, fit_head, head_scores, training_vectors
-from eval.qa.resources import Questions, Resources, check_index, split_reader
+from eval.qa.pools import (
+    DEV_MEASURE,
+    Components,
+    DevScore,
+    EmbeddedPairs,
+    Floats,
+    best_weight,
+    pair_rows,
+)
+from eval.qa.rerankers import fine_tune, fit_heads, head_scores
+from eval.qa.resources import (
+    CorpusSearch,
+    Questions,
+    Resources,
+    check_index,
+    open_resources,
+    ranked,
+    split_reader,
+)
 from eval.qa.result import QAResult, SystemResult
-from eval.qa.scores import Components, Floats, best_weight, fixed_weight
-from eval.qa.settings import ANSWER_MEASURES, MEASURES, QASettings
-from eval.qa.systems import INTERACTIONS, System, parse_systems
-from eval.qa.training import DEV_MEASURE, DevScore
+from eval.qa.systems import (
+    ANSWER_MEASURES,
+    INTERACTIONS,
+    MEASURES,
+    QASettings,
+    System,
+    parse_systems,
+)
+from eval.sentences.result import LayerGrid, SentenceResult
+from eval.vectors import LayerEncoders
 from retriever import Mode
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
 from retriever.encoders.remote.address import is_url, require_asked
-from retriever.errors import ConfigError
+from retriever.encoders.settings import Pooling
+from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.head.folder import HeadReranker
 from retriever.rerankers.manifest import kind_of
 from retriever.search.fusion import FusionSettings
 
+POOLINGS: tuple[Pooling, ...] = ("mean", "max", "cls", "sep")
+"""What hidden states are pooled by."""
+
+_LAYER_MEASURES = ("AP", "RR")
 # Systems that rank a whole corpus, and the component of the index that does it.
 _COMPONENTS: dict[str, Mode] = {"bm25": "bm25", "cosine": "dense"}
 # Systems that rank by vectors.
@@ -77,7 +100,7 @@ def rank_systems(
     """
     settings = settings or QASettings()
     asked = parse_systems([systems] if isinstance(systems, str) else systems)
-    asked_measures = canonical_measures(settings.measures or ())
+    measures = canonical_measures(settings.measures or ())
     names = [system.text for system in asked]
     for system in asked:
         if system.ensemble and settings.cross_seeds == 1:
@@ -97,68 +120,13 @@ def rank_systems(
     with open_resources(questions, settings, progress, notify) as resources:
         asked = [replace(one, encoder=resources.form(one.encoder)) for one in asked]
         resources.share(one.encoder for one in asked if one.kind in _EMBEDDED)
-        found = [_rank(system, resources, settings) for system in asked]
-        ranked_questions, cuts = resources.questions, tuple(resources.cuts)
-    usual = ANSWER_MEASURES if ranked_questions.answers_in_text else MEASURES
-    return QAResult.of(
-        ranked_questions,
-        found,
-        asked_measures or usual,
-        settings,
-        command=command,
-        remarks=cuts,
-    )
+        found = [_rank(system, resources) for system in asked]
+        split, cuts = resources.questions, tuple(resources.cuts)
+    usual = ANSWER_MEASURES if split.answers_in_text else MEASURES
+    return QAResult.of(split, found, measures or usual, settings, command, cuts)
 
 
-@contextmanager
-def open_resources(
-    questions: Questions,
-    settings: QASettings,
-    progress: Progress,
-    notify: Notify,
-) -> Iterator[Resources]:
-    """What the systems share; the index of a set without pools is open meanwhile.
-
-    Raises:
-        ConfigError: the set needs an index, or has no use for one.
-        What `open_corpus` raises.
-    """
-    read = split_reader(questions, settings.data)
-    split = questions.split if isinstance(questions, QuestionSet) else settings.split
-    first = read(split)
-    check_index(first, settings.data)
-    with ExitStack() as stack:
-        corpus = None
-        if settings.data.index is not None:
-            loading = settings.loading
-            corpus = stack.enter_context(
-                open_corpus(
-                    settings.data.index,
-                    first,
-                    ModelChoice(settings.encoder, loading.device, loading.download),
-                    settings.data.depth,
-                    settings.bm25,
-                    progress,
-                    notify,
-                )
-            )
-        models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
-        yield Resources(
-            read,
-            split,
-            settings.data,
-            settings.encoder,
-            settings.loading,
-            settings.bm25,
-            progress,
-            notify,
-            corpus,
-            models=models,
-            dtype=settings.dtype,
-        )
-
-
-def _rank(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+def _rank(system: System, resources: Resources) -> SystemResult:
     """The rankings of a system, which is trained or tuned first if necessary."""
     begin = time.perf_counter()
     if resources.corpus is not None and system.kind in _CORPUS_RANKERS:
@@ -167,55 +135,49 @@ def _rank(system: System, resources: Resources, settings: QASettings) -> SystemR
                 f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
                 "leave out what follows @, or name an index made with that encoder"
             )
-        result = _CORPUS_RANKERS[system.kind](system, resources, settings)
+        result = _CORPUS_RANKERS[system.kind](system, resources, resources.corpus)
     else:
-        result = _RANKERS.get(system.kind, _heads)(system, resources, settings)
+        result = _RANKERS.get(system.kind, _heads)(system, resources)
     return replace(result, seconds=time.perf_counter() - begin)
 
 
-def _run(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    assert system.path is not None
+def _run(system: System, resources: Resources) -> SystemResult:
     run = read_run(system.path)
     asked = resources.questions.questions
-    found = ranked(asked, [list(run.get(one.id, {}).items()) for one in asked])
-    return SystemResult(system.text, found[0], (found[1],))
+    pools, scores = ranked(asked, [list(run.get(one.id, {}).items()) for one in asked])
+    return SystemResult(system.text, pools, (scores,))
 
 
 def _pooled(
-    system: System,
-    questions: QuestionSet,
-    scores: Sequence[NDArray[np.floating]],
-    note: str = "",
-    curves: tuple[tuple[float, ...], ...] = (),
+    system: System, questions: QuestionSet, scores: Sequence[NDArray[np.floating]], note: str = ""
 ) -> SystemResult:
     exact = tuple(one.astype(np.float64) for one in scores)
-    return SystemResult(system.text, questions.questions, exact, note, curves)
+    return SystemResult(system.text, questions.questions, exact, note)
 
 
-def _bm25(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+def _bm25(system: System, resources: Resources) -> SystemResult:
     pools = resources.pools(resources.questions)
     return _pooled(system, pools, [resources.lexical(pools)[0]])
 
 
-def _rank_bm25(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    bm25 = resources.rank_bm25
-    scores = bm25.scores(resources.questions.questions)
-    return _pooled(system, resources.questions, [scores], bm25.note)
+def _rank_bm25(system: System, resources: Resources) -> SystemResult:
+    bm25, questions = resources.rank_bm25, resources.questions
+    return _pooled(system, questions, [bm25.scores(questions.questions)], bm25.note)
 
 
-def _cosine(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+def _cosine(system: System, resources: Resources) -> SystemResult:
     pools = resources.pools(resources.questions)
     return _pooled(system, pools, [resources.pairs(pools, system.encoder).cosines()])
 
 
-def _hybrid(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    fusion, note = settings.fusion, ""
-    if system.tuned:
+def _hybrid(system: System, resources: Resources) -> SystemResult:
+    fusion, note = resources.settings.fusion, ""
+    if system.variant == "tuned":
         dev = resources.dev
         fusion = _tuned(resources.components(dev.questions, system.encoder), dev, fusion)
         note = f"alpha {fusion.alpha:g}, chosen on {dev.questions.split}"
     elif system.variant:
-        fusion = fixed_weight(fusion, system.variant)
+        fusion = _fixed(fusion, system.variant)
     pools = resources.pools(resources.questions)
     return _pooled(system, pools, [resources.components(pools, system.encoder).fused(fusion)], note)
 
@@ -225,27 +187,24 @@ def _tuned(components: Components, dev: DevScore, fusion: FusionSettings) -> Fus
     return fusion.convex(best_weight(lambda weight: dev(components.fused(fusion.convex(weight)))))
 
 
-def _corpus_component(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    assert resources.corpus is not None
-    pools, scores = resources.corpus.ranked(resources.questions, _COMPONENTS[system.kind])
+def _fixed(fusion: FusionSettings, variant: str) -> FusionSettings:
+    return fusion.reciprocal() if variant == "rrf" else fusion.convex(float(variant))
+
+
+def _corpus_component(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
+    pools, scores = corpus.ranked(resources.questions, _COMPONENTS[system.kind])
     return SystemResult(system.text, pools, (scores,))
 
 
-def _corpus_rank_bm25(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    assert resources.corpus is not None
+def _corpus_rank_bm25(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
     bm25, asked = resources.rank_bm25, resources.questions.questions
-    best = (bm25.best(one.text, resources.corpus.depth) for one in asked)
-    pools, scores = ranked(
-        asked, [list(zip(ids, found.tolist(), strict=True)) for ids, found in best]
-    )
+    pools, scores = ranked(asked, [bm25.best(one.text, corpus.depth) for one in asked])
     return SystemResult(system.text, pools, (scores,), bm25.note)
 
 
-def _corpus_hybrid(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    corpus = resources.corpus
-    assert corpus is not None
-    fusion, note = settings.fusion, ""
-    if system.tuned:
+def _corpus_hybrid(system: System, resources: Resources, corpus: CorpusSearch) -> SystemResult:
+    fusion, note = resources.settings.fusion, ""
+    if system.variant == "tuned":
         dev = resources.dev_questions
 
         def quality(weight: float) -> float:
@@ -255,33 +214,27 @@ def _corpus_hybrid(system: System, resources: Resources, settings: QASettings) -
         fusion = fusion.convex(best_weight(quality))
         note = f"alpha {fusion.alpha:g}, chosen on {dev.split}"
     elif system.variant:
-        fusion = fixed_weight(fusion, system.variant)
+        fusion = _fixed(fusion, system.variant)
     pools, scores = corpus.fused(resources.questions, fusion)
     return SystemResult(system.text, pools, (scores,), note)
 
 
-def _heads(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+def _heads(system: System, resources: Resources) -> SystemResult:
+    settings = resources.settings
     plan = settings.head.of(system.kind, system.variant or "linear")
     if system.random_start:
         plan = replace(plan, head=replace(plan.head, initial="random"))
-    encoder = resources.encoder(system.encoder)
-    train = resources.training_set(plan.training.sampling.negatives)
-    vectors = training_vectors(encoder, train, settings.loading.cache, resources.progress)
-    dev = resources.pairs(resources.dev.questions, system.encoder)
+    trained = fit_heads(plan, settings.seeds, system.text, resources, system.encoder)
     pools = resources.pools(resources.questions)
     pairs = resources.pairs(pools, system.encoder)
-    advance = resources.progress(f"training {system.text}", settings.seeds)
-    scores, curves, chosen = [], [], []
-    for seed in range(settings.seeds):
-        trained = fit_head(plan.seeded(seed), vectors, train.pools, dev, resources.dev)
-        scores.append(head_scores(trained.head.score, pairs))
-        curves.append(tuple(epoch.dev for epoch in trained.curve))
-        chosen.append((trained.best, trained.curve[trained.best].dev))
-        advance(1)
-    return _pooled(system, pools, scores, _chosen(chosen), tuple(curves))
+    scores = [head_scores(one.head.score, pairs) for one in trained]
+    note = _chosen([(one.best, one.curve[one.best].dev) for one in trained])
+    curves = tuple(tuple(epoch.dev for epoch in one.curve) for one in trained)
+    return replace(_pooled(system, pools, scores, note), curves=curves)
 
 
-def _cross_encoders(system: System, resources: Resources, settings: QASettings) -> SystemResult:
+def _cross_encoders(system: System, resources: Resources) -> SystemResult:
+    settings = resources.settings
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
     if system.variant:
         plan = plan.of(system.variant)
@@ -294,55 +247,44 @@ def _cross_encoders(system: System, resources: Resources, settings: QASettings) 
     for seed in range(settings.cross_seeds):
         name = f"{system.trained}-seed-{seed}"
         folder = resources.models / _UNSAFE.sub("-", name)
-        seeded = plan.seeded(seed)
         # Systems that share a cross-encoder find the folder that the first of them wrote.
-        curve, kept = fit_cross_encoder(
+        curve, kept = fine_tune(
             train,
             dev,
-            seeded,
+            plan.seeded(seed),
             folder,
             settings.loading,
             name=f"fine-tuning {system.trained}, seed {seed}",
             progress=resources.progress,
             notify=resources.notify,
         )
-        scores.append(resources.cross_scores(name, folder, pools).astype(np.float64))
+        scores.append(resources.cross_scores(name, folder, pools))
         if system.fused:
-            on_dev = resources.cross_scores(name, folder, dev.questions)
-            dev_scores.append(on_dev.astype(np.float64))
+            dev_scores.append(resources.cross_scores(name, folder, dev.questions))
         curves.append(curve)
         chosen.append((kept.epoch, kept.dev))
     notes = [f"fine-tuned from {plan.model}", _chosen(chosen)]
     if system.ensemble:
         notes.append(f"mean of the scores of {len(scores)} seeds")
-        scores, dev_scores = _mean(scores), _mean(dev_scores)
+        # Scores are not standardized: the loss gives those of all seeds the same unit, and what a
+        # seed adds to all passages of a question does not change the ranking.
+        scores = [np.mean(scores, axis=0)]
+        dev_scores = [np.mean(dev_scores, axis=0)] if dev_scores else []
     if system.fused:
-        scores, weights = _with_hybrid(scores, dev_scores, resources, settings)
+        scores, weights = _with_hybrid(scores, dev_scores, resources)
         notes.append(weights)
     # Folders of earlier releases have no epoch 0.
     first = max(curve[0].epoch for curve in curves)
     shown = tuple(tuple(one.dev for one in curve if one.epoch >= first) for curve in curves)
-    found = _pooled(system, pools, scores, "; ".join(notes), shown)
-    return replace(found, first_epoch=first)
-
-
-def _mean(scores: Sequence[Floats]) -> list[Floats]:
-    """The mean over the seeds, as one; nothing of nothing.
-
-    Scores are not standardized: the loss gives those of all seeds the same unit, and what a seed
-    adds to all passages of a question does not change the ranking.
-    """
-    return [np.mean(scores, axis=0)] if scores else []
+    found = _pooled(system, pools, scores, "; ".join(notes))
+    return replace(found, curves=shown, first_epoch=first)
 
 
 def _with_hybrid(
-    scores: Sequence[Floats],
-    dev_scores: Sequence[Floats],
-    resources: Resources,
-    settings: QASettings,
+    scores: Sequence[Floats], dev_scores: Sequence[Floats], resources: Resources
 ) -> tuple[list[Floats], str]:
     """Scores fused with the hybrid of cosine and BM25, both weights chosen on dev; the weights."""
-    dev = resources.dev
+    dev, settings = resources.dev, resources.settings
     tried = resources.components(dev.questions, "")
     below = _tuned(tried, dev, settings.fusion)
     components = resources.components(resources.pools(resources.questions), "")
@@ -359,8 +301,7 @@ def _with_hybrid(
     )
 
 
-def _saved(system: System, resources: Resources, settings: QASettings) -> SystemResult:
-    assert system.path is not None
+def _saved(system: System, resources: Resources) -> SystemResult:
     pools = resources.pools(resources.questions)
     if kind_of(system.path) == CROSS_ENCODER:
         return _pooled(system, pools, [resources.cross_scores(system.text, system.path, pools)])
@@ -380,8 +321,7 @@ def _chosen(epochs: Sequence[tuple[int, float]]) -> str:
     return f"dev AP {fmean(scores):.2f}{spread}, after epoch {numbers}"
 
 
-_Ranker = Callable[[System, Resources, QASettings], SystemResult]
-_RANKERS: Mapping[str, _Ranker] = {
+_RANKERS: Mapping[str, Callable[[System, Resources], SystemResult]] = {
     "run": _run,
     "bm25": _bm25,
     "rank-bm25": _rank_bm25,
@@ -391,9 +331,107 @@ _RANKERS: Mapping[str, _Ranker] = {
     "saved reranker": _saved,
 }
 # Systems that rank the whole corpus where there are no pools.
-_CORPUS_RANKERS: Mapping[str, _Ranker] = {
+_CORPUS_RANKERS: Mapping[str, Callable[[System, Resources, CorpusSearch], SystemResult]] = {
     "bm25": _corpus_component,
     "rank-bm25": _corpus_rank_bm25,
     "cosine": _corpus_component,
     "hybrid": _corpus_hybrid,
 }
+
+
+def rank_layers(
+    questions: Questions,
+    poolings: Sequence[Pooling] = POOLINGS,
+    settings: QASettings | None = None,
+    *,
+    progress: Progress = silent,
+    command: str = "",
+) -> SentenceResult:
+    """Rank the candidates of questions by the cosine of every hidden state with several poolings.
+
+    Nothing is trained or chosen; the best cell of the result is optimistic.
+
+    Args:
+        questions: as `eval.rank_systems` takes them; with pools of candidates.
+        poolings: over the word pieces of a hidden state.
+        settings: `encoder` names the model; split, data, measures (AP and RR by default), loading
+            and what becomes of questions without a relevant passage apply too, the rest does not.
+        progress: of encoding.
+        command: reproduces the result, for its report.
+
+    Returns:
+        For each measure its mean over questions, (hidden states, poolings).
+
+    Raises:
+        ConfigError: the set has no pools, the model's form has settings that choose layers, or a
+            measure or pooling is unknown.
+        SourceError: the split cannot be read.
+        BadInputError: no question has a relevant passage.
+        What `Encoder.load` raises.
+    """
+    settings = settings or QASettings()
+    if not poolings:
+        raise ConfigError("poolings: expected at least one, found none")
+    read = split_reader(questions, settings.data)
+    found = read(questions.split if isinstance(questions, QuestionSet) else settings.split)
+    if found.corpus:
+        raise ConfigError(
+            f"{found.name}: the set has no pools of candidates, which layers are compared on; name "
+            "one that has, or index its corpus with the layers of your choice"
+        )
+    check_index(found, settings.data)
+    answered = found.answered()
+    if not len(answered):
+        raise BadInputError(
+            f"{found.name} {found.split}: expected a question with a relevant passage, found none; "
+            "check the judgments"
+        )
+    counted = answered if settings.without_positive == "exclude" else found
+    usual = ANSWER_MEASURES if found.answers_in_text else _LAYER_MEASURES
+    measures = canonical_measures(settings.measures or usual)
+    model = settings.encoder or DEFAULT_MODEL
+    layers = LayerEncoders([model], poolings, settings.loading)
+    values, cut, texts = _layer_values(counted, layers, measures, progress)
+    return SentenceResult(
+        kind="qa",
+        title=f"Layers and poolings: {found.name} {found.split}",
+        settings={"split": found.split, "questions": f"{len(counted):,}", "score": "cosine"},
+        remarks=(
+            f"means over {len(counted):,} questions; {len(found) - len(counted):,} questions "
+            "without a relevant passage are left out",
+        ),
+        measures=measures,
+        grids=tuple(
+            LayerGrid(found.name, model, measure, layers.poolings, grid, None, cut, texts)
+            for measure, grid in zip(measures, values, strict=True)
+        ),
+        device=settings.loading.device,
+        command=command,
+    )
+
+
+def _layer_values(
+    questions: QuestionSet, layers: LayerEncoders, measures: Sequence[str], progress: Progress
+) -> tuple[NDArray[np.float64], int, int]:
+    """(measures, hidden states, poolings) means; texts that were cut, and all distinct texts."""
+    passages, left_rows, right_rows = pair_rows(questions)
+    asked = [one.text for one in questions.questions]
+    distinct = len(passages) + len(set(asked))
+    done = progress(f"{questions.name}: vectors", distinct * len(layers.poolings))
+    measured = PoolMeasures(questions.questions, measures)
+    columns, cut = [], 0
+    for right, left in zip(
+        layers.states(passages, done=done),
+        layers.states(asked, query=True, done=done),
+        strict=True,
+    ):
+        scores = [
+            EmbeddedPairs(
+                left.vectors[:, layer], right.vectors[:, layer], left_rows, right_rows
+            ).cosines()
+            for layer in range(right.vectors.shape[1])
+        ]
+        means = measured(np.stack(scores))
+        columns.append([means[measure].mean(axis=1) for measure in measures])
+        cut = max(cut, left.cut + right.cut)
+    return np.array(columns).transpose(1, 2, 0), cut, distinct

@@ -1,33 +1,49 @@
-"""Training a reranker on a question set and saving it."""
+"""Training rerankers on a question set: heads on frozen vectors, and cross-encoders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from eval.figures import learning_figure
 from eval.metrics.comparison import percent
-from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.evaluation import open_resources
-from eval.qa.fits import fit_cross_encoder as fit_and_write
-from eval.qa.fits import fit_head, training_vectors
-from eval.qa.resources import Questions
-from eval.qa.settings import CrossPlan, HeadPlan, QASettings, QuestionSettings
+from eval.progress import Done, Notify, Progress, ignore, silent
+from eval.qa.pools import DevScore, EmbeddedPairs
+from eval.qa.resources import Questions, Resources, open_resources
+from eval.qa.systems import CrossPlan, HeadPlan, QuestionSettings, training_only
 from eval.tables import Table, table_lines
-from eval.vectors import Loading
+from eval.vectors import Loading, embed
+from retriever.encoders.models.finding import ModelFolder, find_model
+from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
+from retriever.rerankers.cross.folder import (
+    head_digest,
+    is_cross_encoder,
+    read_head,
+    read_training,
+    write_cross_encoder,
+)
+from retriever.rerankers.cross.model import CrossEncoder
+from retriever.rerankers.cross.training import train_cross_encoder
 from retriever.rerankers.head.folder import KIND as HEAD
 from retriever.rerankers.head.folder import HeadReranker
-from retriever.rerankers.head.training import TrainedHead
-from retriever.rerankers.manifest import check_target
-from retriever.training.settings import Epoch
+from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
+from retriever.rerankers.manifest import check_target, is_reranker
+from retriever.training.checkpoint import Checkpoint, require_same
+from retriever.training.sampling import TrainingSet
+from retriever.training.settings import Epoch, Step, kept_epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,28 +216,14 @@ def fit_reranker(
     settings = settings or RerankerSettings()
     check_target(folder, HEAD)
     plan = settings.plan
-    # Only to open the data: the training split takes the place of the split to rank.
-    opened = QASettings(
-        encoder=settings.encoder,
-        loading=settings.loading,
-        data=settings.data,
-        split=settings.data.train_split,
-    )
+    opened = training_only(settings.data, settings.loading, settings.encoder)
+    name = f"{plan.head.interaction}:{plan.head.head}"
     with open_resources(questions, opened, progress, notify) as resources:
-        train = resources.training_set(plan.training.sampling.negatives)
-        encoder = resources.encoder()
-        vectors = training_vectors(encoder, train, settings.loading.cache, progress)
-        dev = resources.pairs(resources.dev.questions)
-        name = f"{plan.head.interaction}:{plan.head.head}"
-        advance = progress(f"training {name}", settings.seeds)
-        trained = []
-        for seed in range(settings.seeds):
-            trained.append(fit_head(plan.seeded(seed), vectors, train.pools, dev, resources.dev))
-            advance(1)
+        trained = fit_heads(plan, settings.seeds, name, resources)
+        encoder, data = resources.encoder().spec, resources.questions.name
     scores = [one.curve[one.best].dev for one in trained]
     best = scores.index(max(scores))
-    data = {"data": resources.questions.name, "system": name}
-    HeadReranker.of(encoder.spec, trained[best], data).save(folder)
+    HeadReranker.of(encoder, trained[best], {"data": data, "system": name}).save(folder)
     return FittedReranker(folder, tuple(trained), best)
 
 
@@ -254,11 +256,9 @@ def fit_cross_encoder(
     """
     settings = settings or CrossEncoderSettings()
     check_target(folder, CROSS_ENCODER)
-    opened = QASettings(
-        loading=settings.loading, data=settings.data, split=settings.data.train_split
-    )
+    opened = training_only(settings.data, settings.loading)
     with open_resources(questions, opened, progress, notify) as resources:
-        curve, kept = fit_and_write(
+        curve, kept = fine_tune(
             resources.training_set(
                 settings.plan.training.sampling.negatives,
                 unanswered=settings.plan.training.pointwise,
@@ -277,3 +277,158 @@ def fit_cross_encoder(
 def _mean(values: Sequence[float]) -> str:
     """Mean and standard deviation, times 100."""
     return percent(fmean(values), stdev(values) if len(values) > 1 else None)
+
+
+def fit_heads(
+    plan: HeadPlan, seeds: int, name: str, resources: Resources, encoder: str = ""
+) -> list[TrainedHead]:
+    """Train a head with each seed, and keep the epoch with the best AP on dev, the untrained head
+    included.
+    """
+    train = resources.training_set(plan.training.sampling.negatives)
+    model, cache = resources.encoder(encoder), resources.settings.loading.cache
+    texts = len(train.questions) + len(train.passages)
+    done = resources.progress("encoding the training split", texts)
+    asked = embed(model, train.questions, cache, query=True, done=done).vectors
+    passages = embed(model, train.passages, cache, done=done).vectors
+    dev = resources.pairs(resources.dev.questions, encoder)
+    advance = resources.progress(f"training {name}", seeds)
+    trained = []
+    for seed in range(seeds):
+        training = replace(plan.training, seed=seed)
+        trained.append(
+            train_head(
+                training,
+                plan.head,
+                asked,
+                passages,
+                train.pools,
+                lambda score: resources.dev(head_scores(score, dev)),
+            )
+        )
+        advance(1)
+    return trained
+
+
+def head_scores(score: Scorer, pairs: EmbeddedPairs) -> Floats:
+    """(pairs,) scores, in the order of `QuestionSet.pairs`."""
+    return score(pairs.questions, pairs.passages, pairs.question_rows, pairs.passage_rows)
+
+
+def fine_tune(
+    train: TrainingSet,
+    dev: DevScore,
+    plan: CrossPlan,
+    folder: Path,
+    loading: Loading,
+    *,
+    restart: bool = False,
+    name: str = "fine-tuning",
+    progress: Progress = silent,
+    notify: Notify = ignore,
+) -> tuple[tuple[Epoch, ...], Epoch]:
+    """Fine-tune a cross-encoder and write it to a folder: the learning curve, and the epoch kept.
+
+    If the model is a cross-encoder's folder, training starts from its MLP too. A checkpoint beside
+    the folder is written every few minutes and removed at the end: the same call resumes from it,
+    unless it is to restart. A folder that the same call has written before is left as it is.
+
+    Raises:
+        ConfigError: the folder holds something else or the result of another training, a checkpoint
+            is of another training, or the model has no positions for such a window.
+        What `find_model` raises.
+    """
+    from retriever.rerankers.cross.head import CrossHead
+
+    base = find_model(plan.model, download=loading.download)
+    keep_head = is_cross_encoder(plan.model)
+    identity = _identity(train, dev, plan, base)
+    if not restart and is_reranker(folder):
+        training = read_training(folder)
+        require_same(folder, identity, _completed(training.get("identity")))
+        return _with_kept(tuple(Epoch(**one) for one in training["curve"]), plan, keep_head)
+    checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
+    if restart:
+        checkpoint.remove()
+    backbone = Backbone(base, loading.device, training=True)
+    if plan.max_length > backbone.max_length:
+        raise ConfigError(
+            f"max-length: the model {base.name} reads at most {backbone.max_length} pieces, found "
+            f"{plan.max_length}"
+        )
+    head = read_head(Path(plan.model), backbone.width) if keep_head else CrossHead(backbone.width)
+    model = CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
+    curve = train_cross_encoder(
+        model,
+        train.questions,
+        train.passages,
+        train.pools,
+        plan.training,
+        lambda model: dev(model.score(dev.left, dev.right, lambda done: None)),
+        keep_head=keep_head,
+        checkpoint=checkpoint,
+        on_step=steps_shown(name, progress),
+        on_epoch=lambda one: notify(f"{name}: {_line(one)}"),
+    )
+    training = {
+        "identity": identity,
+        "curve": [asdict(one) for one in curve],
+        "bfloat16": model.autocast,
+    }
+    write_cross_encoder(folder, model, training)
+    checkpoint.remove()
+    return _with_kept(curve, plan, keep_head)
+
+
+def _with_kept(
+    curve: tuple[Epoch, ...], plan: CrossPlan, keep_head: bool
+) -> tuple[tuple[Epoch, ...], Epoch]:
+    kept = kept_epoch(curve, plan.training.tolerance, untrained=keep_head)
+    assert kept is not None
+    return curve, kept
+
+
+def _line(epoch: Epoch) -> str:
+    dev = f"dev AP {percent(epoch.dev)}"
+    if epoch.epoch == 0:
+        return f"before training, {dev}"
+    return f"epoch {epoch.epoch}, loss {epoch.loss:.4f}, {dev}"
+
+
+def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
+    """Shows the steps of a training as a stage."""
+    advance: Done | None = None
+
+    def step(done: Step) -> None:
+        nonlocal advance
+        if advance is None:
+            advance = progress(name, done.total)
+            # Steps before a checkpoint.
+            advance(done.number - 1)
+        advance(1)
+
+    return step
+
+
+def _completed(identity: Any) -> Any:
+    """The identity of a saved cross-encoder, with the settings that its release did not have."""
+    if not isinstance(identity, dict) or not isinstance(identity.get("settings"), dict):
+        return identity
+    first = {"loss": "hinge", "layer_decay": 1.0, "trained": {"part": "full", "size": 0}}
+    return identity | {"settings": first | identity["settings"]}
+
+
+def _identity(
+    train: TrainingSet, dev: DevScore, plan: CrossPlan, base: ModelFolder
+) -> dict[str, Any]:
+    """Everything that decides the weights."""
+    # Identities of earlier releases stay what they are.
+    head = {"head": head_digest(Path(plan.model))} if is_cross_encoder(plan.model) else {}
+    return head | {
+        "model": base.name,
+        "weights": base.weights,
+        "max_length": plan.max_length,
+        "settings": asdict(plan.training),
+        "train": train.digest(),
+        "dev": dev.digest(),
+    }

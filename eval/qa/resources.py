@@ -1,44 +1,62 @@
-"""What the systems of an evaluation share: splits, BM25, encoders, vectors and the index."""
+"""What the systems of an evaluation share: splits, BM25, encoders, vectors, and the index of a set
+without pools of candidates, whose whole corpus is ranked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.question_forms import read_question_set, splits_of
-from eval.datasets.question_set import QuestionSet
-from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.corpus import CorpusSearch, corpus_texts
-from eval.qa.scores import Components, EmbeddedPairs, PoolBM25, RankBM25, embed_pairs
-from eval.qa.settings import QuestionSettings
-from eval.qa.training import DevScore, hold_out, training_set, without_overlap
-from eval.vectors import Loading
+from eval.datasets.question_set import Question, QuestionSet
+from eval.progress import Notify, Progress
+from eval.qa.pools import (
+    Components,
+    DevScore,
+    EmbeddedPairs,
+    Floats,
+    PoolBM25,
+    RankBM25,
+    embed_pairs,
+    hold_out,
+    training_set,
+    without_overlap,
+)
+from eval.qa.systems import QASettings, QuestionSettings
+from retriever import Mode, SearchSettings
 from retriever.documents.analyzer import Analyzer
+from retriever.documents.reader import CorpusReader
 from retriever.encoders.models.finding import DEFAULT_MODEL
 from retriever.encoders.protocol import LoadedEncoder
 from retriever.encoders.remote.address import is_url, require_asked
-from retriever.encoders.settings import Dtype, over_model, parse_encoder
+from retriever.encoders.settings import over_model, parse_encoder
 from retriever.errors import ConfigError, SourceError
+from retriever.index import Index
 from retriever.rerankers.cross.folder import load_cross_encoder
-from retriever.search import BM25Settings
+from retriever.search.engine import ScoredPassages
+from retriever.search.fusion import FusionSettings, fuse
 from retriever.training.sampling import NegativeSource, TrainingSet
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""
 
-_Key = tuple[str, ...]
+Ranked = tuple[tuple[Question, ...], Floats]
+"""Questions with what was ranked for them as candidates, and (pairs,) scores."""
+
+_QUERIES_AT_ONCE = 256
+_T = TypeVar("_T")
 
 
 def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str], QuestionSet]:
     """Reads a split of a question set by name; each is read once.
-
-    Args:
-        given: the set.
-        settings: form and variant of a folder.
 
     Raises:
         ConfigError: when called: the split is not among those that are loaded.
@@ -65,11 +83,7 @@ def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str]
 
 
 def check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
-    """Make sure that a set without pools comes with an index, and no other.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Make sure that a set without pools comes with an index, and no other; ConfigError if not."""
     if questions.corpus and settings.index is None:
         raise ConfigError(
             f"{questions.name}: the set has no pools of candidates, so the whole corpus is ranked; "
@@ -83,22 +97,202 @@ def check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
         )
 
 
+@contextmanager
+def open_resources(
+    questions: Questions, settings: QASettings, progress: Progress, notify: Notify
+) -> Iterator[Resources]:
+    """What the systems share; the index of a set without pools is open meanwhile.
+
+    It is created if there is none, and completed where it differs from the corpus.
+
+    Raises:
+        ConfigError: the set needs an index, or has no use for one, or the index holds documents
+            that the corpus does not have.
+        What `Index.create` and `Index.add` raise.
+    """
+    read = split_reader(questions, settings.data)
+    split = questions.split if isinstance(questions, QuestionSet) else settings.split
+    first = read(split)
+    check_index(first, settings.data)
+    with ExitStack() as stack:
+        corpus = None
+        if settings.data.index is not None:
+            index = stack.enter_context(
+                Index.create(
+                    settings.data.index,
+                    settings.encoder,
+                    device=settings.loading.device,
+                    download=settings.loading.download,
+                )
+            )
+            _complete(index, first, progress, notify)
+            found = SearchSettings(
+                k=settings.data.depth, depth=settings.data.depth, bm25=settings.bm25
+            )
+            corpus = CorpusSearch(index, found)
+        models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
+        yield Resources(read, split, settings, corpus, models, progress, notify)
+
+
+def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: Notify) -> None:
+    reader = CorpusReader(list(questions.corpus))
+    documents = len(index)
+    if documents:
+        found = index.difference(reader)
+        if found.foreign:
+            corpus = " ".join(map(str, questions.corpus))
+            raise ConfigError(
+                f"{index.store}: expected an index of {corpus} alone, found {found.foreign:,} of "
+                f"its {documents:,} documents that are not among the {found.corpus:,} of the "
+                "corpus; name another folder, or make this index again with `retriever index "
+                f"{corpus} -i {index.store} --recreate`"
+            )
+        if not found.missing and not found.changed:
+            return
+        notify(
+            f"note: {index.store}: {found.missing:,} documents of the corpus were missing and "
+            f"{found.changed:,} had changed; they are indexed now"
+        )
+    index.add(reader, progress=_IndexingStage(progress))
+    if reader.generated_ids is not None:
+        notify(f"note: {reader.generated_ids}")
+    if reader.empty:
+        notify(f"warning: {reader.empty:,} documents of the corpus have no text and are left out")
+
+
+class _IndexingStage:
+    """Shows the progress of indexing as a stage, whose number of passages is not known."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._done = progress("indexing passages", None)
+
+    def window(self, passages: int) -> None:
+        """Begin a part of the corpus."""
+
+    def encoded(self, passages: int, pieces: int) -> None:
+        """Count passages."""
+        self._done(passages)
+
+
+class CorpusSearch:
+    """Ranks the whole corpus for the questions of a set.
+
+    Args:
+        index: of the corpus, with the documents' own ids.
+        settings: `k` and `depth` are the number of hits per question.
+    """
+
+    def __init__(self, index: Index, settings: SearchSettings) -> None:
+        self.index = index
+        self.depth = settings.k
+        self._settings = settings
+        self._candidates: dict[tuple[str, ...], list[_Candidates]] = {}
+
+    def ranked(self, questions: QuestionSet, mode: Mode) -> Ranked:
+        """The first `depth` hits of each question by one component."""
+        texts = [one.text for one in questions.questions]
+        found = self.index.search_many(texts, replace(self._settings, mode=mode))
+        return ranked(
+            questions.questions, [[(hit.id, hit.score) for hit in hits] for hits in found]
+        )
+
+    def fused(self, questions: QuestionSet, fusion: FusionSettings) -> Ranked:
+        """The first `depth` hits of each question by both components, fused in one of many ways.
+
+        The corpus is searched once for all fusions of the same questions.
+        """
+        texts = tuple(one.text for one in questions.questions)
+        if texts not in self._candidates:
+            self._candidates[texts] = [
+                _Candidates(found)
+                for start in range(0, len(texts), _QUERIES_AT_ONCE)
+                for found in self.index.candidates(
+                    texts[start : start + _QUERIES_AT_ONCE], self._settings
+                )
+            ]
+        found = [one.hits(fusion, self.depth) for one in self._candidates[texts]]
+        return ranked(questions.questions, found)
+
+    def pools(self, questions: QuestionSet) -> QuestionSet:
+        """The same questions with the hits of a hybrid search as pools.
+
+        A passage is the best passage of a hit, for each question its own. A relevant document that
+        was not found, which only training reads, is its whole text. BM25 of these pools reads the
+        passage of the first question that found the document.
+        """
+        texts = [one.text for one in questions.questions]
+        found = self.index.search_many(texts, self._settings)
+        passages: dict[str, str] = {}
+        shown: dict[tuple[str, str], str] = {}
+        pooled = []
+        for question, hits in zip(questions.questions, found, strict=True):
+            for hit in hits:
+                text = _titled(hit.title, hit.passage)
+                if passages.setdefault(hit.id, text) != text:
+                    shown[question.id, hit.id] = text
+            ids = sorted((hit.id for hit in hits), reverse=True)
+            pooled.append(replace(question, candidates=tuple(ids)))
+        wanted = {
+            id_
+            for question in questions.questions
+            for id_, grade in question.grades.items()
+            if grade >= 1 and id_ not in passages
+        }
+        if wanted:
+            passages |= {id_: text for id_, text in corpus_texts(questions) if id_ in wanted}
+        return replace(questions, questions=tuple(pooled), passages=passages, shown=shown)
+
+
+class _Candidates:
+    """The candidates of a question, with passages gathered by document."""
+
+    def __init__(self, found: ScoredPassages) -> None:
+        self._found = found
+        self._documents, self._places = np.unique(
+            np.array(found.documents, object), return_inverse=True
+        )
+
+    def hits(self, fusion: FusionSettings, depth: int) -> list[tuple[str, float]]:
+        """The best documents, each by its best passage; equal ones by id."""
+        found = self._found
+        best = np.full(len(self._documents), -np.inf)
+        np.maximum.at(best, self._places, fuse(found.dense, found.bm25, found.matches, fusion))
+        # Documents are sorted by id, and the sort is stable.
+        order = np.argsort(-best, kind="stable")[:depth]
+        return [(str(self._documents[place]), float(best[place])) for place in order]
+
+
+def ranked(questions: Sequence[Question], hits: Sequence[Sequence[tuple[str, float]]]) -> Ranked:
+    """Questions with these (document, score) as candidates, in `Question`'s order; the scores."""
+    pools, scores = [], []
+    for question, found in zip(questions, hits, strict=True):
+        descending = sorted(found, reverse=True)
+        pools.append(replace(question, candidates=tuple(id_ for id_, _ in descending)))
+        scores += [score for _, score in descending]
+    return tuple(pools), np.array(scores, np.float64)
+
+
+def corpus_texts(questions: QuestionSet) -> Iterator[tuple[str, str]]:
+    """The id and the text, after its title, of each document of a set's corpus."""
+    for document in CorpusReader(list(questions.corpus)):
+        yield document.id, _titled(document.title, document.text)
+
+
+def _titled(title: str | None, text: str) -> str:
+    return f"{title} {text}" if title else text
+
+
 class Resources:
-    """Each is read, computed or loaded when a system first needs it.
+    """Each is read, computed or loaded when a system first needs it, and kept.
 
     Args:
         read: gives a split of the set by its name.
         split: the split to rank.
-        data: how the set is divided.
-        encoder: text form of the encoder of systems that name none; it is that of the index where
-            there is one.
-        loading: where models come from, and where vectors are cached.
-        bm25: variant and parameters.
-        progress: of long stages.
-        notify: what a person should know.
+        settings: of the evaluation. Its encoder is that of the index where there is one.
         corpus: searches the corpus of a set that has no pools.
         models: a folder for cross-encoders.
-        dtype: number format that cross-encoders score in.
+        progress: of long stages.
+        notify: what a person should know.
 
     Attributes:
         cuts: a line on each model that did not read the end of texts of the split to rank.
@@ -108,37 +302,31 @@ class Resources:
         self,
         read: Callable[[str], QuestionSet],
         split: str,
-        data: QuestionSettings,
-        encoder: str = "",
-        loading: Loading | None = None,
-        bm25: BM25Settings | None = None,
-        progress: Progress = silent,
-        notify: Notify = ignore,
-        corpus: CorpusSearch | None = None,
-        *,
-        models: Path = Path(),
-        dtype: Dtype = "float32",
+        settings: QASettings,
+        corpus: CorpusSearch | None,
+        models: Path,
+        progress: Progress,
+        notify: Notify,
     ) -> None:
-        self.loading = loading or Loading()
+        self.settings = settings
+        self.corpus = corpus
+        self.models = models
         self.progress = progress
         self.notify = notify
         self.cuts: list[str] = []
-        self.corpus = corpus
-        self.models = models
-        self._dtype = dtype
         self._read = read
         self._split = split
-        self._data = data
-        self._encoder = encoder
         self._together: tuple[str, ...] = ()
-        self._bm25 = bm25
         self._encoders: dict[str, LoadedEncoder] = {}
-        self._pooled: dict[_Key, QuestionSet] = {}
         self._indexes: list[tuple[Mapping[str, str], PoolBM25]] = []
-        self._embedded: dict[tuple[_Key, str], EmbeddedPairs] = {}
-        self._lexical: dict[_Key, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
-        self._training: dict[tuple[NegativeSource, bool], TrainingSet] = {}
-        self._cross: dict[tuple[str, _Key], NDArray[np.float32]] = {}
+        self._kept: dict[tuple[object, ...], Any] = {}
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        """What was made under this key before, or is made now."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: _T = self._kept[key]
+        return found
 
     @cached_property
     def questions(self) -> QuestionSet:
@@ -147,58 +335,59 @@ class Resources:
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
         """The questions with pools, which are the hits of an index where the set has none."""
-        if self.corpus is None:
+        corpus = self.corpus
+        if corpus is None:
             return questions
-        key = _key(questions)
-        if key not in self._pooled:
-            self._pooled[key] = self.corpus.pools(questions)
-        return self._pooled[key]
+        return self._once(("pools", _key(questions)), lambda: corpus.pools(questions))
 
     @cached_property
     def dev_questions(self) -> QuestionSet:
         """The questions with a relevant passage that weights are chosen on, as they were read."""
-        if self._data.dev_share is not None:
+        if self.settings.data.dev_share is not None:
             return self._divided[1]
-        return self._read(self._data.dev_split).answered()
+        return self._read(self.settings.data.dev_split).answered()
 
     @cached_property
     def dev(self) -> DevScore:
         """Scores trained systems on dev."""
         return DevScore(self.pools(self.dev_questions))
 
+    @cached_property
+    def _divided(self) -> tuple[QuestionSet, QuestionSet]:
+        data = self.settings.data
+        return hold_out(self._read(data.train_split), data.dev_share or 0)
+
     def training_set(self, negatives: NegativeSource, *, unanswered: bool = False) -> TrainingSet:
-        """The data that systems are trained on; see `eval.qa.training.training_set`."""
-        key = (negatives, unanswered)
-        if key not in self._training:
-            share = self._data.dev_share
-            read = self._read(self._data.train_split) if share is None else self._divided[0]
+        """The data that systems are trained on; see `eval.qa.pools.training_set`."""
+
+        def make() -> TrainingSet:
+            data = self.settings.data
+            read = self._read(data.train_split) if data.dev_share is None else self._divided[0]
             train = self._without_overlap(self.pools(read))
-            self._training[key] = training_set(
-                train, negatives, lambda: self._index(train), unanswered=unanswered
-            )
-        return self._training[key]
+            return training_set(train, negatives, lambda: self._bm25(train), unanswered=unanswered)
+
+        return self._once(("training", negatives, unanswered), make)
 
     def _without_overlap(self, questions: QuestionSet) -> QuestionSet:
         """The questions that no set has that is not to be trained on."""
-        if not self._data.without:
+        without = self.settings.data.without
+        if not without:
             return questions
-        others = [one for path in self._data.without for one in _tested(path)]
-        kept = without_overlap(questions, others)
+        kept = without_overlap(questions, [one for path in without for one in _tested(path)])
         self.notify(
             f"note: {questions.name}: left out {len(questions) - len(kept):,} of "
-            f"{len(questions):,} questions, which overlap with "
-            f"{', '.join(map(str, self._data.without))}"
+            f"{len(questions):,} questions, which overlap with {', '.join(map(str, without))}"
         )
         return kept
 
     @property
     def model(self) -> str | None:
         """The model that the evaluation names."""
-        return parse_encoder(self._encoder).model
+        return parse_encoder(self.settings.encoder).model
 
     def encoder(self, text: str = "") -> LoadedEncoder:
         """The encoder of a text form; that of the evaluation, or of its index, if it is empty."""
-        return self._group(text)[text or self._encoder]
+        return self._group(text)[text or self.settings.encoder]
 
     def form(self, encoder: str) -> str:
         """The text form with a model: settings alone are of that of the evaluation or its index.
@@ -216,20 +405,16 @@ class Resources:
         return over_model(encoder, model or DEFAULT_MODEL)
 
     def share(self, encoders: Iterable[str]) -> None:
-        """Let encoders of one model share its passes.
-
-        Args:
-            encoders: text forms; may repeat, and be empty for that of the evaluation.
-        """
-        forms = dict.fromkeys(one or self._encoder for one in encoders)
+        """Let encoders of one model share its passes, by their text forms, which may be empty."""
+        forms = dict.fromkeys(one or self.settings.encoder for one in encoders)
         if self.corpus is not None:
-            forms.pop(self._encoder, None)
+            forms.pop(self.settings.encoder, None)
         self._together = tuple(forms)
 
     def _group(self, text: str) -> Mapping[str, LoadedEncoder]:
         """An encoder, and those of the evaluation that are of the same model, by text form."""
-        text = text or self._encoder
-        if self.corpus is not None and text == self._encoder:
+        text = text or self.settings.encoder
+        if self.corpus is not None and text == self.settings.encoder:
             return {text: self.corpus.index.encoder}
         model = parse_encoder(text).model or DEFAULT_MODEL
         forms = [
@@ -238,42 +423,38 @@ class Resources:
         if text not in forms:
             forms = [text]
         if text not in self._encoders:
-            loaded: list[LoadedEncoder]
-            if len(forms) > 1:
-                loaded = [*self.loading.load_together(forms)]
-            else:
-                loaded = [self.loading.load(text)]
+            loading = self.settings.loading
+            loaded: Sequence[LoadedEncoder] = (
+                loading.load_together(forms) if len(forms) > 1 else [loading.load(text)]
+            )
             self._encoders |= zip(forms, loaded, strict=True)
         return {one: self._encoders[one] for one in forms}
 
     def pairs(self, questions: QuestionSet, encoder: str = "") -> EmbeddedPairs:
         """The vectors of questions with pools."""
-        of, encoder = _key(questions), encoder or self._encoder
-        if (of, encoder) not in self._embedded:
+        key, encoder = _key(questions), encoder or self.settings.encoder
+        if ("pairs", key, encoder) not in self._kept:
             group = self._group(encoder)
-            name = f"encoding {questions.split}"
             found = embed_pairs(
                 list(group.values()),
                 questions,
-                self.loading.cache,
-                lambda total: self.progress(name, total),
+                self.settings.loading.cache,
+                lambda total: self.progress(f"encoding {questions.split}", total),
             )
             for (form, model), pairs in zip(group.items(), found, strict=True):
-                self._embedded[of, form] = pairs
+                self._kept["pairs", key, form] = pairs
                 if pairs.cut:
-                    self._note_cut(
-                        f"{model.spec}: the end of {pairs.cut:,} texts",
-                        questions,
-                        model.spec.max_length,
-                    )
-        return self._embedded[of, encoder]
+                    what = f"{model.spec}: the end of {pairs.cut:,} texts"
+                    self._note_cut(what, questions, model.spec.max_length)
+        kept: EmbeddedPairs = self._kept["pairs", key, encoder]
+        return kept
 
-    def lexical(self, questions: QuestionSet) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def lexical(self, questions: QuestionSet) -> tuple[Floats, NDArray[np.bool_]]:
         """(pairs,) BM25 of questions with pools, and (pairs,) which pairs share a term."""
-        key = _key(questions)
-        if key not in self._lexical:
-            self._lexical[key] = self._index(questions).scores(questions.questions)
-        return self._lexical[key]
+        return self._once(
+            ("lexical", _key(questions)),
+            lambda: self._bm25(questions).scores(questions.questions),
+        )
 
     def components(self, questions: QuestionSet, encoder: str) -> Components:
         """Both scores of the pairs of questions with pools."""
@@ -281,21 +462,22 @@ class Resources:
         sizes = tuple(len(one.candidates) for one in questions.questions)
         return Components(sizes, dense, *self.lexical(questions))
 
-    def cross_scores(self, name: str, folder: Path, questions: QuestionSet) -> NDArray[np.float32]:
+    def cross_scores(self, name: str, folder: Path, questions: QuestionSet) -> Floats:
         """(pairs,) scores of questions with pools by a saved cross-encoder of a unique name."""
-        key = (name, _key(questions))
-        if key not in self._cross:
-            model = load_cross_encoder(folder, device=self.loading.device, dtype=self._dtype)
+
+        def make() -> Floats:
+            model = load_cross_encoder(
+                folder, device=self.settings.loading.device, dtype=self.settings.dtype
+            )
             left, right = questions.pairs()
             done = self.progress(f"scoring {questions.split} with {folder.name}", len(left))
-            self._cross[key] = model.score(left, right, done)
+            scores = model.score(left, right, done)
             if model.cut:
-                self._note_cut(
-                    f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs",
-                    questions,
-                    model.max_length,
-                )
-        return self._cross[key]
+                what = f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs"
+                self._note_cut(what, questions, model.max_length)
+            return scores.astype(np.float64)
+
+        return self._once(("cross", name, _key(questions)), make)
 
     def _note_cut(self, what: str, questions: QuestionSet, window: int) -> None:
         """Say that texts lost their ends, also in the report if they are those to rank."""
@@ -318,27 +500,19 @@ class Resources:
     def _analyzer(self) -> Analyzer:
         return Analyzer() if self.corpus is None else self.corpus.index.analyzer
 
-    @cached_property
-    def _divided(self) -> tuple[QuestionSet, QuestionSet]:
-        return hold_out(self._read(self._data.train_split), self._data.dev_share or 0)
-
-    def _index(self, questions: QuestionSet) -> PoolBM25:
+    def _bm25(self, questions: QuestionSet) -> PoolBM25:
         # Splits with the same passages share their statistics. Ids are not enough: some data sets
         # number the passages of each split from 1.
-        for passages, index in self._indexes:
+        for passages, found in self._indexes:
             if passages == questions.passages:
-                return index
-        index = PoolBM25(questions.passages, self._analyzer, self._bm25)
-        self._indexes.append((questions.passages, index))
-        return index
+                return found
+        made = PoolBM25(questions.passages, self._analyzer, self.settings.bm25)
+        self._indexes.append((questions.passages, made))
+        return made
 
 
 def _tested(path: Path) -> list[QuestionSet]:
-    """The splits of a set that must not be trained on: dev and test, as many as there are.
-
-    Raises:
-        SourceError: it has none, or one cannot be read.
-    """
+    """The splits of a set that must not be trained on: dev and test, as many as there are."""
     splits = [one for one in splits_of(path) if not one.startswith("train")]
     if not splits:
         raise SourceError(
@@ -348,6 +522,6 @@ def _tested(path: Path) -> list[QuestionSet]:
     return [read_question_set(path, split) for split in splits]
 
 
-def _key(questions: QuestionSet) -> _Key:
+def _key(questions: QuestionSet) -> tuple[str, ...]:
     """Distinguishes parts of a set: a split, its questions with answers, those held out."""
     return (questions.split, *(question.id for question in questions.questions))

@@ -1,22 +1,67 @@
-"""The result of an evaluation on a question set."""
+"""The result of an evaluation on a question set, its report and its figures.
+
+Beside the files of every report, this one has ``per_question.csv``, the value of each question by
+each measure and system, and ``runs/``, a TREC run for each system and seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.question_set import Question, QuestionSet, SetStatistics, statistics
-from eval.metrics.comparison import Comparison, compare_systems
+from eval.datasets.question_set import Question, QuestionSet, SetStatistics, Spread, statistics
+from eval.figures import (
+    learning_figure,
+    line_style,
+    new_figure,
+    numbered_legend,
+    panels,
+    plain_text,
+    short_label,
+)
+from eval.metrics.comparison import (
+    SIGNIFICANT,
+    Comparison,
+    compare_systems,
+    comparison_table,
+    few_remark,
+    score_cell,
+    shortened,
+)
 from eval.metrics.measures import PoolMeasures
-from eval.qa.report import qa_report
-from eval.qa.settings import QASettings
-from eval.reports import Report, ReportedResult
+from eval.metrics.trec import check_run, run_lines
+from eval.qa.systems import QASettings
+from eval.reports import (
+    FileNames,
+    Files,
+    Report,
+    ReportedResult,
+    Section,
+    csv_lines,
+    environment,
+)
+from eval.tables import Table
 from retriever.errors import BadInputError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Floats = NDArray[np.float64]
+
+TIES = (
+    "scores are compared as 32-bit floats, and equal ones rank by descending passage id, as in "
+    "trec_eval"
+)
+_LONGEST_QUESTION = 80
+_DEEPEST = 100
+_BINS = 40
+# A range smaller than this part of the greatest score cannot be divided into bins.
+_SMALLEST_RANGE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,20 +129,10 @@ class QAResult(ReportedResult):
         systems: Sequence[SystemResult],
         measures: Sequence[str],
         settings: QASettings,
-        *,
         command: str = "",
         remarks: tuple[str, ...] = (),
     ) -> QAResult:
-        """Compare the rankings of systems.
-
-        Args:
-            questions: see the attributes, as the next.
-            systems: at least one.
-            measures: canonical names.
-            settings: baseline, resampling, and what becomes of questions without a relevant
-                passage.
-            command: see the attributes, as the next.
-            remarks: see the attributes.
+        """Compare the rankings of at least one system by measures.
 
         Raises:
             BadInputError: no question is left.
@@ -148,4 +183,295 @@ class QAResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader, with runs and values by question as files."""
-        return qa_report(self)
+        runs, unwritten = _runs(self.systems)
+        found = self.comparison
+        different = _different(self)
+        sections = [
+            Section(facts=_facts(self.statistics), brief=True),
+            Section(
+                tables=(_score_table(self),),
+                remarks=(*_remarks(self), TIES, *unwritten),
+                brief=True,
+            ),
+            Section("Systems", tables=(_system_table(self),), brief=True),
+            *(
+                Section(measure, tables=(comparison_table(f"{measure} × 100", "system", scores),))
+                for measure, scores in found.scores.items()
+            ),
+            Section(
+                "Tests",
+                remarks=(
+                    "intervals are of Student's t over questions; differences are from "
+                    f"{found.baseline}; p is that of a paired randomization test, and Holm is p "
+                    "after Holm's correction for the number of systems",
+                    *few_remark(len(found.queries), "questions"),
+                ),
+            ),
+        ]
+        if different.rows:
+            sections.append(Section("Largest differences", tables=(different,), brief=True))
+        return Report(
+            name="qa",
+            title=f"{self.questions.name}, {self.questions.split}",
+            sections=tuple(sections),
+            data=_data(self),
+            command=self.command,
+            environment=environment(self.settings.loading.device),
+            files={**runs, "per_question.csv": lambda: _per_question(self)},
+            figures=_figures(self),
+        )
+
+
+def _facts(found: SetStatistics) -> dict[str, str]:
+    """What the set is like."""
+    facts = {
+        "questions": f"{found.questions:,}, {found.answered:,} of them with a relevant passage",
+        "relevant passages": f"{found.answers:.2f} per question that has one",
+        "passages": "the whole corpus" if found.passages is None else f"{found.passages:,}",
+    }
+    for name, one in (
+        ("candidates per question", found.pool),
+        ("words per question", found.question_words),
+        ("words per passage", found.passage_words),
+    ):
+        if isinstance(one, Spread):
+            facts[name] = f"{one.mean:,.1f} on average, from {one.least:,} to {one.greatest:,}"
+    return facts
+
+
+def _score_table(result: QAResult) -> Table:
+    """Systems by measures, in the form of Table 3 of Ma et al. (2019)."""
+    rows = tuple(
+        (name, *(score_cell(result.comparison.scores[one][name]) for one in result.measures))
+        for name in result.comparison.names
+    )
+    return Table(("system", *result.measures), rows, "Means × 100")
+
+
+def _remarks(result: QAResult) -> Iterator[str]:
+    found = result.comparison
+    treatment = "are left out" if found.excluded else "count as zero"
+    yield (
+        f"means over {len(found.queries):,} questions; {found.without_positive:,} questions "
+        f"without a relevant passage {treatment}"
+    )
+    if result.questions.corpus:
+        yield (
+            f"the first {result.settings.data.depth:,} hits of each question are ranked and "
+            "measured (--depth), also by measures that look further"
+        )
+    if any(len(system.scores) > 1 for system in result.systems):
+        yield "±: standard deviation of the means of several seeds"
+    if len(result.systems) > 1:
+        yield (
+            f"*: differs from {found.baseline} with p < {SIGNIFICANT:g}, by a paired randomization "
+            "test with Holm's correction over the systems"
+        )
+    for name, missing in found.missing.items():
+        if missing:
+            yield f"{name}: ranks nothing for {missing:,} questions, which count as zero"
+    yield from result.remarks
+
+
+def _system_table(result: QAResult) -> Table:
+    rows = []
+    for system in result.systems:
+        seeds = f"{len(system.scores)} seeds" if len(system.scores) > 1 else ""
+        note = "; ".join(part for part in (system.note, seeds) if part)
+        rows.append((system.name, note, f"{system.seconds:,.1f}"))
+    return Table(("system", "note", "seconds"), tuple(rows), left=(0, 1))
+
+
+def _different(result: QAResult) -> Table:
+    measure, found = result.measures[0], result.comparison
+    texts = {question.id: question.text for question in result.questions.questions}
+    rows = tuple(
+        (name, f"{100 * difference:+.2f}", query, shortened(texts[query], _LONGEST_QUESTION))
+        for name in found.names
+        if name != found.baseline
+        for query, difference in found.most_different(measure, name, result.settings.top)
+    )
+    title = f"Questions with the largest differences from {found.baseline} in {measure} × 100"
+    return Table(("system", "difference", "question", "text"), rows, title, left=(0, 2, 3))
+
+
+def _data(result: QAResult) -> Mapping[str, object]:
+    """``per_question`` holds lists in the order of its ``questions``, those that count."""
+    found = result.comparison
+    return {
+        "data_set": result.questions.name,
+        "split": result.questions.split,
+        "statistics": result.statistics.to_json(),
+        "ties": TIES,
+        "remarks": list(result.remarks),
+        "counted": len(found.queries),
+        "without_answer": found.without_positive,
+        "without_answer_excluded": found.excluded,
+        "measures": list(result.measures),
+        "baseline": found.baseline,
+        "systems": [
+            {
+                "name": system.name,
+                "seeds": len(system.scores),
+                "missing": found.missing[system.name],
+                "note": system.note,
+                "seconds": system.seconds,
+                "first_epoch": system.first_epoch,
+                "curves": [list(curve) for curve in system.curves],
+                "scores": {
+                    measure: asdict(scores[system.name]) for measure, scores in found.scores.items()
+                },
+            }
+            for system in result.systems
+        ],
+        "per_question": {
+            "questions": list(found.queries),
+            "values": {
+                measure: dict(zip(found.names, values.tolist(), strict=True))
+                for measure, values in found.values.items()
+            },
+        },
+    }
+
+
+def _per_question(result: QAResult) -> Iterator[str]:
+    texts = {question.id: question.text for question in result.questions.questions}
+    found = result.comparison
+    columns = [f"{measure} {name}" for measure in found.values for name in found.names]
+    values = [row for table in found.values.values() for row in table.tolist()]
+    return csv_lines(
+        ["question", "text", *columns],
+        (
+            [query, texts[query], *map(repr, row)]
+            for query, *row in zip(found.queries, *values, strict=True)
+        ),
+    )
+
+
+def _runs(systems: Sequence[SystemResult]) -> tuple[Files, list[str]]:
+    """The files of the runs, and a remark on each that cannot be written."""
+    files = {}
+    remarks = []
+    names = FileNames()
+    for system in systems:
+        several = len(system.scores) > 1
+        endings = [f".seed-{seed}.run" if several else ".run" for seed in range(len(system.scores))]
+        for seed, name in enumerate(names.claim(system.name, endings)):
+            run = system.run(seed)
+            try:
+                check_run(run)
+            except BadInputError as error:
+                remarks.append(f"runs/{name} was not written: {error}")
+                continue
+            files[f"runs/{name}"] = partial(run_lines, run, name.removesuffix(".run"))
+    return files, remarks
+
+
+def _figures(result: QAResult) -> dict[str, Callable[[], Figure]]:
+    """Name to what draws it, for all figures that the result has values for."""
+    systems, counted = result.systems, set(result.comparison.queries)
+    found: dict[str, Callable[[], Figure]] = {
+        "recall": lambda: recall_figure(systems, counted),
+        "scores": lambda: scores_figure(systems, counted),
+    }
+    if len(systems) > 1:
+        found["differences"] = lambda: _differences_figure(result.comparison, result.measures[0])
+    curves = {
+        one.name: [(*[np.nan] * one.first_epoch, *curve) for curve in one.curves]
+        for one in systems
+        if one.curves
+    }
+    if curves:
+        found["learning"] = lambda: learning_figure(curves)
+    return found
+
+
+def _differences_figure(comparison: Comparison, measure: str) -> Figure:
+    """Each system's differences from the baseline, one bar per question, the greatest first."""
+    others = [name for name in comparison.names if name != comparison.baseline]
+    figure = _grid(len(others))
+    edges = np.arange(len(comparison.queries) + 1)
+    for name, axes in zip(others, panels(figure, others, share_y=True), strict=True):
+        differences = np.sort(comparison.differences(measure, name))[::-1] * 100
+        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+        axes.stairs(np.maximum(differences, 0), edges, fill=True, color="C0")
+        axes.stairs(np.minimum(differences, 0), edges, fill=True, color="C3")
+        axes.axhline(0, color="grey", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.set_xlabel(f"questions: {better:,} better, {worse:,} worse", fontsize="small")
+        axes.grid(alpha=0.3)
+    label = f"{measure} minus that of {short_label(comparison.baseline)}, × 100"
+    plain_text(figure.supylabel(label, fontsize="medium"))
+    return figure
+
+
+def recall_curve(system: SystemResult, counted: set[str], deepest: int) -> Floats:
+    """(deepest,) mean R@1, R@2, ... in [0, 1] over the seeds and the questions that count."""
+    measures = PoolMeasures(system.pools, [f"R@{rank}" for rank in range(1, deepest + 1)])
+    kept = np.array([pool.id in counted for pool in system.pools])
+    found = measures(np.stack(system.scores))
+    return np.array([values[:, kept].mean() for values in found.values()])
+
+
+def recall_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
+    """Mean recall in the first k over the questions that count, for k up to 100 or to the longest
+    ranking.
+    """
+    longest = max(
+        len(pool.candidates) for one in systems for pool in one.pools if pool.id in counted
+    )
+    deepest = min(max(longest, 1), _DEEPEST)
+    figure = new_figure(8.5, 4.6)
+    axes = figure.subplots()
+    for place, one in enumerate(systems):
+        curve = recall_curve(one, counted, deepest) * 100
+        axes.plot(range(1, deepest + 1), curve, label=str(place), **line_style(place))
+    axes.set_xscale("log")
+    ticks = [rank for rank in (1, 2, 5, 10, 20, 50, 100) if rank <= deepest]
+    axes.set_xticks(ticks, [str(rank) for rank in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel="k (log scale)", ylabel="mean R@k × 100")
+    axes.grid(alpha=0.3)
+    numbered_legend(figure, [one.name for one in systems])
+    return figure
+
+
+def scores_figure(systems: Sequence[SystemResult], counted: set[str]) -> Figure:
+    """Histograms of each system's scores for the questions that count: of relevant passages in
+    percent of these, and likewise of the others.
+    """
+    figure = _grid(len(systems))
+    for one, axes in zip(systems, panels(figure, [one.name for one in systems]), strict=True):
+        pairs = [(pool, id_) for pool in one.pools for id_ in pool.candidates]
+        kept = np.array([pool.id in counted for pool, _ in pairs], np.bool_)
+        relevant = np.array([pool.grades.get(id_, 0) >= 1 for pool, id_ in pairs], np.bool_)[kept]
+        scores = one.scores[0][kept]
+        edges = _edges(scores)
+        for chosen, color, name in ((~relevant, "C7", "others"), (relevant, "C2", "relevant")):
+            if chosen.any():
+                counts, _ = np.histogram(scores[chosen], edges)
+                share = 100 * counts / np.count_nonzero(chosen)
+                axes.stairs(share, edges, fill=True, alpha=0.55, color=color, label=name)
+        if len(one.scores) > 1:
+            axes.set_xlabel(f"first of {len(one.scores)} seeds", fontsize="small")
+        if len(scores):
+            axes.legend(fontsize="x-small")
+    figure.supxlabel("score", fontsize="medium")
+    figure.supylabel("% of each kind", fontsize="medium")
+    return figure
+
+
+def _grid(count: int) -> Figure:
+    """A figure for this many panels."""
+    columns = min(4, count)
+    return new_figure(max(2.9 * columns, 5.0), 2.4 * -(-count // columns) + 0.5)
+
+
+def _edges(scores: Floats) -> Floats:
+    """The edges of the bins of a histogram, even where all scores are equal."""
+    low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 1.0)
+    size = max(abs(low), abs(high))
+    if high - low <= _SMALLEST_RANGE * size or size == 0:
+        low, high = low - max(size, 1) / 2, high + max(size, 1) / 2
+    edges: Floats = np.linspace(low, high, _BINS + 1)
+    return edges

@@ -30,12 +30,9 @@ from eval.datasets.question_forms import detect_form
 from eval.datasets.question_set import QuestionSet
 from eval.datasets.sts import read_sts
 from eval.progress import Notify, Progress
-from eval.qa.corpus import corpus_texts
-from eval.qa.evaluation import open_resources
-from eval.qa.resources import Questions, split_reader
-from eval.qa.scores import PoolBM25
-from eval.qa.settings import QASettings, QuestionSettings
-from eval.qa.training import HARD, DevScore, hold_out
+from eval.qa.pools import HARD, DevScore, PoolBM25, hold_out
+from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
+from eval.qa.systems import QASettings, QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs, TextPair
 from eval.training.dev import Accuracy, DevMeasure, HeldOutRanking, PoolRanking, Similarity
 from eval.vectors import Loading

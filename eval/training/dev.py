@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from eval.datasets.pairs import ScoredPairs
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
-from eval.qa.scores import EmbeddedPairs
-from eval.qa.training import DEV_MEASURE, DevScore
+from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from retriever.encoders.training.examples import LabeledExamples
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.errors import BadInputError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from eval.figures import learning_figure
 from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.fits import steps_shown
-from eval.qa.settings import QuestionSettings
+from eval.qa.rerankers import steps_shown
+from eval.qa.systems import QuestionSettings
 from eval.tables import Table, table_lines
 from eval.training.data import EncoderData, EncoderExamples, ReadingSettings, read_examples
 from eval.vectors import Loading

@@ -16,7 +16,7 @@ from eval.layers.search import Task, best_first, subset_values
 from eval.layers.subsets import layer_subsets
 from eval.metrics.correlation import Correlation
 from eval.metrics.measures import PoolMeasures, evaluate
-from eval.qa.scores import EmbeddedPairs
+from eval.qa.pools import EmbeddedPairs
 from retriever.errors import ConfigError
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from eval import CrossPlan, QASettings, rank_systems
-from eval.qa.fits import fit_cross_encoder
-from eval.qa.training import DevScore, training_set
+from eval.qa.pools import DevScore, training_set
+from eval.qa.rerankers import fine_tune
 from eval.vectors import Loading
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.settings import CrossTrainingSettings
@@ -163,7 +163,7 @@ def fit(plan, tmp_path):
         said = []
         changed = replace(plan, training=replace(TRAINING, **changed))
         loading = Loading("cpu")
-        fit_cross_encoder(train, dev, changed, folder, loading, restart=restart, notify=said.append)
+        fine_tune(train, dev, changed, folder, loading, restart=restart, notify=said.append)
         return bool(said)
 
     run.folder = folder
@@ -212,7 +212,7 @@ def test_a_checkpoint_of_another_loss_or_decay_is_refused(fit, monkeypatch, chan
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("eval.qa.fits.write_cross_encoder", fail)
+        patch.setattr("eval.qa.rerankers.write_cross_encoder", fail)
         with pytest.raises(KeyboardInterrupt):
             fit()
     with pytest.raises(ConfigError) as caught:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eval import QASettings, QuestionSettings, evaluate, rank_systems, read_run, write_run
-from eval.qa.settings import HeadPlan
+from eval.qa.systems import HeadPlan
 from retriever import Document, Index
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError

@@ -11,8 +11,7 @@ import pytest
 from eval import save_figure
 from eval.datasets.question_set import Question
 from eval.figures import learning_figure
-from eval.qa.figures import recall_curve, recall_figure, scores_figure
-from eval.qa.result import SystemResult
+from eval.qa.result import SystemResult, recall_curve, recall_figure, scores_figure
 from tests.eval.qa.results import ODD, noise, qrels_of, result, runs_of, system
 from tests.eval.qa.samples import made_set
 

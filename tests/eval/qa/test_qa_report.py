@@ -37,7 +37,7 @@ def report(found, tmp_path_factory):
 @pytest.fixture
 def plain(monkeypatch):
     """Reports without figures."""
-    monkeypatch.setattr("eval.qa.report.qa_figures", lambda _: {})
+    monkeypatch.setattr("eval.qa.result._figures", lambda _: {})
 
 
 def means_of(found):

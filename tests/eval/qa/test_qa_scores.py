@@ -10,14 +10,13 @@ import pytest
 from rank_bm25 import BM25Okapi
 
 from eval.metrics.correlation import cosines
-from eval.qa.scores import (
+from eval.qa.pools import (
     WEIGHTS,
     Components,
     PoolBM25,
     RankBM25,
     best_weight,
     embed_pairs,
-    fixed_weight,
 )
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.errors import MissingExtraError
@@ -68,16 +67,16 @@ class TestRankBM25:
 
     def test_the_best_texts_of_a_corpus_are_by_score_then_id(self):
         bm25 = RankBM25({"b": "x y", "a": "x y", "c": "y y y", "d": "q", "e": "r"}, PLAIN)
-        ids, scores = bm25.best("x", 4)
-        assert ids == ["a", "b", "c", "d"]
-        assert scores[0] == scores[1] > scores[2] == 0
+        best = bm25.best("x", 4)
+        assert [id_ for id_, _ in best] == ["a", "b", "c", "d"]
+        assert best[0][1] == best[1][1] > best[2][1] == 0
 
     @pytest.mark.parametrize("passages", [{"a": "?"}, {"a": "", "b": "!"}])
     def test_texts_without_a_term_score_zero(self, passages):
         question = replace(made_set().questions[0], candidates=tuple(passages))
         bm25 = RankBM25(passages, PLAIN)
         assert bm25.scores([question]).tolist() == [0] * len(passages)
-        assert bm25.best("x", 1)[1].tolist() == [0]
+        assert bm25.best("x", 1) == [("a", 0)]
 
     def test_without_the_package_the_extra_is_named(self, monkeypatch):
         find = importlib.util.find_spec
@@ -130,7 +129,3 @@ class TestFusion:
         assert best_weight(quality) == 0.35
         assert tuple(asked) == WEIGHTS
         assert best_weight(lambda weight: 1.0) == 1.0
-
-    def test_a_variant_says_how_to_fuse(self):
-        assert fixed_weight(FusionSettings(), "rrf").method == "rrf"
-        assert fixed_weight(FusionSettings("rrf"), "0.25") == FusionSettings("convex", 0.25)

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from eval.metrics.measures import evaluate
+from eval.qa.pools import DevScore, PoolBM25, hold_out, pair_rows, training_set, without_overlap
 from eval.qa.result import SystemResult
-from eval.qa.scores import PoolBM25, pair_rows
-from eval.qa.training import DevScore, hold_out, training_set, without_overlap
 from retriever.documents.analyzer import Analyzer
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.qa.results import runs_of

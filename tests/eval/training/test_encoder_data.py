@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from eval.progress import ignore, silent
-from eval.qa.settings import QuestionSettings
+from eval.qa.systems import QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs
 from eval.training.data import ReadingSettings, read_examples
 from eval.training.dev import Accuracy, HeldOutRanking, PoolRanking, Similarity

@@ -1,0 +1,379 @@
+"""What is computed on the pools of a question set: scores of pairs, and the data to train on.
+
+A pair is a question and a passage of its pool. Arrays over pairs are in the order of
+`QuestionSet.pairs`: pool after pool, each in the order of `Question.candidates`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.datasets.question_set import Question, QuestionSet
+from eval.metrics.correlation import RANKED_DECIMALS, cosines
+from eval.metrics.measures import PoolMeasures
+from eval.progress import Done, ignore
+from eval.vectors import embed_all
+from retriever.documents.analyzer import Analyzer
+from retriever.documents.reader import CorpusReader
+from retriever.encoders.protocol import LoadedEncoder
+from retriever.errors import BadInputError, ConfigError, require_extra
+from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
+from retriever.search.fusion import FusionSettings, fuse
+from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
+
+if TYPE_CHECKING:
+    from rank_bm25 import BM25Okapi
+
+Floats = NDArray[np.float64]
+
+DEV_MEASURE = "AP"
+WEIGHTS = tuple(number / 20 for number in range(21))
+"""The weights of the cosine that are tried on dev."""
+HARD = 50
+"""Hard negatives of a question are drawn from this many passages."""
+_PAIRS_AT_ONCE = 65_536
+
+
+class PoolBM25:
+    """BM25 of pools, with the statistics of all passages of a data set.
+
+    Args:
+        passages: id to text; idf and mean length are over all of them.
+        analyzer: of passages and questions.
+        settings: variant and parameters.
+    """
+
+    def __init__(
+        self, passages: Mapping[str, str], analyzer: Analyzer, settings: BM25Settings | None = None
+    ) -> None:
+        self._ids = list(passages)
+        self._row = {id_: row for row, id_ in enumerate(self._ids)}
+        self._analyzer = analyzer
+        segment = SearchableSegment(Postings.build(map(analyzer.tokens, passages.values())))
+        self._bm25 = BM25([segment], settings)
+
+    def scores(self, questions: Sequence[Question]) -> tuple[Floats, NDArray[np.bool_]]:
+        """(pairs,) BM25, 0 where the passage holds no term of the question, and (pairs,) whether it
+        holds one.
+        """
+        scores, matches = [np.zeros(0)], [np.zeros(0, np.bool_)]
+        for question in questions:
+            rows = np.array([self._row[one] for one in question.candidates], np.int64)
+            query = self._bm25.query(self._analyzer.tokens(question.text))
+            found, matched = query.at(0, rows)
+            scores.append(found)
+            matches.append(matched)
+        return np.concatenate(scores), np.concatenate(matches)
+
+    def hardest(self, question: str, count: int, answers: Collection[str]) -> list[str]:
+        """Up to `count` passages with the highest scores that are not among `answers`."""
+        query = self._bm25.query(self._analyzer.tokens(question))
+        found = query.search(count + len(answers)).positions
+        return [id_ for id_ in (self._ids[row] for row in found) if id_ not in answers][:count]
+
+
+class RankBM25:
+    """BM25Okapi of the package rank-bm25 with its own defaults, over the same analyzed terms.
+
+    Args:
+        texts: id to text, of the whole corpus.
+        analyzer: of passages and questions.
+
+    Attributes:
+        note: the parameters, for a reader.
+
+    Raises:
+        MissingExtraError: rank-bm25 is not installed.
+    """
+
+    def __init__(self, texts: Mapping[str, str], analyzer: Analyzer) -> None:
+        require_extra("baselines", "the system rank-bm25", "rank_bm25")
+        from rank_bm25 import BM25Okapi
+
+        self._ids = list(texts)
+        self._row = {id_: row for row, id_ in enumerate(self._ids)}
+        self._analyzer = analyzer
+        tokens = [analyzer.tokens(text) for text in texts.values()]
+        # It divides by the number of terms.
+        self._bm25: BM25Okapi | None = BM25Okapi(tokens) if any(tokens) else None
+        self.note = "BM25Okapi of rank-bm25"
+        if self._bm25 is not None:
+            one = self._bm25
+            self.note += f" with k1 {one.k1:g}, b {one.b:g}, epsilon {one.epsilon:g}"
+
+    def scores(self, questions: Sequence[Question]) -> Floats:
+        """(pairs,) scores."""
+        found = [np.zeros(0)]
+        for question in questions:
+            rows = [self._row[one] for one in question.candidates]
+            scores = np.zeros(len(rows))
+            if self._bm25 is not None and rows:
+                terms = self._analyzer.tokens(question.text)
+                scores = np.asarray(self._bm25.get_batch_scores(terms, rows), np.float64)
+            found.append(scores)
+        return np.concatenate(found)
+
+    def best(self, question: str, count: int) -> list[tuple[str, float]]:
+        """The `count` best texts by descending score, then id: ids and scores."""
+        scores = np.zeros(len(self._ids))
+        if self._bm25 is not None:
+            scores = self._bm25.get_scores(self._analyzer.tokens(question))
+        order = sorted(range(len(self._ids)), key=lambda row: (-scores[row], self._ids[row]))
+        return [(self._ids[row], float(scores[row])) for row in order[:count]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddedPairs:
+    """Vectors of questions and of the passages of their pools, each once.
+
+    Attributes:
+        questions: (q, d) float32, in the order of the set.
+        passages: (p, d) float32.
+        question_rows: (pairs,) int64.
+        passage_rows: (pairs,) int64.
+        cut: number of questions and passages that are longer than the encoder's window.
+    """
+
+    questions: NDArray[np.float32]
+    passages: NDArray[np.float32]
+    question_rows: NDArray[np.int64]
+    passage_rows: NDArray[np.int64]
+    cut: int = 0
+
+    def cosines(self) -> Floats:
+        """(pairs,) cosines, rounded to six decimals so that noise does not rank."""
+        found = np.empty(len(self.question_rows))
+        for start in range(0, len(found), _PAIRS_AT_ONCE):
+            rows = slice(start, start + _PAIRS_AT_ONCE)
+            found[rows] = cosines(
+                self.questions[self.question_rows[rows]], self.passages[self.passage_rows[rows]]
+            )
+        return np.round(found, RANKED_DECIMALS)
+
+
+def embed_pairs(
+    encoders: Sequence[LoadedEncoder],
+    questions: QuestionSet,
+    cache: Path | None,
+    begin: Callable[[int], Done] = lambda vectors: ignore,
+) -> list[EmbeddedPairs]:
+    """Encode the questions, and each passage of their pools once, with each encoder.
+
+    `begin` is called with the number of vectors; what it returns is called with the number done.
+    """
+    passages, question_rows, passage_rows = pair_rows(questions)
+    texts = [one.text for one in questions.questions]
+    done = begin((len(texts) + len(passages)) * len(encoders))
+    asked = embed_all(encoders, texts, cache, query=True, done=done)
+    found = embed_all(encoders, passages, cache, done=done)
+    return [
+        EmbeddedPairs(
+            left.vectors, right.vectors, question_rows, passage_rows, left.cut + right.cut
+        )
+        for left, right in zip(asked, found, strict=True)
+    ]
+
+
+def pair_rows(questions: QuestionSet) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct texts of all candidates, the (pairs,) rows of questions, and those of texts."""
+    _, right = questions.pairs()
+    texts = list(dict.fromkeys(right))
+    row = {text: number for number, text in enumerate(texts)}
+    sizes = [len(one.candidates) for one in questions.questions]
+    places = [row[text] for text in right]
+    return texts, np.repeat(np.arange(len(sizes)), sizes), np.array(places, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Components:
+    """Both scores of each pair, ready to be fused.
+
+    Attributes:
+        sizes: of the pools.
+        dense: (pairs,) cosines.
+        bm25: (pairs,) scores.
+        matches: (pairs,) whether the passage holds a term of the question.
+    """
+
+    sizes: tuple[int, ...]
+    dense: Floats
+    bm25: Floats
+    matches: NDArray[np.bool_]
+
+    def fused(self, settings: FusionSettings) -> Floats:
+        """(pairs,) fused scores; each pool is normalized separately."""
+        found = np.empty(len(self.dense))
+        stop = 0
+        for size in self.sizes:
+            rows = slice(stop, stop := stop + size)
+            found[rows] = fuse(self.dense[rows], self.bm25[rows], self.matches[rows], settings)
+        return found
+
+
+def best_weight(quality: Callable[[float], float]) -> float:
+    """The weight of the cosine, of `WEIGHTS`, with the best quality; the greatest of equal ones."""
+    return max(WEIGHTS, key=lambda weight: (quality(weight), weight))
+
+
+def training_set(
+    questions: QuestionSet,
+    negatives: NegativeSource,
+    bm25: Callable[[], PoolBM25],
+    *,
+    unanswered: bool = False,
+) -> TrainingSet:
+    """The training data of a split.
+
+    Args:
+        questions: with pools.
+        negatives: their source. With ``pool`` and ``hard`` only the passages that these name are
+            rows, with ``random`` all passages of the set.
+        bm25: of the set's passages; called with ``hard`` only.
+        unanswered: whether questions without a relevant passage, which give no triple, are kept.
+
+    Raises:
+        BadInputError: no question has a relevant passage.
+    """
+    chosen = questions.answered().questions
+    if not chosen:
+        raise BadInputError(
+            f"{questions.name} {questions.split}: expected a question with a relevant passage "
+            "to train on, found none; name another split with --train-split"
+        )
+    if unanswered:
+        chosen = questions.questions
+    # A passage by its id, and by its text, which a question may have another of.
+    positives: list[list[tuple[str, str]]] = []
+    others: list[list[tuple[str, str]]] = []
+    for question in chosen:
+        right = [one for one in _relevant(question) if one in questions.passages]
+        wrong: Sequence[str] = ()
+        if negatives == "pool":
+            wrong = [one for one in question.candidates if question.grades.get(one, 0) < 1]
+        elif negatives == "hard":
+            wrong = bm25().hardest(question.text, HARD, set(right))
+        positives.append([(one, questions.text(question, one)) for one in right])
+        others.append([(one, questions.text(question, one)) for one in wrong])
+    used = [one for lists in (positives, others) for passages in lists for one in passages]
+    everything = questions.passages.items() if negatives == "random" else ()
+    rows = {one: row for row, one in enumerate(dict.fromkeys([*everything, *used]))}
+    pools = JudgedPools.of(
+        [[rows[one] for one in passages] for passages in positives],
+        [[rows[one] for one in passages] for passages in others],
+        len(rows),
+    )
+    return TrainingSet([one.text for one in chosen], [text for _, text in rows], pools)
+
+
+def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> QuestionSet:
+    """The questions that other sets do not have.
+
+    A question goes if its text, or that of one of its relevant passages, is a question, a candidate
+    or a relevant passage of another set; texts are equal that have the same words, whatever the
+    case. Titles of documents are passed over.
+    """
+    known = {_words(question.text) for other in others for question in other.questions}
+    known |= {_words(text) for other in others for text in _ranked_texts(other)}
+    kept = []
+    for one in questions.questions:
+        relevant = [id_ for id_ in _relevant(one) if id_ in questions.passages]
+        texts = [one.text, *(questions.passages[id_] for id_ in relevant)]
+        if known.isdisjoint(map(_words, texts)):
+            kept.append(one)
+    return replace(questions, questions=tuple(kept))
+
+
+def _ranked_texts(questions: QuestionSet) -> Iterator[str]:
+    """The candidates and relevant passages of all questions, from the corpus where there is one."""
+    wanted = {id_ for one in questions.questions for id_ in (*one.candidates, *_relevant(one))}
+    yield from (text for id_, text in questions.passages.items() if id_ in wanted)
+    if wanted - questions.passages.keys() and questions.corpus:
+        yield from (one.text for one in CorpusReader(list(questions.corpus)) if one.id in wanted)
+
+
+def _relevant(question: Question) -> list[str]:
+    return [one for one, grade in question.grades.items() if grade >= 1]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.casefold()))
+
+
+def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
+    """Divide a split into training and dev questions, always in the same way.
+
+    Args:
+        questions: the split.
+        share: of the questions with a relevant passage that becomes dev, in (0, 1).
+
+    Returns:
+        The training questions, including those without a relevant passage, and dev.
+
+    Raises:
+        ConfigError: the share is out of range, or leaves no question on one side.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"dev-share: expected more than 0 and less than 1, found {share:g}")
+    answered = questions.answered().questions
+    chosen = np.random.default_rng(0).permutation(len(answered))[: round(share * len(answered))]
+    if not 0 < len(chosen) < len(answered):
+        raise ConfigError(
+            f"dev-share: {share:g} of {len(answered)} questions leaves none on one side; "
+            "choose another"
+        )
+    dev = {answered[place].id for place in chosen}
+    train = tuple(one for one in questions.questions if one.id not in dev)
+    held = tuple(one for one in answered if one.id in dev)
+    split = f"{questions.split}, {len(dev)} questions held out"
+    return replace(questions, questions=train), replace(questions, split=split, questions=held)
+
+
+class DevScore:
+    """Mean average precision of scores on the questions of a split with a relevant passage.
+
+    Args:
+        questions: with pools.
+
+    Attributes:
+        questions: those with a relevant passage.
+        left, right: texts of the pairs to score, in order.
+
+    Raises:
+        BadInputError: no question has candidates of both kinds.
+    """
+
+    def __init__(self, questions: QuestionSet) -> None:
+        self.questions = questions.answered()
+        kinds = [
+            {one.grades.get(id_, 0) >= 1 for id_ in one.candidates}
+            for one in self.questions.questions
+        ]
+        if not any(len(found) == 2 for found in kinds):
+            raise BadInputError(
+                f"{questions.name} {questions.split}: expected a question with a relevant and "
+                "another passage among its candidates to choose on, found none; name another split "
+                "with --dev-split"
+            )
+        self._measures = PoolMeasures(self.questions.questions, [DEV_MEASURE])
+        self.left, self.right = self.questions.pairs()
+
+    def digest(self) -> str:
+        """SHA-256 over questions, pools and grades, in hexadecimal."""
+        content = [
+            [one.text, one.candidates, sorted(one.grades.items())]
+            for one in self.questions.questions
+        ]
+        return hashlib.sha256(json.dumps([content, self.right]).encode()).hexdigest()
+
+    def __call__(self, scores: NDArray[np.floating]) -> float:
+        """Mean AP of (pairs,) scores, in [0, 1]."""
+        return float(self._measures(scores)[DEV_MEASURE].mean())
