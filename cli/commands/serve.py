@@ -142,8 +142,8 @@ def command(
 
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
     from retriever.service import ServiceSettings, create_app
+    from retriever.service.limits import is_loopback
     from retriever.service.serving import bound_socket
-    from retriever.service.settings import is_loopback
 
     if not token and not is_loopback(host):
         raise click.UsageError(

@@ -1,41 +1,42 @@
-"""The application: its routes, and what they share."""
+"""The application: its routes, what they share, and the pages at / and /docs."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
+from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from threading import Event
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
-from prometheus_client import CollectorRegistry, Histogram
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.middleware.cors import CORSMiddleware
 
 from retriever.errors import ConfigError, RetrieverError
 from retriever.index import Index
 from retriever.search.reranking import Reranker
+from retriever.service import compatible, documents, searching
 from retriever.service.batching import Batcher
-from retriever.service.catalog import Catalog
-from retriever.service.faults import error_body, install
 from retriever.service.guard import Guard
-from retriever.service.reference import reference_page
-from retriever.service.routes import compatible, documents, searching, status
-from retriever.service.routes.compatible import EncodingJob, RerankJob, encoded, relevances
-from retriever.service.routes.search_jobs import Answer, SearchJob, answers
-from retriever.service.settings import ServiceSettings
+from retriever.service.limits import Catalog, ServiceSettings, answer_errors, error_body
 
 _LOG = logging.getLogger("retriever.service")
 # One batch is ranked while the next one is encoded.
 _THREADS = 2
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_VERSION = version("layer-retriever")
 _ERROR = {
     "description": "What is wrong, in the words of the command line.",
     "content": {
@@ -91,24 +92,22 @@ def create_app(
         buckets=(1, 2, 4, 8, 16, 32, 64),
         registry=registry,
     )
-    batcher = partial(Batcher, wait=limits.batch_wait, queue=limits.queue, threads=_THREADS)
-    searches: Batcher[SearchJob, Answer] = batcher(
-        lambda jobs: answers(jobs, reranker),
-        size=limits.batch,
-        observe=sizes.labels("search").observe,
-    )
-    encoding: Batcher[EncodingJob, compatible.Encoded] = batcher(
-        encoded, size=limits.batch, observe=sizes.labels("embeddings").observe
-    )
-    reranking: Batcher[RerankJob, Any] = batcher(
-        relevances(reranker), size=1, observe=sizes.labels("rerank").observe
-    )
-    writing = ThreadPoolExecutor(1, "retriever-write")
     batchers: dict[str, Batcher[Any, Any]] = {
-        "search": searches,
-        "embeddings": encoding,
-        "rerank": reranking,
+        work: Batcher(
+            run,
+            size=size,
+            wait=limits.batch_wait,
+            queue=limits.queue,
+            threads=_THREADS,
+            observe=sizes.labels(work).observe,
+        )
+        for work, run, size in (
+            ("search", partial(searching.answers, reranker=reranker), limits.batch),
+            ("embeddings", compatible.encoded, limits.batch),
+            ("rerank", partial(compatible.relevances, reranker=reranker), 1),
+        )
     }
+    writing = ThreadPoolExecutor(1, "retriever-write")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -123,7 +122,7 @@ def create_app(
 
     app = FastAPI(
         title="retriever",
-        version=version("layer-retriever"),
+        version=_VERSION,
         description="Local semantic search. Errors are one JSON object; the first index is the "
         "default.",
         lifespan=lifespan,
@@ -131,18 +130,17 @@ def create_app(
         redoc_url=None,
         responses=dict.fromkeys(("4XX", "5XX"), _ERROR),
     )
-    install(app)
-
-    app.include_router(searching.router(catalog, searches))
+    answer_errors(app)
     # Set by whoever runs the application when it is about to end, so that no change runs for long.
     app.state.stopping = Event()
+    app.include_router(searching.router(catalog, batchers["search"]))
     app.include_router(documents.router(catalog, writing, app.state.stopping))
-    app.include_router(compatible.router(catalog, encoding, reranking))
-    app.include_router(status.router(catalog, registry, batchers))
+    app.include_router(compatible.router(catalog, batchers["embeddings"], batchers["rerank"]))
+    app.include_router(_status(catalog, registry, batchers))
 
     @app.get("/docs", include_in_schema=False)
     def reference(request: Request) -> HTMLResponse:
-        return HTMLResponse(reference_page(app.openapi(), str(request.base_url)))
+        return HTMLResponse(_reference_page(app.openapi(), str(request.base_url)))
 
     for path, name in _PAGE.items():
         app.add_route(path, _static(name))
@@ -170,3 +168,140 @@ def _load_encoders(catalog: Catalog) -> None:
             index.encoder.encode(["a query"], query=True)
         except RetrieverError as error:
             _LOG.warning("%s: only --mode bm25 can be used: %s", name, error)
+
+
+def _status(
+    catalog: Catalog, registry: CollectorRegistry, batchers: Mapping[str, Batcher[Any, Any]]
+) -> APIRouter:
+    """Routes that say what is served and how it fares."""
+    routes = APIRouter(tags=["service"])
+    limits = catalog.settings
+    held = Gauge("retriever_documents", "Documents of each index.", ["index"], registry=registry)
+    waiting = Gauge(
+        "retriever_waiting", "Queries and texts that wait.", ["work"], registry=registry
+    )
+
+    @routes.get("/info", summary="The indexes and the limits")
+    def info() -> Any:
+        """What each index is and holds, its metadata fields, and what the service allows."""
+        return {
+            "version": _VERSION,
+            "default": catalog.default,
+            "writable": limits.writable,
+            "reranker": catalog.reranker is not None,
+            "limits": {
+                name: getattr(limits, name)
+                for name in ("max_k", "max_queries", "max_text", "max_texts", "max_upload")
+            },
+            "indexes": {name: _described(index) for name, index in catalog.indexes.items()},
+        }
+
+    @routes.get("/health", summary="Whether the indexes can be read")
+    def health() -> Any:
+        """Status 200 if all can be read."""
+        for index in catalog.indexes.values():
+            len(index)
+        return {"status": "ok"}
+
+    @routes.get("/metrics", summary="Counts for Prometheus", response_class=PlainTextResponse)
+    def metrics() -> Response:
+        """In the text format of Prometheus."""
+        for name, index in catalog.indexes.items():
+            held.labels(name).set(len(index))
+        for work, one in batchers.items():
+            waiting.labels(work).set(one.waiting)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def _described(index: Index) -> dict[str, Any]:
+    # Where an index is kept is nobody else's business.
+    hidden = ("index", "folder", "remains", "store")
+    return {
+        **{name: one for name, one in index.info().items() if name not in hidden},
+        "fields": {one.name: asdict(one) for one in index.fields()},
+        "word_weights": index.encoder_spec.settings.fusion == "sbert-wk",
+    }
+
+
+def _reference_page(description: dict[str, Any], address: str) -> str:
+    """The routes of an OpenAPI description as HTML, with examples that call an address."""
+    schemas = description.get("components", {}).get("schemas", {})
+    title = escape(f"{description['info']['title']} {description['info']['version']}")
+    routes = [
+        _route(method, address.rstrip("/") + path, path, operation, schemas)
+        for path, operations in description["paths"].items()
+        for method, operation in operations.items()
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{title}</title><link rel="stylesheet" href="/page.css"></head>'
+        f'<body class="reference"><main><h1>{title}</h1>'
+        f"<p>{escape(description['info']['description'])} "
+        '<a href="/openapi.json">OpenAPI description</a> · <a href="/">Search page</a></p>'
+        f"{''.join(routes)}</main></body></html>"
+    )
+
+
+def _route(
+    method: str, url: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
+) -> str:
+    fields = [
+        (one["name"], one.get("required", False), {"description": "", **one["schema"], **one})
+        for one in operation.get("parameters", [])
+    ]
+    example = ""
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        schema = _resolved(content.get("schema", {}), schemas)
+        required = schema.get("required", [])
+        fields += [
+            (name, name in required, one) for name, one in schema.get("properties", {}).items()
+        ]
+        body = content.get("example") or json.dumps(
+            {
+                name: one["examples"][0]
+                for name, one in schema.get("properties", {}).items()
+                if name in ("query", "text", "title", "input", "documents", "k")
+                and one.get("examples")
+            }
+        )
+        example = (
+            f"curl -X {method.upper()} '{url}' -H 'Content-Type: {kind}' --data-binary '{body}'"
+        )
+    rows = "".join(
+        f"<tr><th scope=row><code>{escape(name)}</code></th><td>{_kind(one, schemas)}"
+        f"{', required' if required else ''}</td><td>{_prose(one.get('description', ''))}</td></tr>"
+        for name, required, one in fields
+    )
+    table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+    shown = f'<pre tabindex="0">{escape(example)}</pre>' if example else ""
+    return (
+        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2>"
+        f"<p><strong>{escape(operation.get('summary', ''))}.</strong> "
+        f"{_prose(operation.get('description', ''))}</p>{table}{shown}</section>"
+    )
+
+
+def _prose(text: str) -> str:
+    """Text whose names are in backquotes."""
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))
+
+
+def _resolved(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    resolved: dict[str, Any] = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    return resolved
+
+
+def _kind(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
+    """The type of a value, with the values that it can have."""
+    parts = [_kind(one, schemas) for one in schema.get("anyOf", []) if one.get("type") != "null"]
+    if parts:
+        return " or ".join(parts)
+    schema = _resolved(schema, schemas)
+    if "enum" in schema:
+        return escape(", ".join(map(str, schema["enum"])))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}), schemas)}"
+    return escape(str(schema.get("type", "")))

@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from retriever.service.faults import ServiceError
+from fastapi import Request
+
+from retriever.service.limits import ServiceError
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -39,6 +41,9 @@ class Batcher(Generic[J, R]):
         threads: batches that run at the same time. While others run, a batch takes at most its
             share of what runs and waits.
         observe: called with the weight of each batch.
+
+    Attributes:
+        waiting: the weight of the jobs that wait.
     """
 
     def __init__(
@@ -57,17 +62,12 @@ class Batcher(Generic[J, R]):
         self._queue = queue
         self._threads = threads
         self._observe = observe
-        self._waiting: deque[_Waiting[J, R]] = deque()
-        self._weight = 0
+        self._jobs: deque[_Waiting[J, R]] = deque()
+        self.waiting = 0
         self._running = 0
         self._arrived = asyncio.Event()
         self._pool = ThreadPoolExecutor(threads, "retriever-batch")
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def waiting(self) -> int:
-        """The weight of the jobs that wait."""
-        return self._weight
 
     def start(self) -> None:
         """Begin to run jobs; called inside an event loop."""
@@ -78,41 +78,57 @@ class Batcher(Generic[J, R]):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for one in self._waiting:
+        for one in self._jobs:
             one.future.cancel()
-        self._waiting.clear()
+        self._jobs.clear()
         self._pool.shutdown()
 
-    async def submit(self, job: J, weight: int = 1) -> R:
-        """Run a job, together with others, and return its result.
+    async def result(self, request: Request, job: J, weight: int = 1) -> R:
+        """The result of a job that a request asks for; it is given up if the client goes away.
 
-        Cancelling the call takes a job that waits out of the queue.
+        Args:
+            request: whose body was read.
+            job: is run together with others.
+            weight: of the job.
 
         Raises:
-            ServiceError: the queue is full.
+            ServiceError: the queue is full, or the client has gone.
             What the job failed with.
         """
-        if self._weight and self._weight + weight > self._queue:
+        task = asyncio.ensure_future(self.submit(job, weight))
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ServiceError(499, "the client has gone")
+            return await task
+        finally:
+            task.cancel()
+            gone.cancel()
+
+    async def submit(self, job: J, weight: int = 1) -> R:
+        """As `result`, for no request; cancelling the call takes a waiting job out of the queue."""
+        if self.waiting and self.waiting + weight > self._queue:
             raise ServiceError(
-                503, f"{self._weight} queries or texts are waiting already; try again in a second"
+                503, f"{self.waiting} queries or texts are waiting already; try again in a second"
             )
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         one = _Waiting(job, weight, future)
-        self._waiting.append(one)
-        self._weight += weight
+        self._jobs.append(one)
+        self.waiting += weight
         self._arrived.set()
         try:
             return await future
         finally:
-            if one in self._waiting:
-                self._waiting.remove(one)
-                self._weight -= weight
+            if one in self._jobs:
+                self._jobs.remove(one)
+                self.waiting -= weight
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
-            if self._weight < self._size:
+            if self.waiting < self._size:
                 await asyncio.sleep(self._wait)
             batch = self._take()
             if not batch:
@@ -140,13 +156,18 @@ class Batcher(Generic[J, R]):
         most = self._size
         if self._running:
             # Threads share the work evenly, so that no client waits much longer than others.
-            most = min(most, math.ceil((self._running + self._weight) / self._threads))
-        while self._waiting and (not batch or weight + self._waiting[0].weight <= most):
-            one = self._waiting.popleft()
-            self._weight -= one.weight
+            most = min(most, math.ceil((self._running + self.waiting) / self._threads))
+        while self._jobs and (not batch or weight + self._jobs[0].weight <= most):
+            one = self._jobs.popleft()
+            self.waiting -= one.weight
             if not one.future.done():
                 batch.append(one)
                 weight += one.weight
-        if not self._waiting:
+        if not self._jobs:
             self._arrived.clear()
         return batch
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -23,15 +23,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from retriever.service.faults import ServiceError, fault_response
-from retriever.service.settings import ServiceSettings, is_address
+from retriever.service.limits import ServiceError, ServiceSettings, error_response, is_address
 
 # What can be read without a token: the page asks for it.
-PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
+_PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
 _DOCUMENTS = "/documents"
 _CHANGES = ("POST", "PUT", "DELETE")
-# Largest requests that are in memory at the same time.
-_BODIES = 64
 # Seconds in which a client may finish sending what is refused.
 _DISCARD_SECONDS = 10.0
 # A name or an address, and a port.
@@ -48,13 +45,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses requests that may not pass, and counts all of them.
-
-    Args:
-        app: what is guarded.
-        settings: what is allowed.
-        registry: gets the counts.
-    """
+    """Middleware that refuses requests that may not pass, and counts all of them."""
 
     def __init__(
         self, app: ASGIApp, settings: ServiceSettings, registry: CollectorRegistry
@@ -78,7 +69,7 @@ class Guard:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -93,13 +84,11 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        # A change that has begun is finished, however long it takes.
+        settings = self._settings
         change = scope["method"] in _CHANGES and scope["path"].startswith(_DOCUMENTS)
         upload = scope["method"] == "POST" and scope["path"] == _DOCUMENTS
-        limit = self._settings.max_upload if upload else self._settings.max_body
-        seconds = self._settings.timeout if change else None
-        most = _BODIES * self._settings.max_body
-        body = _Body(receive, limit, seconds, self._held, most)
+        limit = settings.max_upload if upload else settings.max_body
+        body = _Body(receive, limit, settings, self._held, change=change)
         try:
             refusal = self._refusal(scope, change=change, limit=limit)
             if refusal is not None:
@@ -109,22 +98,20 @@ class Guard:
                 # An upload is kept in a file.
                 self._held.add(body)
             try:
-                async with asyncio.timeout(None if change else self._settings.timeout):
+                # A change that has begun is finished, however long it takes.
+                async with asyncio.timeout(None if change else settings.timeout):
                     await self._app(scope, body.receive, noted)
-            except TimeoutError:
+            except (TimeoutError, asyncio.CancelledError) as error:
                 if status:
                     raise
-                late = (
-                    f"no answer within {self._settings.timeout:g} seconds; ask for fewer queries "
-                    "or hits"
-                )
-                await _answer(ServiceError(504, late), scope, receive, noted)
-            except asyncio.CancelledError:
-                # uvicorn cancels what has not ended in time after SIGTERM.
-                if status:
-                    raise
-                ended = "the service is stopping: send the request again; commits stay"
-                await _answer(ServiceError(503, ended), scope, receive, noted)
+                if isinstance(error, TimeoutError):
+                    late = f"no answer within {settings.timeout:g} seconds"
+                    refusal = ServiceError(504, f"{late}; ask for fewer queries or hits")
+                else:
+                    # uvicorn cancels what has not ended in time after SIGTERM.
+                    ended = "the service is stopping: send the request again; commits stay"
+                    refusal = ServiceError(503, ended)
+                await _answer(refusal, scope, receive, noted)
         finally:
             self._held.discard(body)
             # Only routes that exist: anybody can make up paths.
@@ -164,7 +151,7 @@ class Guard:
         if fault is not None:
             return fault
         asks = scope["method"] == "OPTIONS" and allowed
-        if self._token is not None and scope["path"] not in PUBLIC and not asks:
+        if self._token is not None and scope["path"] not in _PUBLIC and not asks:
             given = headers.get("authorization", "").encode()
             if not hmac.compare_digest(given, self._token):
                 return ServiceError(401, "a token is needed: send the header Authorization: Bearer")
@@ -177,26 +164,26 @@ class Guard:
 
 
 class _Body:
-    """The body of a request, up to a limit.
+    """The body of a request, up to a limit; `held` are all bodies that are in memory.
 
     It raises HTTPException, since FastAPI passes on no other error while it reads a body.
-
-    Args:
-        receive: of the server.
-        limit: in bytes.
-        seconds: time in which each part arrives; None for any.
-        held: all bodies that are in memory, this one perhaps among them.
-        most: limit of all of these in bytes.
     """
 
     def __init__(
-        self, receive: Receive, limit: int, seconds: float | None, held: set[_Body], most: int
+        self,
+        receive: Receive,
+        limit: int,
+        settings: ServiceSettings,
+        held: set[_Body],
+        *,
+        change: bool,
     ) -> None:
         self._receive = receive
         self._limit = limit
-        self._seconds = seconds
+        # A change has no limit of time but that each part arrives.
+        self._seconds = settings.timeout if change else None
+        self._most = settings.bodies * settings.max_body
         self._held = held
-        self._most = most
         self._size = 0
         self._complete = False
 
@@ -266,7 +253,7 @@ async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Sen
 
 
 async def _answer(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
-    response = fault_response(error)
+    response = error_response(error)
     if error.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     await response(scope, receive, send)

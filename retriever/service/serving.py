@@ -19,27 +19,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from retriever.errors import ConfigError
 
 _LOG = logging.getLogger("retriever.service")
-# Of a request line with its headers, and the seconds in which they arrive.
+# Of a request line with its headers.
 _HEAD_BYTES = 64 * 1024
-_HEAD_SECONDS = 10.0
-_CONNECTIONS = 512
-# Seconds that requests have to end after SIGTERM, and after which changes of documents are cut.
-_DRAIN = 30
-_CUT = 20
 # Seconds without another line about connections that were closed.
 _QUIET = 10.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens.
-
-    Args:
-        host: name or address.
-        port: 0 takes a free one.
-
-    Raises:
-        ConfigError: the address is in use, or is none of this machine.
-    """
+    """A socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,35 +42,55 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-def server_of(app: FastAPI) -> uvicorn.Server:
-    """A server for an application of `create_app`; it ends after SIGINT or SIGTERM."""
+def server_of(
+    app: FastAPI,
+    *,
+    head_seconds: float = 10.0,
+    connections: int = 512,
+    drain: int = 30,
+    cut: float = 20.0,
+) -> uvicorn.Server:
+    """A server for an application of `create_app`; it ends after SIGINT or SIGTERM.
+
+    Args:
+        app: the application.
+        head_seconds: seconds in which a request line with its headers arrives.
+        connections: maximum number of connections; half of the files that the process may open are
+            left to the indexes.
+        drain: seconds that requests have to end after the signal.
+        cut: seconds after it when changes of documents are cut.
+    """
+
+    class Connection(_Connection):
+        seconds = head_seconds
+
     config = uvicorn.Config(
         app,
         # The parser of httptools has no limit of a head.
-        http=_Connection,
+        http=Connection,
         h11_max_incomplete_event_size=_HEAD_BYTES,
         ws="none",
-        limit_concurrency=_most_connections(),
-        timeout_graceful_shutdown=_DRAIN,
+        limit_concurrency=_connections_within(connections),
+        timeout_graceful_shutdown=drain,
         log_level="warning",
         server_header=False,
     )
-    return _Server(config, app.state.stopping)
+    return _Server(config, app.state.stopping, cut)
 
 
-def _most_connections() -> int:
-    """As many as leave half of the files that the process may open to the indexes."""
+def _connections_within(most: int) -> int:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _CONNECTIONS if files == resource.RLIM_INFINITY else min(_CONNECTIONS, files // 2)
+    return most if files == resource.RLIM_INFINITY else min(most, files // 2)
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, stopping: Event) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: Event, cut: float) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._cut = cut
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        cut = asyncio.get_running_loop().call_later(_CUT, self._stopping.set)
+        cut = asyncio.get_running_loop().call_later(self._cut, self._stopping.set)
         await super().shutdown(sockets)
         cut.cancel()
         # After a second Ctrl-C a change still runs.
@@ -97,6 +104,7 @@ class _Connection(H11Protocol):
     uvicorn itself answers 503 if all of them have requests that run.
     """
 
+    seconds: ClassVar[float]
     _logged: ClassVar[float] = -math.inf
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -141,14 +149,14 @@ class _Connection(H11Protocol):
         waits = self.cycle is None or self.cycle.response_complete
         if waits and self._deadline is None:
             self._since, self._heard = self.loop.time(), False
-            self._deadline = self.loop.call_later(_HEAD_SECONDS, self._expire)
+            self._deadline = self.loop.call_later(self.seconds, self._expire)
         elif not waits and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _expire(self) -> None:
         # Browsers open connections in advance, and may not use them.
-        self._drop(f"no whole request within {_HEAD_SECONDS:g} seconds", log=self._heard)
+        self._drop(f"no whole request within {self.seconds:g} seconds", log=self._heard)
 
     def _make_room(self) -> None:
         waiting = [
@@ -165,8 +173,8 @@ class _Connection(H11Protocol):
 
     def _drop(self, reason: str, *, log: bool) -> None:
         now = self.loop.time()
-        if log and now - _Connection._logged >= _QUIET:
-            _Connection._logged = now
+        if log and now - self._logged >= _QUIET:
+            type(self)._logged = now
             _LOG.warning(
                 "a connection of %s was closed: %s; others within %g seconds are not logged",
                 self.client and self.client[0],

@@ -14,7 +14,7 @@ from retriever import Index
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
-from retriever.service import ServiceSettings, create_app, guard, serving
+from retriever.service import ServiceSettings, create_app, serving
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 150\r\n\r\n"
@@ -28,9 +28,10 @@ def index(tmp_path, fake_encoder):
 
 
 @contextmanager
-def running(index, **settings):
+def running(index, server=None, **settings):
     """A server in a thread of this process, and its port."""
-    server = serving.server_of(create_app({"index": index}, ServiceSettings(**settings)))
+    app = create_app({"index": index}, ServiceSettings(**settings))
+    server = serving.server_of(app, **(server or {}))
     with serving.bound_socket("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -82,10 +83,8 @@ def test_a_head_is_limited(index, start):
 
 
 @pytest.mark.parametrize(("start", "lines"), [(HEAD, 1), (HEAD + b"\r\n", 0), (b"", 0)])
-def test_a_head_that_does_not_end_in_time_is_given_up(index, monkeypatch, caplog, start, lines):
-    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(serving._Connection, "_logged", -1e9)
-    with running(index) as (_, port), ExitStack() as stack:
+def test_a_head_that_does_not_end_in_time_is_given_up(index, caplog, start, lines):
+    with running(index, {"head_seconds": 0.2}) as (_, port), ExitStack() as stack:
         client = connected(stack, port, start)
         begun = time.monotonic()
         answer_of(client)
@@ -97,10 +96,8 @@ def test_a_head_that_does_not_end_in_time_is_given_up(index, monkeypatch, caplog
 
 
 @pytest.mark.parametrize("start", [HEAD, b"POST /search HTTP/1.1\r\n" + BODY])
-def test_requests_that_do_not_end_leave_room_for_others(index, monkeypatch, caplog, start):
-    monkeypatch.setattr(serving, "_CONNECTIONS", 8)
-    monkeypatch.setattr(serving._Connection, "_logged", -1e9)
-    with running(index) as (server, port), ExitStack() as stack:
+def test_requests_that_do_not_end_leave_room_for_others(index, caplog, start):
+    with running(index, {"connections": 8}) as (server, port), ExitStack() as stack:
         clients = [connected(stack, port, start) for _ in range(30)]
         for _ in range(3):
             assert status_of(port) == 200
@@ -115,12 +112,11 @@ def test_requests_that_do_not_end_leave_room_for_others(index, monkeypatch, capl
 def test_half_of_the_files_that_may_be_open_are_for_indexes(monkeypatch):
     for limit, expected in ((100, 50), (100_000, 512), (serving.resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(serving.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert serving._most_connections() == expected
+        assert serving._connections_within(512) == expected
 
 
-def test_large_requests_share_a_limit(index, monkeypatch):
-    monkeypatch.setattr(guard, "_BODIES", 1)
-    with running(index, max_body=200) as (_, port), ExitStack() as stack:
+def test_large_requests_share_a_limit(index):
+    with running(index, max_body=200, bodies=1) as (_, port), ExitStack() as stack:
         first = connected(stack, port, b"POST /search HTTP/1.1\r\n" + BODY + b" " * 140)
         assert status_of(port) == 200
         second = connected(stack, port, b"POST /search HTTP/1.1\r\n" + BODY + b" " * 140)
@@ -177,8 +173,6 @@ def test_faulty_bytes_leave_no_traceback(index, caplog):
 
 
 def test_the_service_ends_in_time_and_answers_what_it_did(index, fake_encoder, monkeypatch):
-    monkeypatch.setattr(serving, "_DRAIN", 2)
-    monkeypatch.setattr(serving, "_CUT", 0.3)
     encode, begun = type(fake_encoder).encode_pieces, threading.Semaphore(0)
 
     def slow(self, pieces, done):
@@ -191,7 +185,8 @@ def test_the_service_ends_in_time_and_answers_what_it_did(index, fake_encoder, m
         json.dumps({"id": f"n{number}", "text": f"{number} " + "word " * 28})
         for number in range(10_000)
     ).encode()
-    with running(index, writable=True) as (server, port), ExitStack() as stack:
+    limits = {"drain": 2, "cut": 0.3}
+    with running(index, limits, writable=True) as (server, port), ExitStack() as stack:
         client = connected(
             stack,
             port,
@@ -210,9 +205,8 @@ def test_the_service_ends_in_time_and_answers_what_it_did(index, fake_encoder, m
     assert 0 < done["added"] == len(index) - 1 < 10_000
 
 
-def test_the_service_ends_although_an_upload_never_arrives(index, monkeypatch, caplog):
-    monkeypatch.setattr(serving, "_DRAIN", 0.2)
-    with running(index, writable=True) as (server, port), ExitStack() as stack:
+def test_the_service_ends_although_an_upload_never_arrives(index, caplog):
+    with running(index, {"drain": 0.2}, writable=True) as (server, port), ExitStack() as stack:
         clients = [
             connected(stack, port, line + b" HTTP/1.1\r\n" + BODY + b"{")
             for line in (b"POST /documents", b"PUT /documents/x", b"POST /search")

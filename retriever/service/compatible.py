@@ -3,35 +3,75 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from retriever.encoders.protocol import LoadedEncoder
 from retriever.errors import BadInputError
 from retriever.index import Index
 from retriever.search.queries import check_query
 from retriever.search.reranking import Reranker
 from retriever.service.batching import Batcher
-from retriever.service.catalog import Catalog
-from retriever.service.faults import ServiceError
-from retriever.service.gone import unless_gone
-from retriever.service.schemas import EmbeddingsRequest, RerankRequest
+from retriever.service.limits import Catalog, ServiceError, check_number
+
+Scores = NDArray[np.float32]
+_Model = Annotated[
+    str,
+    Field(
+        description="An index, or the encoder of one; the first index by default.", examples=[""]
+    ),
+]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class EmbeddingsRequest(_Request):
+    """As OpenAI's; fields that make no difference here are ignored."""
+
+    # Anything in a list: token ids are refused in words of their own.
+    input: str | list[Any] = Field(
+        description="A text or several.", examples=[["Sailing ships need wind."]]
+    )
+    model: _Model = ""
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, description="If given, those of the encoder.")
+    input_type: Literal["document", "query"] = Field(
+        "document", description="Whether the texts are passages or queries, which can have prompts."
+    )
+
+
+class RerankDocument(_Request):
+    """A document to rank."""
+
+    text: str
+
+
+class RerankRequest(_Request):
+    """As Cohere's and Jina's; fields that make no difference here are ignored."""
+
+    query: str = Field(min_length=1, examples=["what moves a boat"])
+    documents: list[str | RerankDocument] = Field(
+        min_length=1,
+        fail_fast=True,
+        examples=[["Sailing ships need wind.", "Steam engines need coal."]],
+    )
+    model: _Model = ""
+    top_n: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Maximum number of results; all documents by default."
+    )
+    return_documents: bool = Field(False, description="Repeat the texts in the results.")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingJob:
-    """Texts to encode.
-
-    Attributes:
-        index: whose encoder it is.
-        texts: passages, or queries.
-        query: which of the two.
-    """
+    """Passages, or queries, to encode by the encoder of an index."""
 
     index: Index
     texts: tuple[str, ...]
@@ -62,20 +102,11 @@ class RerankJob:
     texts: tuple[str, ...]
 
 
-EncodingBatcher = Batcher[EncodingJob, Encoded]
-RerankBatcher = Batcher[RerankJob, NDArray[np.float32]]
-
-
-def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher) -> APIRouter:
-    """The routes.
-
-    Args:
-        catalog: of the service.
-        encoding: runs `encoded`.
-        reranking: runs `relevances`.
-    """
+def router(
+    catalog: Catalog, encoding: Batcher[EncodingJob, Encoded], reranking: Batcher[RerankJob, Scores]
+) -> APIRouter:
+    """The routes; the batchers run `encoded` and `relevances`."""
     routes = APIRouter(tags=["compatible"])
-    limits = catalog.settings
 
     @routes.get("/v1/models", summary="The indexes, as OpenAI lists models")
     async def models() -> dict[str, Any]:
@@ -91,10 +122,14 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
         """Vectors by the encoder of an index. Texts beyond its window are cut;
         `usage.truncated` counts them.
         """
-        texts = _texts(asked.input)
-        catalog.check_number("input", len(texts), limits.max_texts)
-        for number, text in enumerate(texts, start=1):
-            check_query(text, number)
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        if not texts:
+            raise BadInputError("input: expected one text or several, found none")
+        if not all(isinstance(text, str) for text in texts):
+            raise ServiceError(
+                400, "input: expected texts alone; token ids depend on another tokenizer"
+            )
+        _check_texts(catalog, "input", texts)
         index = catalog.of_model(asked.model)
         dimensions = index.encoder_spec.dimensions
         if asked.dimensions not in (None, dimensions):
@@ -102,8 +137,7 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
                 f"dimensions: the encoder has {dimensions}, found {asked.dimensions}; leave it out"
             )
         job = EncodingJob(index, tuple(texts), asked.input_type == "query")
-        found = await unless_gone(request, encoding.submit(job, len(texts)))
-        rows = found.vectors.astype("<f4")
+        result = await encoding.result(request, job, len(texts))
         data = [
             {
                 "object": "embedding",
@@ -112,12 +146,12 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
                 if asked.encoding_format == "base64"
                 else row.tolist(),
             }
-            for place, row in enumerate(rows)
+            for place, row in enumerate(result.vectors.astype("<f4"))
         ]
         usage = {
-            "prompt_tokens": found.pieces,
-            "total_tokens": found.pieces,
-            "truncated": found.truncated,
+            "prompt_tokens": result.pieces,
+            "total_tokens": result.pieces,
+            "truncated": result.truncated,
         }
         model = asked.model or catalog.default
         return {"object": "list", "data": data, "model": model, "usage": usage}
@@ -131,22 +165,17 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
         catalog.check_text("query", asked.query)
         check_query(asked.query)
         texts = [one if isinstance(one, str) else one.text for one in asked.documents]
-        catalog.check_number("documents", len(texts), limits.max_texts)
-        for number, text in enumerate(texts, start=1):
-            check_query(text, number)
-        index = catalog.of_model(asked.model)
-        job = RerankJob(index, asked.query, tuple(texts))
-        scores = await unless_gone(request, reranking.submit(job, len(texts)))
-        order = np.argsort(-scores, kind="stable")[: asked.top_n].tolist()
+        _check_texts(catalog, "documents", texts)
+        job = RerankJob(catalog.of_model(asked.model), asked.query, tuple(texts))
+        scores = await reranking.result(request, job, len(texts))
         results: list[dict[str, Any]] = []
-        for place in order:
+        for place in np.argsort(-scores, kind="stable")[: asked.top_n].tolist():
             results.append({"index": place, "relevance_score": float(scores[place])})
             if asked.return_documents:
                 results[-1]["document"] = {"text": texts[place]}
-        model = asked.model or catalog.default
         return {
             "id": "",
-            "model": model,
+            "model": asked.model or catalog.default,
             "results": results,
             "meta": {"api_version": {"version": request.url.path[2:3]}},
             "usage": {"total_tokens": 0},
@@ -155,9 +184,15 @@ def router(catalog: Catalog, encoding: EncodingBatcher, reranking: RerankBatcher
     return routes
 
 
+def _check_texts(catalog: Catalog, what: str, texts: Sequence[str]) -> None:
+    check_number(what, len(texts), catalog.settings.max_texts)
+    for number, text in enumerate(texts, start=1):
+        check_query(text, number)
+
+
 def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
     """The vectors of each job; those of one encoder are computed together."""
-    found: list[Encoded | Exception] = [RuntimeError("no answer")] * len(jobs)
+    results: dict[int, Encoded | Exception] = {}
     groups: dict[tuple[int, bool], list[int]] = {}
     for place, job in enumerate(jobs):
         groups.setdefault((id(job.index), job.query), []).append(place)
@@ -168,64 +203,39 @@ def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
             pieces = np.array([len(one) for one in encoder.tokenize(texts, query=query)])
             vectors = encoder.encode(texts, query=query)
         except Exception as error:
-            for place in places:
-                found[place] = error
+            results |= dict.fromkeys(places, error)
             continue
         window = encoder.spec.max_length
         start = 0
         for place in places:
             stop = start + len(jobs[place].texts)
             own = pieces[start:stop]
-            found[place] = Encoded(
+            results[place] = Encoded(
                 vectors[start:stop],
                 int(np.minimum(own, window).sum()),
                 int(np.count_nonzero(own > window)),
             )
             start = stop
-    return found
+    return [results[place] for place in range(len(jobs))]
 
 
-def relevances(
-    reranker: Reranker | None,
-) -> Callable[[Sequence[RerankJob]], list[NDArray[np.float32] | Exception]]:
-    """What scores the texts of each job, with a reranker or else by the encoder of the index."""
-
-    def run(jobs: Sequence[RerankJob]) -> list[NDArray[np.float32] | Exception]:
-        found: list[NDArray[np.float32] | Exception] = []
-        for job in jobs:
-            try:
-                found.append(_scores(reranker, job))
-            except Exception as error:
-                found.append(error)
-        return found
-
-    return run
+def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores | Exception]:
+    """The scores of each job's texts, by a reranker or else by the encoder of the index."""
+    results: list[Scores | Exception] = []
+    for job in jobs:
+        try:
+            results.append(_scores(reranker, job))
+        except Exception as error:
+            results.append(error)
+    return results
 
 
-def _scores(reranker: Reranker | None, job: RerankJob) -> NDArray[np.float32]:
+def _scores(reranker: Reranker | None, job: RerankJob) -> Scores:
     if reranker is not None and not reranker.reads_vectors:
         return reranker.score(job.query, None, job.texts, None)
     encoder = job.index.encoder
-    vector, vectors = _vectors(encoder, job)
+    vector, vectors = encoder.encode([job.query], query=True)[0], encoder.encode(job.texts)
     if reranker is None:
         return np.asarray(vectors @ vector, np.float32)
     reranker.check(encoder.spec)
     return reranker.score(job.query, vector, job.texts, vectors)
-
-
-def _vectors(
-    encoder: LoadedEncoder, job: RerankJob
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    return encoder.encode([job.query], query=True)[0], encoder.encode(job.texts)
-
-
-def _texts(given: str | list[Any]) -> list[str]:
-    texts = [given] if isinstance(given, str) else given
-    if not texts:
-        raise BadInputError("input: expected one text or several, found none")
-    kept = [text for text in texts if isinstance(text, str)]
-    if len(kept) < len(texts):
-        raise ServiceError(
-            400, "input: expected texts alone; token ids depend on another tokenizer"
-        )
-    return kept

@@ -1,4 +1,4 @@
-"""Routes that read and write documents."""
+"""Routes that read and write documents; the guard lets changes through if they are allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threading import Event
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import Convertor, register_url_convertor
 
 from retriever.documents import Fields, Json
@@ -21,9 +21,7 @@ from retriever.errors import SourceError
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings
 from retriever.indexing.report import IndexingReport
-from retriever.service.catalog import Catalog
-from retriever.service.faults import ServiceError
-from retriever.service.schemas import DocumentBody
+from retriever.service.limits import Catalog, ServiceError
 
 T = TypeVar("T")
 _IN_MEMORY = 2**20
@@ -44,22 +42,28 @@ Id = Annotated[str, Field(description="Id of the document; may hold slashes.", e
 Name = Annotated[str | None, Query(description="Name of the index; the first one by default.")]
 
 
-class AnyText(Convertor[str]):
+class DocumentBody(BaseModel):
+    """A document; every other field is metadata."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    text: str = Field("", examples=["Sailing ships need wind."])
+    title: str | None = Field(None, examples=["Ships"])
+
+
+class _AnyText(Convertor[str]):
     """The rest of a path with all its slashes and line feeds, as `{name:text}`."""
 
     # Starlette's `path` leaves out a line feed at the end, which is then another document's id.
     regex = "(?s:.*)"
 
     def convert(self, value: str) -> str:
-        """The id that a path names."""
         return value
 
-    def to_string(self, value: str) -> str:
-        """The path that names an id."""
-        return value
+    to_string = convert
 
 
-register_url_convertor("text", AnyText())
+register_url_convertor("text", _AnyText())
 
 
 class _Stopped(KeyboardInterrupt):
@@ -67,11 +71,9 @@ class _Stopped(KeyboardInterrupt):
 
 
 class _Changes:
-    """Changes of documents, one after another, in a thread.
+    """Changes of documents, one after another, in a thread; until the service stops.
 
-    Args:
-        writing: a single thread, since an index has one writer.
-        stopping: set when what is not encoded yet is given up.
+    It is the `Progress` of `Index.add`, which ends at the next step when `stopping` is set.
     """
 
     def __init__(self, writing: ThreadPoolExecutor, stopping: Event) -> None:
@@ -85,19 +87,16 @@ class _Changes:
         )
 
     def add(self, index: Index, records: Iterable[Mapping[str, Json]]) -> dict[str, Any]:
-        """What adding documents did.
-
-        Raises:
-            ServiceError: the service stops, and not all of them were added.
-        """
+        """The report on adding documents."""
         report = IndexingReport()
+
+        def stage(name: str, total: int) -> Callable[[int], None]:
+            self._heed()
+            return self._heed
+
         try:
             index.add(
-                self._heeded(records),
-                commit=_COMMIT,
-                report=report,
-                progress=self,
-                stage=self._stage,
+                self._heeded(records), commit=_COMMIT, report=report, progress=self, stage=stage
             )
         except _Stopped:
             raise ServiceError(
@@ -109,31 +108,21 @@ class _Changes:
             ) from None
         return asdict(report)
 
-    def heed(self) -> None:
+    def _heed(self, *_: object) -> None:
         """Give up what has not begun, if the service stops."""
         if self._stopping.is_set():
             raise _Stopped
 
+    window = encoded = _heed
+
     def _heeded(self, records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
         for record in records:
-            self.heed()
+            self._heed()
             yield record
-
-    def window(self, passages: int) -> None:
-        """As of `Progress`."""
-        self.heed()
-
-    def encoded(self, passages: int, pieces: int) -> None:
-        """As of `Progress`."""
-        self.heed()
-
-    def _stage(self, name: str, total: int) -> Callable[[int], None]:
-        self.heed()
-        return lambda done: self.heed()
 
 
 def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> APIRouter:
-    """The routes; `retriever.service.guard` lets changes through only if the service is writable.
+    """The routes.
 
     Args:
         catalog: of the service.
@@ -145,19 +134,13 @@ def router(catalog: Catalog, writing: ThreadPoolExecutor, stopping: Event) -> AP
 
     @routes.get("/documents/{id:text}", summary="Get a document")
     @routes.get("/documents", summary="Get a document by the parameter id")
-    async def get(id: Id, index: Name = None) -> dict[str, Any]:  # noqa: A002
+    def get(id: Id, index: Name = None) -> dict[str, Any]:  # noqa: A002
         """The whole document, and the character offsets of its passages."""
         chosen = catalog.index(index)
-
-        def found() -> dict[str, Any]:
-            try:
-                document = chosen[id]
-                spans = chosen.spans(id)
-            except KeyError:
-                raise _missing(id) from None
-            return {**asdict(document), "passages": spans}
-
-        return await asyncio.to_thread(found)
+        try:
+            return {**asdict(chosen[id]), "passages": chosen.spans(id)}
+        except KeyError:
+            raise _missing(id) from None
 
     @routes.put("/documents/{id:text}", summary="Add or replace a document")
     @routes.put("/documents", summary="Add or replace a document by the parameter id")

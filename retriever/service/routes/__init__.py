@@ -1,1 +1,0 @@
-"""The addresses of the service, a module for each group of them."""

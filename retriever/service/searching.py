@@ -1,0 +1,354 @@
+"""Routes that search, and the one that shows how words are weighted.
+
+A faulty request costs little: a list is read up to its first fault, since pydantic would keep an
+error of several hundred bytes for every item, millions of them in one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from indexes import compile_where
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.loading.resolution import sbert_wk_settings
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.index import Index
+from retriever.search.engine import Hit
+from retriever.search.highlights import highlights
+from retriever.search.queries import QueryVectors, check_query
+from retriever.search.reranking import Reranker
+from retriever.search.settings import SearchSettings, search_settings
+from retriever.service.batching import Batcher
+from retriever.service.limits import Catalog, ServiceError, check_number
+
+Answer = dict[str, Any]
+Texts = str | Annotated[list[str], Field(fail_fast=True)]
+Filters = Annotated[list[str], Field(max_length=64)]
+# More than any request has.
+_MOST_FIELDS = 100
+_SETTINGS = (
+    *("mode", "k", "depth", "recall", "fusion", "alpha", "normalization", "rrf_k"),
+    *("variant", "k1", "b"),
+)
+
+
+class _Request(BaseModel):
+    # JSON's NaN and numbers as strings are refused; unknown fields are likely misspelled.
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > _MOST_FIELDS:
+            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(given):,}")
+        return given
+
+
+class Like(_Request):
+    """A passage of a document of the index."""
+
+    id: str = Field(description="Id of the document.", examples=["42"])
+    start: int = Field(
+        0, ge=0, le=2**53, description="A character offset inside the passage.", examples=[0]
+    )
+
+
+class Ranking(_Request):
+    """How to rank; what is left out has the default of the Python API."""
+
+    index: str | None = Field(None, description="Name of the index; the first one by default.")
+    mode: Literal["hybrid", "dense", "bm25"] | None = Field(
+        None, description="By embeddings (dense), by words (bm25) or by both; hybrid by default."
+    )
+    k: Annotated[int, Field(ge=1)] | None = Field(None, description="Number of hits; 10.")
+    depth: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Candidate passages from each component in hybrid; 100."
+    )
+    recall: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="Recall@10 that approximate search must have reached; 0.95."
+    )
+    fusion: Literal["convex", "rrf"] | None = Field(
+        None, description="Weighted scores or reciprocal ranks; convex."
+    )
+    alpha: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="Weight of the embeddings in convex fusion; 0.6."
+    )
+    normalization: Literal["min-max", "z-score"] | None = Field(
+        None, description="How convex fusion scales scores; min-max."
+    )
+    rrf_k: Annotated[float, Field(gt=0)] | None = Field(None, description="Constant of rrf; 60.")
+    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"] | None = Field(
+        None, description="Formula of BM25; lucene."
+    )
+    k1: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Saturation of term frequency; 1.2."
+    )
+    b: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="Normalization by passage length; 0.75."
+    )
+    rerank: bool = Field(
+        False, description="Rank the best `depth` hits again with the reranker of the service."
+    )
+    highlight: bool = Field(
+        False, description="Give the character offsets of the words to mark in each passage."
+    )
+    facets: list[str] = Field(
+        [],
+        max_length=32,
+        description="Metadata fields whose values are counted over the whole result.",
+        examples=[["lang"]],
+    )
+    facet_limit: int = Field(10, ge=1, le=1_000, description="Maximum number of values of a field.")
+
+
+class SearchRequest(Ranking):
+    """One query or several, or a document to find similar ones of."""
+
+    query: Texts | None = Field(
+        None,
+        description="A query, or several that are ranked with the same settings.",
+        examples=["how do cells die"],
+    )
+    like: Like | None = Field(
+        None, description="Find documents like this one, in place of a query."
+    )
+    where: str | Filters | None = Field(
+        None,
+        description="Rank only documents that match this filter, or all of several.",
+        examples=['year >= 2020 and lang = "en"'],
+    )
+
+
+class SearchParameters(Ranking):
+    """A search as the parameters of an address."""
+
+    query: Annotated[
+        list[str],
+        Query(
+            min_length=1,
+            validation_alias=AliasChoices("query", "q"),
+            description="One query or several; `q` for short.",
+            examples=[["how do cells die"]],
+        ),
+    ]
+    where: Filters = Field(
+        [],
+        description="Rank only documents that match this filter; all of several.",
+        examples=[['year >= 2020 and lang = "en"']],
+    )
+
+
+class WeightsRequest(_Request):
+    """A text whose words are weighted."""
+
+    index: str | None = Field(None, description="Name of the index; the first one by default.")
+    text: str = Field(min_length=1, examples=["Sailing ships need wind."])
+
+
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """What one request asks for: `texts`, or documents `like` one."""
+
+    index: Index
+    texts: tuple[str, ...]
+    like: Like | None
+    settings: SearchSettings
+    where: str | None
+    rerank: bool
+    facets: tuple[str, ...]
+    facet_limit: int
+    highlight: bool
+
+
+def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
+    """The routes; `searches` runs `answers`."""
+    routes = APIRouter(tags=["search"])
+
+    @routes.post("/search", summary="Search")
+    async def search(request: Request, asked: SearchRequest) -> Any:
+        """Hits of one query, of several, or of a document to find similar ones of.
+
+        Each result has `hits`, the highest score first, with the scores and ranks of both
+        components, and `facets` if fields were named. Offsets count Unicode characters.
+        """
+        job = _job(catalog, asked)
+        return JSONResponse(await searches.result(request, job, max(1, len(job.texts))))
+
+    @routes.get("/search", summary="Search by address")
+    async def search_by_address(
+        request: Request, asked: Annotated[SearchParameters, Query()]
+    ) -> Any:
+        """The same with parameters; repeat `query`, `where` and `facets` for several."""
+        return await search(request, SearchRequest.model_validate(asked.model_dump()))
+
+    @routes.post("/weights", summary="Weights of words and layers")
+    def weights(asked: WeightsRequest) -> Any:
+        """How SBERT-WK weights each word of a passage, and the layers in each word."""
+        catalog.check_text("text", asked.text)
+        check_query(asked.text)
+        encoder = catalog.index(asked.index).encoder
+        if not isinstance(encoder, Encoder):
+            raise ConfigError(f"{encoder.spec}: its words have no weights")
+        words = encoder.word_weights(asked.text)
+        start = sbert_wk_settings(encoder.spec.settings, encoder.depth).start_layer
+        return {"first_layer": start, "words": [asdict(word) for word in words]}
+
+    return routes
+
+
+def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
+    """Check a request."""
+    limits = catalog.settings
+    if (request.query is None) == (request.like is None):
+        raise BadInputError("query: expected either a query or like, found both or neither")
+    asked = [] if request.query is None else request.query
+    texts = (asked,) if isinstance(asked, str) else tuple(asked)
+    if not texts and request.like is None:
+        raise BadInputError("query: expected one query or several, found none")
+    check_number("queries", len(texts), limits.max_queries)
+    for number, text in enumerate(texts, start=1):
+        catalog.check_text(f"query {number}", text)
+        check_query(text, number)
+    filters = [request.where] if isinstance(request.where, str) else request.where or []
+    catalog.check_text("where", "".join(filters))
+    given = {name: getattr(request, name) for name in _SETTINGS}
+    settings = search_settings(None, {name: one for name, one in given.items() if one is not None})
+    check_number("k", settings.k, limits.max_k)
+    if request.depth is not None:
+        check_number("depth", request.depth, limits.max_k)
+    if request.rerank and catalog.reranker is None:
+        raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
+    if request.rerank and request.like is not None:
+        raise BadInputError("rerank: it needs a query, found like; leave one of them out")
+    return SearchJob(
+        catalog.index(request.index),
+        texts,
+        request.like,
+        settings,
+        _joined(filters),
+        request.rerank,
+        tuple(request.facets),
+        request.facet_limit,
+        request.highlight,
+    )
+
+
+def _joined(filters: Sequence[str]) -> str | None:
+    """A filter for the documents that match all of several; None for none."""
+    if len(filters) < 2:
+        return next(iter(filters), None)
+    for text in filters:
+        # The position of an error is that in the filter's own text.
+        compile_where(text)
+    return " and ".join(f"({text})" for text in filters)
+
+
+def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer | Exception]:
+    """The answer of each job, or what it failed with; queries are encoded together."""
+    results: dict[int, Answer | Exception] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, job in enumerate(jobs):
+        if job.like is not None:
+            results[place] = _attempt(job, [])
+        else:
+            key = (id(job.index), job.settings, job.where, job.rerank)
+            groups.setdefault(key, []).append(place)
+    vectors: dict[int, dict[str, Any] | Exception] = {}
+    for key, places in groups.items():
+        if key[0] not in vectors:
+            vectors[key[0]] = _encoded([job for job in jobs if id(job.index) == key[0]], reranker)
+        group = [jobs[place] for place in places]
+        try:
+            hits = iter(_hits(group, vectors[key[0]], reranker))
+        except Exception as error:
+            results |= dict.fromkeys(places, error)
+            continue
+        for place, job in zip(places, group, strict=True):
+            results[place] = _attempt(job, [next(hits) for _ in job.texts])
+    return [results[place] for place in range(len(jobs))]
+
+
+def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
+    if job.like is not None:
+        return False
+    return job.settings.mode != "bm25" or (
+        job.rerank and reranker is not None and reranker.reads_vectors
+    )
+
+
+def _encoded(jobs: Sequence[SearchJob], reranker: Reranker | None) -> dict[str, Any] | Exception:
+    """The vectors of the queries on one index by text, and at "" the encoder's specification."""
+    needed = [job for job in jobs if _needs_vectors(job, reranker)]
+    texts = list(dict.fromkeys(text for job in needed for text in job.texts))
+    if not texts:
+        return {}
+    try:
+        encoder = needed[0].index.encoder
+        vectors = zip(texts, encoder.encode(texts, query=True), strict=True)
+        return {"": encoder.spec, **dict(vectors)}
+    except Exception as error:
+        return error
+
+
+def _hits(
+    group: Sequence[SearchJob], vectors: dict[str, Any] | Exception, reranker: Reranker | None
+) -> list[list[Hit]]:
+    """The hits of all queries of jobs on one index with the same settings."""
+    first = group[0]
+    texts = [text for job in group for text in job.texts]
+    ready = None
+    if _needs_vectors(first, reranker):
+        if isinstance(vectors, Exception):
+            raise vectors
+        ready = QueryVectors(np.stack([vectors[text] for text in texts]), vectors[""])
+    search = first.index.search_many
+    chosen = reranker if first.rerank else None
+    try:
+        return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
+    except EncoderMismatchError:
+        if ready is None:
+            raise
+        # The index was replaced by one with another encoder since the queries were encoded.
+        return list(search(texts, first.settings, where=first.where, reranker=chosen))
+
+
+def _attempt(job: SearchJob, hits: list[list[Hit]]) -> Answer | Exception:
+    try:
+        return _answer(job, hits)
+    except Exception as error:
+        return error
+
+
+def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
+    index, like = job.index, job.like
+    results: list[Answer] = []
+    if like is not None:
+        try:
+            similar = index.more_like(like.id, job.settings, start=like.start, where=job.where)
+        except KeyError:
+            raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
+        results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
+        if job.facets:
+            results[0]["facets"] = _facets(job, None)
+    for text, ranked in zip(job.texts, hits, strict=True):
+        records = [hit.to_json() for hit in ranked]
+        if job.highlight:
+            weights = index.term_weights(text)
+            for record in records:
+                record["marks"] = highlights(record["passage"], index.analyzer, weights)
+        results.append({"query": text, "hits": records})
+        if job.facets:
+            results[-1]["facets"] = _facets(job, text)
+    doubt = None if job.where is None else index.filter_warning(job.where)
+    return {"results": results, "warnings": [] if doubt is None else [doubt]}
+
+
+def _facets(job: SearchJob, text: str | None) -> Answer:
+    return asdict(job.index.facets(job.facets, text, where=job.where, limit=job.facet_limit))
