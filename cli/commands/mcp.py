@@ -57,8 +57,7 @@ def command(
     from retriever.index import Index
 
     require_extra("mcp", "retriever mcp", "mcp")
-    from retriever.mcp.server import make_server
-    from retriever.mcp.serving import serve_http, serve_stdio
+    from retriever.mcp.server import make_server, serve_http, serve_stdio
 
     choice = encoder.choice()
     with ExitStack() as stack:

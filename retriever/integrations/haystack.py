@@ -11,7 +11,7 @@ from haystack import Document, component, default_from_dict, default_to_dict
 
 from indexes import BM25Settings
 from retriever.index import Index
-from retriever.integrations.hits import metadata_of
+from retriever.integrations import metadata_of
 from retriever.search.fusion import FusionSettings
 from retriever.search.settings import SearchSettings, search_settings
 

@@ -13,7 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 
 from retriever.index import Index
-from retriever.integrations.hits import metadata_of
+from retriever.integrations import metadata_of
 from retriever.search.settings import SearchSettings
 
 

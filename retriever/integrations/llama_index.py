@@ -8,7 +8,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from retriever.index import Index
-from retriever.integrations.hits import HIT, metadata_of
+from retriever.integrations import HIT, metadata_of
 from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchSettings
 

@@ -29,18 +29,11 @@ def fit_hits(
     max_tokens: int,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The answer of a search.
+    """The answer of a search, whose hits come in order with the stretch of text to show.
 
     A hit that does not fit loses its neighboring passages first and the end of its passage next.
     It and all later hits are left out if that is not enough; the first one loses its metadata and
-    the end of its title before.
-
-    Args:
-        index: name of the index.
-        hits: in order, each with the stretch of text to show.
-        offset: number of hits before them.
-        max_tokens: of the whole answer, at least 200.
-        notes: what else the answer says.
+    the end of its title before. `offset` is the number of hits before them.
     """
     answer: dict[str, Any] = {"index": index, "hits": []}
     if notes:
@@ -50,16 +43,13 @@ def fit_hits(
     for place, (hit, excerpt) in enumerate(hits):
         room = max_tokens * _BYTES_A_TOKEN - _RESERVED - _size(answer)
         shown = _fit_hit(hit, excerpt, room, first=place == 0)
-        if shown is None and place == 0:
-            more.append(
-                f"the id of rank {hit.rank} alone is too long: search again with a higher "
-                f"max_tokens, or with offset={offset + 1}"
-            )
-            break
         if shown is None:
             more.append(
                 f"the hits from rank {hit.rank} did not fit: search again with "
                 f"offset={offset + place} or a higher max_tokens"
+                if place
+                else f"the id of rank {hit.rank} alone is too long: search again with a higher "
+                f"max_tokens, or with offset={offset + 1}"
             )
             break
         answer["hits"].append(shown)
@@ -126,15 +116,7 @@ def _shown(hit: Hit, excerpt: Excerpt, metadata: dict[str, Any] | None) -> dict[
 def fit_document(
     index: str, document: Document, start: int, stop: int | None, max_tokens: int
 ) -> dict[str, Any]:
-    """A stretch of a document's text; it is cut at its end, and metadata is left out, to fit.
-
-    Args:
-        index: name of the index.
-        document: with its whole text.
-        start: character offset.
-        stop: character offset; None for the end of the text.
-        max_tokens: of the whole answer, at least 200.
-    """
+    """A document's text from `start` to `stop`, cut at its end and without metadata if need be."""
     length = len(document.text)
     start = min(start, length)
     stop = length if stop is None else max(start, min(stop, length))
@@ -175,11 +157,6 @@ def fit_state(
 
     To fit, it leaves out the last fields of the last index first, then explanations, then the last
     indexes.
-
-    Args:
-        explanations: by field of the answer.
-        indexes: each with its ``fields`` by name.
-        max_tokens: of the whole answer, at least 200.
     """
     shown = [{**one, "fields": dict(one["fields"])} for one in indexes]
     answer: dict[str, Any] = {**explanations, "indexes": shown, "truncated": False}

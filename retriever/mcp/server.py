@@ -1,13 +1,19 @@
-"""The tools `search`, `get` and `status`, which read indexes and change nothing."""
+"""The tools `search`, `get` and `status`, on standard input and output or over HTTP.
+
+They read indexes and change nothing.
+"""
 
 from __future__ import annotations
 
+import hmac
 import logging
+import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import anyio.to_thread
 from mcp.server import Server
+from mcp.server.stdio import stdio_server
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -19,18 +25,25 @@ from mcp_types import (
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indexes import FieldSummary
-from retriever.errors import BadInputError, RetrieverError
+from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
 from retriever.index import Index
 from retriever.mcp.budget import fit_document, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.excerpts import Excerpt
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# Bytes; a query is far smaller.
+_LONGEST_BODY = 1024 * 1024
 # With so few hits, the candidates of a hybrid search do not depend on `k` and `offset`.
 _MOST_HITS = 50
 _SHOWN_VALUES = 12
 _LONGEST_VALUE = 40
 
-SCORES = (
+_SCORES = (
     "Higher is better. `score` orders the hits. In mode hybrid it lies between 0 and 1, relative "
     "to the candidates of this query: do not compare it between queries. `dense` is the cosine of "
     "query and passage, -1 to 1; `bm25` is 0 or more, and 0 if the passage has no word of the "
@@ -56,7 +69,9 @@ _INSTRUCTIONS = (
 P = TypeVar("P", bound=BaseModel)
 
 
-class _Parameters(BaseModel):
+class StatusParameters(BaseModel):
+    """The arguments of `status`."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     index: str | None = Field(None, description="Which index.")
@@ -69,7 +84,7 @@ class _Parameters(BaseModel):
     )
 
 
-class SearchParameters(_Parameters):
+class SearchParameters(StatusParameters):
     """The arguments of `search`."""
 
     query: str = Field(
@@ -89,7 +104,7 @@ class SearchParameters(_Parameters):
     )
 
 
-class GetParameters(_Parameters):
+class GetParameters(StatusParameters):
     """The arguments of `get`."""
 
     id: str = Field(description="The document's id, as `search` returns it.")
@@ -97,19 +112,11 @@ class GetParameters(_Parameters):
     stop: int | None = Field(None, ge=0, description="Character to stop before; null for the end.")
 
 
-class StatusParameters(_Parameters):
-    """The arguments of `status`."""
-
-
 def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
-    """An MCP server over open indexes.
+    """An MCP server over open indexes, at least one, by name; `version` is this program's.
 
     A call's errors of use are results with `is_error`, whose text an agent can act on. Calls run
     in threads, side by side. The descriptions of the tools follow the metadata of the corpus.
-
-    Args:
-        indexes: by name, at least one.
-        version: of this program.
     """
     tools = _Tools(indexes)
 
@@ -137,15 +144,15 @@ class _Tools:
         self._indexes = dict(indexes)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        calls: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "search": lambda given: self._search(_read(SearchParameters, given)),
-            "get": lambda given: self._get(_read(GetParameters, given)),
-            "status": lambda given: self._status(_read(StatusParameters, given)),
-        }
         try:
-            if name not in calls:
-                raise BadInputError(f"no tool {name!r}; expected one of {', '.join(calls)}")
-            answer = calls[name](arguments)
+            if name == "search":
+                answer = self._search(_read(SearchParameters, arguments))
+            elif name == "get":
+                answer = self._get(_read(GetParameters, arguments))
+            elif name == "status":
+                answer = self._status(_read(StatusParameters, arguments))
+            else:
+                raise BadInputError(f"no tool {name!r}; expected one of search, get, status")
         except RetrieverError as error:
             return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
         except Exception:
@@ -162,7 +169,7 @@ class _Tools:
         )
         search = (
             "Search passages. A hit is a document with its best passage, the best first. "
-            f"{_OFFSETS} With context, `passage` has the offsets of the hit itself. {SCORES}"
+            f"{_OFFSETS} With context, `passage` has the offsets of the hit itself. {_SCORES}"
         )
         get = f"Read the text of a document, as a whole or from `start` to `stop`. {_OFFSETS}"
         status = "What the indexes hold: documents, encoder, metadata fields, meaning of scores."
@@ -222,9 +229,9 @@ class _Tools:
         return fit_document(name, document, given.start, given.stop, given.max_tokens)
 
     def _status(self, given: StatusParameters) -> dict[str, Any]:
-        names = list(self._indexes) if given.index is None else [self._index(given.index)[0]]
-        indexes = [_state(name, self._indexes[name]) for name in names]
-        return fit_state({"scores": SCORES, "filters": _GRAMMAR}, indexes, given.max_tokens)
+        chosen = self._indexes.items() if given.index is None else [self._index(given.index)]
+        indexes = [_state(name, index) for name, index in chosen]
+        return fit_state({"scores": _SCORES, "filters": _GRAMMAR}, indexes, given.max_tokens)
 
     def _index(self, name: str | None) -> tuple[str, Index]:
         if name is None and len(self._indexes) == 1:
@@ -296,3 +303,89 @@ def _field_line(one: FieldSummary) -> str:
     if one.range is not None:
         return f"{kind}, {one.range[0]:g} to {one.range[1]:g}"
     return f"{kind}, such as {to_json(facts['examples'][0])}" if "examples" in facts else kind
+
+
+def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client on standard input and output, until its input ends.
+
+    Meanwhile whatever else writes to standard output goes to standard error.
+    """
+
+    async def serve() -> None:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    anyio.run(serve)
+
+
+def serve_http(
+    server: Server[Any], host: str, port: int, token: str | None, ready: Callable[[], object]
+) -> None:
+    """Serve any number of clients at ``http://HOST:PORT/mcp``, without sessions.
+
+    `ready` is called when clients can connect.
+
+    Raises:
+        ConfigError: the host is not this machine alone, and there is no token.
+        StorageError: the address cannot be used.
+    """
+    import uvicorn
+
+    app = http_app(server, host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise StorageError(
+            f"{host}, port {port}: the server cannot listen there ({error.strerror}); choose "
+            "another --http or --host"
+        ) from error
+    with listening:
+        ready()
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def http_app(server: Server[Any], host: str, token: str | None) -> Starlette:
+    """The ASGI application that `serve_http` runs.
+
+    On a loopback address it answers only if the headers Host and, where a browser sends it, Origin
+    name this machine, so that no web page can reach it through DNS rebinding. On another one, the
+    token is what a web page does not have.
+
+    Raises:
+        ConfigError: the host is not this machine alone, and there is no token.
+    """
+    if host not in _LOOPBACK and not token:
+        raise ConfigError(
+            f"--host {host}: other machines can reach this address: set a token with --token or "
+            "RETRIEVER_TOKEN"
+        )
+    app = server.streamable_http_app(
+        stateless_http=True, json_response=True, max_request_body_size=_LONGEST_BODY, host=host
+    )
+    if token:
+        app.add_middleware(_WithToken, token=token)
+    return app
+
+
+class _WithToken:
+    """Refuses requests without the header ``Authorization: Bearer TOKEN``."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] != "lifespan" and not hmac.compare_digest(given, self._expected):
+            from starlette.responses import JSONResponse
+
+            refusal = JSONResponse(
+                {"error": "expected the header Authorization: Bearer TOKEN"},
+                status_code=401,
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

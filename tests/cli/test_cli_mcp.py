@@ -19,13 +19,13 @@ def served(monkeypatch):
             indexes={name: index.folder for name, index in indexes.items()}
         ),
     )
-    monkeypatch.setattr("retriever.mcp.serving.serve_stdio", lambda _: found.update(http=None))
+    monkeypatch.setattr("retriever.mcp.server.serve_stdio", lambda _: found.update(http=None))
 
     def serve_http(server, host, port, token, ready):
         found["http"] = (host, port, token)
         ready()
 
-    monkeypatch.setattr("retriever.mcp.serving.serve_http", serve_http)
+    monkeypatch.setattr("retriever.mcp.server.serve_http", serve_http)
     return found
 
 

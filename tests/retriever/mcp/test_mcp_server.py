@@ -18,8 +18,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from retriever import ConfigError, Index, StorageError
-from retriever.mcp.server import make_server
-from retriever.mcp.serving import http_app, serve_http
+from retriever.mcp.server import http_app, make_server, serve_http
 
 LONG = " ".join(f"Sentence {i} is about apples." for i in range(40))
 DOCUMENTS = [
@@ -193,7 +192,7 @@ def test_a_port_that_is_taken_is_named(index):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StorageError, match=f"port {port}: the server cannot listen there"):
-            serve_http(make_server({"fruit": index}), "127.0.0.1", port, None)
+            serve_http(make_server({"fruit": index}), "127.0.0.1", port, None, print)
 
 
 def test_filters_apply_and_unknown_fields_are_noted(index):
@@ -274,7 +273,7 @@ def over_http(app, headers, mode, call):
     async def run():
         transport = httpx2.ASGITransport(app=app)
         async with (
-            getattr(app, "_app", app).router.lifespan_context(app),
+            app.router.lifespan_context(app),
             httpx2.AsyncClient(transport=transport, headers=headers) as http,
             Client(
                 streamable_http_client("http://127.0.0.1:8766/mcp", http_client=http), mode=mode
@@ -293,7 +292,7 @@ def posted(app, headers):
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         accept = {"Accept": "application/json, text/event-stream"}
         async with (
-            getattr(app, "_app", app).router.lifespan_context(app),
+            app.router.lifespan_context(app),
             httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766") as http,
         ):
             return (

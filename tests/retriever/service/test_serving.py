@@ -132,7 +132,7 @@ def test_large_requests_share_a_limit(index):
 
 @pytest.mark.parametrize("method", [b"PUT /documents/x", b"POST /documents"])
 def test_a_change_that_stops_to_arrive_is_given_up(index, caplog, method):
-    with running(index, writable=True, timeout=0.1) as (_, port), ExitStack() as stack:
+    with running(index, writable=True, timeout=0.5) as (_, port), ExitStack() as stack:
         stalled = connected(stack, port, method + b" HTTP/1.1\r\n" + BODY + b"{")
         assert b" 408 " in stalled.recv(1_000)
         # One that leaves is no fault of the service.
