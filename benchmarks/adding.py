@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.folder.segment import LiveSegment
 from indexes.folder.writer import FolderWriter
-from indexes.segments.live import LiveSegment
-from indexes.segments.maintenance import compact, merge_once, settle
-from indexes.store.documents import NewDocument
+from indexes.protocol import NewDocument
 
 WORDS_OF_A_PASSAGE = 30
 VOCABULARY = 200_000
@@ -57,9 +56,9 @@ def main() -> None:
             is_settled = False
             while not is_settled:
                 before = time.perf_counter()
-                is_settled = not merge_once(writer)
+                is_settled = not writer.merge_once()
                 if is_settled:
-                    settle(writer, arguments.batch)
+                    writer.settle(arguments.batch)
                 merging += time.perf_counter() - before
                 written += _new_bytes(writer.segments(), known)
             merges.append(merging)
@@ -74,7 +73,7 @@ def main() -> None:
                 )
                 commits, merges = [], []
         start = time.perf_counter()
-        compact(writer)
+        writer.compact()
         print(f"\ncompact: {time.perf_counter() - start:.1f} s")
 
 

@@ -30,10 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent / "scale"))
 
 import synthetic
 
-from indexes.bm25.contributions import Contributions, contributions_of
-from indexes.bm25.merge import merge_postings
-from indexes.bm25.postings import Postings
-from indexes.bm25.scoring import BM25, SearchableSegment
+from indexes.bm25.postings import Postings, merge_postings
+from indexes.bm25.scoring import BM25, Contributions, SearchableSegment, contributions_of
 from retriever.documents.analyzer import Analyzer
 
 BLOCKS = (16, 64, 256, 1024)

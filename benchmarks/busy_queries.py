@@ -28,11 +28,9 @@ from synthetic import blocks
 from synthetic import queries as synthetic_queries
 
 from indexes import Query
-from indexes.folder.reader import FolderReader
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
-from indexes.segments.maintenance import merge, settle
-from indexes.store.documents import NewDocument
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import NewDocument, StructureSettings
 from retriever import SearchSettings
 from retriever.search.engine import Engine
 
@@ -81,8 +79,8 @@ def _build(folder: Path, size: int, kind: str) -> set[str]:
             ]
             vectors = np.concatenate([vectors for _, _, vectors in parts])
             writer.commit(documents, vectors, (text.split() for text in texts))
-            merge(writer)
-        settle(writer, size)
+            writer.merge()
+        writer.settle(size)
         return {live.segment.structure.name for live in writer.segments()}
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.filters.allowed import Allowed
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 from indexes.vectors.flat import search_flat
-from indexes.vectors.segment_structure import SegmentStructure, build_structure, search_vectors
+from indexes.vectors.structure import SegmentStructure, build_structure, search_vectors
 
 sys.path.insert(0, str(Path(__file__).parent / "scale"))
 from synthetic import blocks, queries

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from indexes.folder.writer import FolderWriter
-from indexes.store.documents import NewDocument
+from indexes.protocol import NewDocument
 from retriever import Document, Index, SearchSettings
 
 DIMENSIONS = 384
@@ -152,8 +152,7 @@ def _settings() -> dict[str, Any]:
     """Settings of an index whose encoder is never asked."""
     from contextlib import closing
 
-    from indexes.store.connection import open_reader
-    from indexes.store.settings import read_setting
+    from indexes.folder.connection import open_reader, read_setting
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "index"

@@ -11,25 +11,34 @@ scores up to 1e-5 wherever its search is exact. What a store cannot do it refuse
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings
-from indexes.errors import DamagedIndexError
-from indexes.filters.facets import Facets
-from indexes.filters.grammar import Where
-from indexes.filters.summary import FieldSummary, FieldType
-from indexes.progress import Stage
-from indexes.store.documents import NewDocument, StoredHead
-from indexes.vectors.choice import StructureSettings
+from indexes.errors import ConfigError, DamagedIndexError
+
+if TYPE_CHECKING:
+    from indexes.bm25.formulas import BM25Settings
+    from indexes.filters.sql import Where
+    from indexes.vectors.choice import Choice
 
 Mode = Literal["dense", "bm25", "hybrid"]
+FieldType = Literal["string", "number", "boolean", "array", "object"]
+
+# How long work reports its progress: called with the name of a step and how many units it has;
+# returns what is called with how many more units are done.
+Stage = Callable[[str, int], Callable[[int], object]]
+
+
+def no_progress(name: str, total: int) -> Callable[[int], object]:
+    """A `Stage` that reports nothing."""
+    del name, total
+    return lambda done: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +60,8 @@ class Candidates:
 
     Attributes:
         passages: (n,) int64 distinct passage ids.
-        dense: (n,) float64 inner products with the query's vector, rounded as `rounded` does; zero
-            in the mode ``bm25``.
+        dense: (n,) float64 inner products with the query's vector, rounded as
+            `indexes.vectors.flat.rounded` does; zero in the mode ``bm25``.
         bm25: (n,) float64 scores; 0 where `matches` is False, and in the mode ``dense``.
         matches: (n,) bool, whether the passage holds a query term.
         complete: whether every passage that the mode can rank is a candidate.
@@ -63,6 +72,33 @@ class Candidates:
     bm25: NDArray[np.float64]
     matches: NDArray[np.bool_]
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document ready to be committed.
+
+    Attributes:
+        id: the user's id; an existing document with it is replaced.
+        metadata: JSON object.
+        hash: of title and text; equal hashes need no new encoding.
+        spans: (start, stop) character offsets into `text`, one pair per passage, at least one.
+    """
+
+    id: str
+    title: str | None
+    text: str
+    metadata: Mapping[str, Any]
+    hash: bytes
+    spans: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHead:
+    """The hash and the metadata of a stored document, which show whether it has changed."""
+
+    hash: bytes
+    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +135,121 @@ class StoredDocument:
     text: str
     metadata: dict[str, Any]
     passages: list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """A top-level field of the metadata.
+
+    Attributes:
+        name: of the field.
+        types: the JSON types of its values, ascending; nulls do not count.
+        values: some of its strings, numbers and booleans, and of the elements of its arrays;
+            strings first, each kind ascending.
+        complete: whether there are no other values.
+        range: the least and the greatest number; None without numbers.
+        distinct: number of values; a value counts once for each segment that has it.
+    """
+
+    name: str
+    types: tuple[FieldType, ...]
+    values: tuple[str | float | bool, ...]
+    complete: bool
+    range: tuple[float, float] | None
+    distinct: int
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    """A value of a metadata field.
+
+    Attributes:
+        value: a string, number or boolean; 1 and 1.0 are one value.
+        documents: number of documents that have it and pass the filter.
+        matches: number of those that also share a term with the query; None without a query.
+        where: a filter that these documents pass and no others; None if the value cannot stand
+            in a filter.
+    """
+
+    value: str | float | bool
+    documents: int
+    matches: int | None
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The values of a metadata field.
+
+    Attributes:
+        field: as it was asked for.
+        values: the most frequent ones: by `matches`, then by `documents`, descending, then numbers,
+            strings and booleans, each ascending.
+        distinct: number of distinct values, those included that `values` leaves out.
+    """
+
+    field: str
+    values: tuple[FacetValue, ...]
+    distinct: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """The values of some metadata fields over the documents that pass a filter.
+
+    Attributes:
+        documents: number of documents that pass the filter: what the modes ``dense`` and
+            ``hybrid`` can rank.
+        matches: number of those that share a term with the query: what the mode ``bm25`` can
+            rank; None without a query.
+        fields: by the names that were asked for, in that order.
+    """
+
+    documents: int
+    matches: int | None
+    fields: dict[str, Facet]
+
+
+@dataclass(frozen=True, slots=True)
+class StructureSettings:
+    """Which search structure the segments of an index get when they are merged.
+
+    Attributes:
+        index_type: ``auto``, ``flat``, ``hnsw``, ``ivf``, ``ivf-sq8``, ``ivf-pq``, or a FAISS
+            factory string.
+        memory_bytes: memory that a structure may take, in bytes; None for no limit. Only ``auto``
+            reads it.
+
+    Raises:
+        ConfigError: the memory is below 1 byte.
+    """
+
+    index_type: str = "auto"
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise ConfigError(f"memory: expected 1 byte or more, found {self.memory_bytes}")
+
+    def choice(self, passages: int, dimensions: int) -> Choice:
+        """The structure for this number of vectors.
+
+        Raises:
+            ConfigError: FAISS does not know the structure.
+            MissingExtraError: FAISS is not installed, and is needed to tell.
+        """
+        from indexes.vectors.choice import resolve
+
+        return resolve(self.index_type, passages, dimensions, self.memory_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StructureSettings:
+        """The settings that `to_json` gave; TypeError or ConfigError if they are others."""
+        return cls(**values)
 
 
 class Ranking(Protocol):
@@ -156,16 +307,11 @@ class View(Protocol):
         ...
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those metadata fields among some that no document has, each with all known fields."""
+        """Those metadata fields among `names` that no document has, each with all known fields."""
         ...
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of some JSON types in a metadata field.
-
-        Args:
-            name: of a top-level field.
-            types: some types.
-        """
+        """Whether a document has a value of one of these JSON types in a top-level field."""
         ...
 
     def facets(
@@ -291,6 +437,10 @@ class Committer(Protocol):
 
         Returns:
             Whether `merge` and `settle` may now find something to do.
+
+        Raises:
+            StorageError: the disk is full or cannot be written; the index is as before.
+            ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
         """
         ...
 

@@ -21,10 +21,8 @@ from measures import PeakMemory, memory, percentiles, size_of, timed
 from synthetic import BLOCK, blocks, queries
 
 from indexes.folder.writer import FolderWriter
-from indexes.segments.maintenance import merge, settle
-from indexes.store.documents import NewDocument
-from indexes.vectors.choice import StructureSettings
-from indexes.vectors.segment_structure import search_vectors
+from indexes.protocol import NewDocument, StructureSettings
+from indexes.vectors.structure import search_vectors
 
 COMMITTED = 6 * BLOCK
 DEPTH = 100
@@ -48,9 +46,9 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
             generating += time.perf_counter() - before
             texts = [text for _, part, _ in parts for text in part]
             _commit(writer, start, texts, np.concatenate([vectors for _, _, vectors in parts]))
-            merge(writer)
+            writer.merge()
         added = time.perf_counter()
-        settle(writer, passages)
+        writer.settle(passages)
         built = time.perf_counter()
         segments = len(writer.segments())
     return {
@@ -132,7 +130,7 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 
     In turns, query by query, so that what the machine does meanwhile meets all alike. Everything is
     asked once before, so that what is measured is not the disk; a new filter has been forgotten by
-    then (see `indexes.folder.reader`).
+    then (see `indexes.folder.view`).
     """
     found: dict[str, Any] = {}
     for mode in ("bm25", "dense", "hybrid"):
@@ -152,7 +150,7 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
 
 
 def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
-    from indexes.filters.grammar import compile_where
+    from indexes.filters.sql import compile_where
     from retriever import SearchSettings
     from retriever.search.engine import Engine
 
@@ -168,7 +166,7 @@ def _filter(first: int, width: int) -> str:
 
 def _recall(view: Any, asked: list[Any], path: Path) -> dict[str, float]:
     """recall@10 against an exact search, with and without filters; writes the exact positions."""
-    from indexes.filters.grammar import compile_where
+    from indexes.filters.sql import compile_where
     from indexes.vectors.flat import search_flat
 
     found = {}
@@ -198,7 +196,7 @@ def change(folder: Path, passages: int) -> dict[str, Any]:
         found["delete_1000_ms"] = (
             1000 * timed(lambda: writer.delete([str(i) for i in range(1000)]))[0]
         )
-        found["merge_ms"] = 1000 * timed(lambda: merge(writer))[0]
+        found["merge_ms"] = 1000 * timed(writer.merge)[0]
         found["segments"] = len(writer.segments())
     return found
 

@@ -209,7 +209,7 @@ class _AboveBars(logging.Handler):
 @contextmanager
 def announce_long_builds() -> Iterator[None]:
     """Print on stderr what `maintenance` expects of a long build, before the build begins."""
-    logger, handler = logging.getLogger("indexes.segments.maintenance"), _AboveBars()
+    logger, handler = logging.getLogger("indexes.folder.writer"), _AboveBars()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

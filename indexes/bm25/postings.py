@@ -15,27 +15,38 @@ postings.lengths.npy      uint32             (n,)      terms of each passage, re
 
 A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers are little-endian.
 Opening reads headers and four numbers, whatever the size; a lookup reads what it returns. What it
-reads is compared with the sums of the segment before, see `indexes.files.checksums`.
+reads is compared with the sums of the segment before, see `indexes.folder.checksums`.
+
++ The terms of one segment, sorted as UTF-8 bytes, and where the postings of each begin.
+
+The files are those of `postings`: the joined terms, and for each term where its bytes and
+its postings begin.
+
++ Postings of several segments as those of one, without the deleted passages.
+
+The result equals, byte for byte, what building the postings of the remaining passages
+would write. Memory holds the vocabulary and a block of postings, never all of them.
 """
 
 from __future__ import annotations
 
 import mmap
 from array import array
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, pairwise
+from heapq import merge
+from itertools import count, groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.vocabulary import OFFSETS, TERMS, Vocabulary
+from indexes.compiled import compiled
 from indexes.errors import DamagedIndexError
-from indexes.files.arrays import map_array, map_bytes, save_array
-from indexes.files.checksums import UNGUARDED, BlockGuard, unguarded
-from indexes.files.faults import damaged
+from indexes.files import GrowingArray, damaged, map_array, map_bytes, save_array
+from indexes.folder.checksums import UNGUARDED, BlockGuard, unguarded
 
 COUNTS = "postings.counts.npy"
 POSITIONS = "postings.positions.npy"
@@ -181,7 +192,7 @@ class Postings:
 
         Args:
             folder: holds the files.
-            guard: see `indexes.files.checksums.SegmentSums.guard`.
+            guard: see `indexes.folder.checksums.SegmentSums.guard`.
 
         Raises:
             DamagedIndexError: a file is missing, not of the kind expected, or of a size that
@@ -385,3 +396,285 @@ class Postings:
 def narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
     """The smallest type of unsigned little-endian numbers that holds `largest`, a uint32."""
     return np.min_scalar_type(largest).newbyteorder("<")
+
+
+TERMS = "postings.terms.utf8"
+OFFSETS = "postings.offsets.npy"
+
+# Cached terms that a search begins with; a fixed number, so that the first query stays fast.
+_FENCES = 1024
+_UNKNOWN, _UNSEEN = -1, -2
+# Terms whose place is cached after a lookup.
+_REMEMBERED = 65_536
+
+
+class Vocabulary:
+    """Immutable; in memory or memory-mapped.
+
+    Args:
+        terms: the bytes of all terms, joined.
+        offsets: (t+1, 2) int64: where the bytes and the postings of each term begin.
+        folder: of the files, for errors; None if they are in memory.
+        terms_guard, offsets_guard: check what is read.
+    """
+
+    def __init__(
+        self,
+        terms: bytes | mmap.mmap,
+        offsets: NDArray[np.int64],
+        folder: Path | None = None,
+        terms_guard: BlockGuard = UNGUARDED,
+        offsets_guard: BlockGuard = UNGUARDED,
+    ) -> None:
+        self._terms = terms
+        self._offsets = offsets
+        # A memoryview returns single numbers several times faster than an array.
+        self._steps = offsets.reshape(-1).data
+        self._folder = folder
+        self._terms_guard = terms_guard
+        self._offsets_guard = offsets_guard
+        self._fences: list[bytes] | None = None
+        self._found: dict[str, int | None] = {}
+
+    def __len__(self) -> int:
+        """The number of terms t."""
+        return len(self._offsets) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Every term as UTF-8, ascending.
+
+        Raises:
+            DamagedIndexError: the terms or their offsets were altered.
+        """
+        self._offsets_guard.check_all()
+        self._terms_guard.check_all()
+        return map(self._spelling, range(len(self)))
+
+    def find(self, term: str) -> int | None:
+        """The place of a term among all terms, from 0; None if it is not there.
+
+        Raises:
+            DamagedIndexError: what the search reads is impossible.
+        """
+        # In one step: another thread may clear the cache.
+        found = self._found.get(term, _UNSEEN)
+        if found != _UNSEEN:
+            return found
+        place = self._search(term.encode("utf-8", "surrogatepass"))
+        if len(self._found) >= _REMEMBERED:
+            self._found.clear()
+        self._found[term] = place
+        return place
+
+    def postings_of(self, place: int) -> tuple[int, int]:
+        """Where the postings of the term with this place begin and end.
+
+        What `find` has returned is checked; for other terms call `starts` first.
+        """
+        return self._steps[2 * place + 1], self._steps[2 * place + 3]
+
+    def starts(self, first: int, last: int) -> NDArray[np.int64]:
+        """(last - first + 1,) int64: where the postings of the terms `first` to `last` begin.
+
+        Those of a `last` that is the number of terms would begin where all end.
+
+        Raises:
+            DamagedIndexError: they were altered.
+        """
+        self._offsets_guard.check_range(first, last + 1)
+        return self._offsets[first : last + 1, 1]
+
+    def _search(self, wanted: bytes) -> int | None:
+        size = len(self)
+        step = size // _FENCES + 1
+        if self._fences is None:
+            self._fences = self._spellings(np.arange(0, size, step))
+        fence = bisect_right(self._fences, wanted)
+        low, high = max(0, (fence - 1) * step), min(size, fence * step)
+        if low == high:
+            return None
+        self._offsets_guard.check_near(low, high + 1)
+        begin, end = self._steps[2 * low], self._steps[2 * high]
+        if not 0 <= begin <= end <= len(self._terms):
+            raise self._damaged(low)
+        self._terms_guard.check_near(begin, end)
+        place = _find(self._terms, self._offsets, low, high, wanted)
+        if place < _UNKNOWN:
+            raise self._damaged(_UNKNOWN - 1 - place)
+        return None if place == _UNKNOWN else place
+
+    def _spellings(self, places: NDArray[np.int64]) -> list[bytes]:
+        """Many terms at once: checking their bytes together is faster."""
+        self._offsets_guard.check_rows(np.concatenate([places, places + 1]))
+        starts, stops = self._offsets[places, 0], self._offsets[places + 1, 0]
+        held = (starts >= 0) & (starts < stops) & (stops <= len(self._terms))
+        self._terms_guard.check_ranges(starts[held], stops[held])
+        return [self._spelling(place) for place in places.tolist()]
+
+    def _spelling(self, place: int) -> bytes:
+        start, stop = self._steps[2 * place], self._steps[2 * place + 2]
+        if not 0 <= start <= stop <= len(self._terms):
+            raise self._damaged(place)
+        return self._terms[start:stop]
+
+    def _damaged(self, place: int) -> DamagedIndexError:
+        path = self._folder / OFFSETS if self._folder else Path(OFFSETS)
+        return damaged(path, f"impossible bytes of term {place}")
+
+
+def find_by_python(
+    terms: bytes | mmap.mmap, offsets: NDArray[np.int64], low: int, high: int, wanted: bytes
+) -> int:
+    """The place of a term from `low` to before `high`.
+
+    Returns:
+        Its place; -1 if it is not there; -2 - p where the bytes of the term p are impossible.
+    """
+    # A memoryview returns single numbers several times faster than an array.
+    steps = offsets.reshape(-1).data
+    begin, end = steps[2 * low], steps[2 * high]
+    while low < high:
+        middle = (low + high) // 2
+        start, stop = steps[2 * middle], steps[2 * middle + 2]
+        if not begin <= start <= stop <= end:
+            return _UNKNOWN - 1 - middle
+        spelling = terms[start:stop]
+        if spelling < wanted:
+            low = middle + 1
+        elif spelling > wanted:
+            high = middle
+        else:
+            return middle
+    return _UNKNOWN
+
+
+_find = find_by_python if compiled is None else compiled.find
+
+
+# Postings of a block; a single term can have more.
+_BLOCK = 4_000_000
+
+
+def merge_postings(
+    sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None], folder: Path
+) -> None:
+    """Write the postings of all live passages into an existing folder; no fsync is done.
+
+    Args:
+        sources: in the order in which their passages follow each other.
+        live: for each, (n,) bool, None if nothing was deleted.
+        folder: must hold no postings yet.
+
+    Raises:
+        DamagedIndexError: postings were altered.
+        OSError: the disk is full or cannot be written.
+    """
+    for source in sources:
+        source.check_lengths()
+    places = _new_positions(sources, live)
+    lengths = [
+        source.lengths if kept is None else source.lengths[kept]
+        for source, kept in zip(sources, live, strict=True)
+    ]
+    kind = max((source.frequency_type for source in sources), key=lambda dtype: dtype.itemsize)
+    spellings: list[bytes] = []
+    counts: list[NDArray[np.int64]] = []
+    largest = 1
+    with (
+        GrowingArray(folder / POSITIONS, np.dtype("<u4")) as positions,
+        GrowingArray(folder / FREQUENCIES, kind) as frequencies,
+    ):
+        for terms, ranges in _blocks(sources):
+            block = _merged_block(sources, places, terms, ranges)
+            held = np.bincount(block[0], minlength=len(terms))
+            spellings += [term for term, kept in zip(terms, held, strict=True) if kept]
+            counts.append(held[held > 0])
+            positions.append(block[1])
+            frequencies.append(block[2])
+            largest = max(largest, int(block[2].max(initial=1)))
+    # The most frequent passage of a term may be gone.
+    if narrowest(largest) != kind:
+        _narrow(folder / FREQUENCIES, narrowest(largest))
+    held = np.concatenate([*counts, np.empty(0, np.int64)])
+    offsets = np.zeros((len(spellings) + 1, 2), "<i8")
+    offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
+    offsets[1:, 1] = np.cumsum(held)
+    length = np.concatenate([*lengths, np.empty(0, "<u4")]).astype("<u4", copy=False)
+    total = int(length.sum(dtype=np.int64))
+    save_array(folder / OFFSETS, offsets)
+    save_array(folder / LENGTHS, length)
+    summary = [len(length), len(spellings), int(held.sum()), total]
+    save_array(folder / COUNTS, np.array(summary, "<i8"))
+    (folder / TERMS).write_bytes(b"".join(spellings))
+
+
+def _new_positions(
+    sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None]
+) -> list[NDArray[np.int64]]:
+    """For each source, (n,) int64: the new position of each passage, -1 for a deleted one."""
+    first, places = 0, []
+    for source, mask in zip(sources, live, strict=True):
+        kept = np.ones(len(source), np.bool_) if mask is None else mask
+        places.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
+        first += int(kept.sum())
+    return places
+
+
+def _blocks(
+    sources: Sequence[Postings],
+) -> Iterator[tuple[list[bytes], list[list[tuple[int, int]]]]]:
+    """The terms of all sources, ascending, in blocks of a limited number of postings.
+
+    Yields:
+        The terms, and for each source which (place in the block, number in the source) it holds.
+    """
+    streams = [_numbered(source, number) for number, source in enumerate(sources)]
+    terms: list[bytes] = []
+    held: list[list[tuple[int, int]]] = [[] for _ in sources]
+    size = 0
+    for term, group in groupby(merge(*streams), key=lambda entry: entry[0]):
+        for _, number, index in group:
+            held[number].append((len(terms), index))
+            size += sources[number].postings_of(index)
+        terms.append(term)
+        if size >= _BLOCK:
+            yield terms, held
+            terms, held, size = [], [[] for _ in sources], 0
+    if terms:
+        yield terms, held
+
+
+def _numbered(source: Postings, number: int) -> Iterator[tuple[bytes, int, int]]:
+    """Each term with the number of its source and its place there."""
+    for index, term in enumerate(source.vocabulary()):
+        yield term, number, index
+
+
+def _merged_block(
+    sources: Sequence[Postings],
+    places: Sequence[NDArray[np.int64]],
+    terms: Sequence[bytes],
+    ranges: Sequence[Sequence[tuple[int, int]]],
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.unsignedinteger]]:
+    """The postings of a block: place of the term, position, frequency, in that order."""
+    columns = []
+    for source, place, held in zip(sources, places, ranges, strict=True):
+        if not held:
+            continue
+        number, index = np.array(held, np.int64).T
+        positions, frequencies, counts = source.stretch(int(index[0]), int(index[-1]) + 1)
+        new = place[positions]
+        kept = new >= 0
+        columns.append((np.repeat(number, counts)[kept], new[kept], frequencies[kept]))
+    number, position, frequency = (np.concatenate(column) for column in zip(*columns, strict=True))
+    # Positions of a later source come later: a stable sort by the term alone orders them too.
+    order = np.argsort(number, kind="stable")
+    return number[order], position[order].astype("<u4"), frequency[order]
+
+
+def _narrow(path: Path, dtype: np.dtype[np.unsignedinteger]) -> None:
+    wide = np.load(path, mmap_mode="r", allow_pickle=False)
+    narrow = np.asarray(wide).astype(dtype)
+    del wide
+    path.unlink()
+    save_array(path, narrow)

@@ -4,10 +4,17 @@ Nothing in a segment depends on the others, so adding and deleting passages chan
 exactly, and the scores do not depend on how passages are spread over segments.
 
 The formulas are in `indexes.bm25.formulas`.
+
++ What the terms of a query contribute to the scores of the passages of a segment.
+
++ The best passages of a segment for one query.
+
+The compiled form (`indexes.compiled`) and that of NumPy add the same numbers in the same order.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,10 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.contributions import accumulate, contributions_of, permitted, sums
 from indexes.bm25.formulas import BM25Settings, Weighting, idf, mean_okapi_idf
 from indexes.bm25.postings import Postings, Read
-from indexes.bm25.top_k import best_passages, top_places
+from indexes.compiled import compiled
 from indexes.errors import ConfigError, DamagedIndexError
 from indexes.filters.allowed import Allowed
 
@@ -338,3 +344,193 @@ def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np
                 counts[term] += df
         totals = np.fromiter(counts.values(), np.int64, len(counts))
     return totals[totals > 0]
+
+
+class Contributions(NamedTuple):
+    """What each posting of a query's terms adds to the score of its passage.
+
+    Attributes:
+        positions: (p,) uint32, one term's after the other's in the order of the query, ascending
+            within a term.
+        values: (p,) float64, what is added.
+        counts: (terms,) int64, how many postings each term has.
+    """
+
+    positions: NDArray[np.uint32]
+    values: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Contributions:
+    """What postings add to the scores of their passages.
+
+    Args:
+        postings: of the segment.
+        read: some of them.
+        weighting: with a factor for each term of `read`.
+
+    Raises:
+        DamagedIndexError: the postings or the lengths are impossible.
+    """
+    joined = read.joined()
+    positions, frequencies, counts = joined.positions, joined.frequencies, joined.counts
+    if not len(positions):
+        return Contributions(positions, np.empty(0), counts)
+    postings.check(joined)
+    lengths = postings.lengths_of(positions, frequencies)
+    return Contributions(positions, weighting.values(frequencies, lengths, counts), counts)
+
+
+def permitted(
+    contributions: Contributions, live: NDArray[np.bool_] | None, allowed: Allowed | None = None
+) -> Contributions:
+    """The contributions to the live passages that are allowed; None is for all."""
+    if live is None and allowed is None:
+        return contributions
+    chosen = np.ones(len(contributions.positions), np.bool_)
+    if live is not None:
+        chosen &= live[contributions.positions]
+    if allowed is not None:
+        chosen &= allowed.at(contributions.positions)
+    counts = counts_of(chosen, contributions.counts)
+    return Contributions(contributions.positions[chosen], contributions.values[chosen], counts)
+
+
+def counts_of(chosen: NDArray[np.bool_], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many are chosen of each of the runs of `counts` items; (runs,) int64."""
+    before = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(chosen, out=before[1:])
+    return np.diff(before[np.cumsum(counts)], prepend=0)
+
+
+def accumulate(
+    contributions: Contributions, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(n,) float64 the scores, added in the order of the terms, and (n,) bool which match."""
+    matches = np.zeros(n, np.bool_)
+    matches[contributions.positions] = True
+    return sums(contributions.positions.astype(np.intp), contributions.values, n), matches
+
+
+def sums(places: NDArray[np.intp], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """What is added to each of `n` places, or of as many as occur, in the order given."""
+    # bincount returns integers for an empty array.
+    return np.bincount(places, values, n).astype(np.float64, copy=False)
+
+
+# Sorting one posting costs about as much as clearing and scanning this many passages.
+_SCAN_PER_POSTING = 24
+_NO_BITS = np.empty(0, np.uint8)
+
+
+class Best(NamedTuple):
+    """Passages of one segment: arrays of one length, scores descending, equal ones by position.
+
+    Attributes:
+        positions: int64.
+        scores: float64.
+    """
+
+    positions: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+def best_passages(
+    postings: Postings,
+    read: Read,
+    weighting: Weighting,
+    k: int,
+    live: NDArray[np.bool_] | None = None,
+    allowed: Allowed | None = None,
+) -> Best:
+    """The `k` best passages that hold a term, exactly; fewer if fewer do.
+
+    Args:
+        postings: of the segment, n passages.
+        read: those of the query's terms.
+        weighting: with a factor for each term of `read`.
+        k: 1 or more.
+        live: (n,) the passages that were not deleted; None for all.
+        allowed: the passages that may be returned; None for all.
+
+    Raises:
+        DamagedIndexError: the postings are impossible.
+    """
+    most = min(k, int(read.counts.sum()))
+    if not most:
+        return Best(np.empty(0, np.int64), np.empty(0, np.float64))
+    if compiled is not None:
+        postings.check_lengths(read)
+        best = Best(np.empty(most, np.int64), np.empty(most))
+        mask = _NO_BITS if live is None else live
+        bits = _NO_BITS if allowed is None else allowed.bits
+        found = compiled.best(
+            *read, weighting.factors, postings.lengths, *weighting.constants(), mask, bits, *best
+        )
+        if found >= 0:
+            return Best(best.positions[:found], best.scores[:found])
+        # Impossible postings are named below.
+    return best_by_numpy(postings, read, weighting, k, live, allowed)
+
+
+def best_by_numpy(
+    postings: Postings,
+    read: Read,
+    weighting: Weighting,
+    k: int,
+    live: NDArray[np.bool_] | None = None,
+    allowed: Allowed | None = None,
+) -> Best:
+    """See `best_passages`."""
+    contributions = permitted(contributions_of(postings, read, weighting), live, allowed)
+    if not len(contributions.positions):
+        return Best(np.empty(0, np.int64), np.empty(0, np.float64))
+    positions, scores = _contenders(contributions, len(postings), k)
+    top = top_places(scores, k)
+    return Best(positions[top].astype(np.int64), scores[top])
+
+
+def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+    """The places of the `k` largest of (n,) scores, descending; equal ones by place, ascending."""
+    chosen = np.arange(len(scores))
+    # The k-th largest of a sample bounds the k-th largest of all from below, so that most scores
+    # need one comparison only.
+    stride = math.isqrt(len(scores) // k)
+    if stride > 1:
+        chosen = np.flatnonzero(scores >= _kth_largest(scores[::stride], k))
+    if len(chosen) > k:
+        candidates = scores[chosen]
+        threshold = _kth_largest(candidates, k)
+        above = np.flatnonzero(candidates > threshold)
+        level = np.flatnonzero(candidates == threshold)
+        chosen = chosen[np.sort(np.concatenate([above, level[: k - len(above)]]))]
+    return chosen[np.argsort(-scores[chosen], kind="stable")]
+
+
+def _contenders(
+    contributions: Contributions, n: int, k: int
+) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
+    """Positions, ascending, with the `k` best among them, and their scores.
+
+    The way taken never changes a score.
+    """
+    positions, values, counts = contributions
+    if len(counts) == 1:
+        return positions, values
+    if len(positions) * _SCAN_PER_POSTING >= n:
+        scores, matches = accumulate(contributions, n)
+        held = np.flatnonzero(matches)
+        return held, scores[held]
+    # A stable sort keeps the order of the terms, and is fast on concatenated ascending runs.
+    order = np.argsort(positions, kind="stable")
+    found = positions[order]
+    first = np.empty(len(found), np.bool_)
+    first[0] = True
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    return found[first], sums(np.cumsum(first) - 1, values[order], 0)
+
+
+def _kth_largest(scores: NDArray[np.float64], k: int) -> np.float64:
+    place = len(scores) - k
+    smallest_kept: np.float64 = np.partition(scores, place)[place]
+    return smallest_kept

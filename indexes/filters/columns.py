@@ -18,20 +18,19 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.checksums import block_sums
-from indexes.store.documents import metadata_json, stored_metadata
+from indexes.folder.checksums import block_sums
+from indexes.folder.documents import MetadataChange, metadata_json, stored_metadata
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-    from indexes.segments.segment import Segment
+    from indexes.folder.segment import Segment
 
 UNKEPT = "unkept"
 # Characters of the longest value that is kept.
@@ -50,19 +49,6 @@ class Value(NamedTuple):
 
     type: str
     value: int | float | str
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataChange:
-    """What the metadata of a document was and is.
-
-    Attributes:
-        positions: of the document's passages in their segment.
-    """
-
-    positions: Sequence[int]
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
 
 
 def values_of(
@@ -143,8 +129,8 @@ def change_values(
     names: set[str] = set()
     for change in changes:
         # One document at a time: a field that keeps its value costs nothing.
-        before = values_of([(change.positions, change.before)])
-        after = values_of([(change.positions, change.after)])
+        before = values_of([(change.passages, change.before)])
+        after = values_of([(change.passages, change.after)])
         names |= after.keys()
         for found, among, rows in ((before, after, gone), (after, before, come)):
             for name, by_value in found.items():

@@ -47,13 +47,17 @@ No part of the filter enters the SQL text: names and values are bound parameters
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from indexes.errors import FilterError
 from indexes.filters.expression import (
+    KEYWORDS,
+    OWN,
     Among,
     And,
     Comparison,
@@ -67,11 +71,8 @@ from indexes.filters.expression import (
     Or,
     Ordered,
     Scalar,
+    Value,
 )
-from indexes.filters.sql import Condition, fields_of, sqlite_condition
-from indexes.filters.tokens import Token, Value, error_at, point_at, tokens
-
-__all__ = ["Where", "compile_where", "point_at"]
 
 # SQLite takes 32,766 parameters, expressions 1,000 deep (a subquery counts twice) and, in many
 # releases, a parser stack of 100 entries: these limits leave room for the query around a filter.
@@ -83,53 +84,126 @@ MAX_PATTERN = 10_000  # characters; SQLite refuses LIKE patterns over 50,000 byt
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!="}
 _OPERATORS |= {order: order for order in ("<", "<=", ">", ">=")}
-_OWN = ("id", "title")
-_PLAIN = re.compile(r"[^\W\d]\w*")
+_TOKEN = re.compile(
+    r"""\s+
+    | (?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.]))
+    | (?P<word>[^\W\d]\w*)
+    | (?P<quoted>["'`])
+    | (?P<symbol>==|!=|<>|<=|>=|[=<>(),.])
+    | (?P<unknown>[\w.+-]+|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def point_at(text: str, position: int) -> str:
+    """Two lines: the filter, and a caret below its character `position`, counted from 0."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return f"{line}\n{' ' * sum(map(_columns, line[:position]))}^"
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def error_at(position: int, expected: str, found: str) -> FilterError:
+    """The error to raise at `position`, from 0; its message counts characters from 1."""
+    message = f"filter, character {position + 1}: expected {expected}, found {found}"
+    return FilterError(message, position)
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """A compiled filter.
+class Token:
+    """One word or sign of a filter.
 
     Attributes:
-        expression: its syntax tree, from which a store other than the folder makes its query.
-        sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `d`
-            with columns `id` TEXT, `title` TEXT or NULL and `metadata` TEXT (a JSON object).
-        parameters: the values of its `?` marks, in order.
-        tree: the same, in parts that each look at one field.
+        kind: 'name', '`name`', 'string', 'number', 'end', 'unknown', or the keyword (in lower
+            case) or symbol itself.
+        position: where it begins, from 0.
+        raw: as written.
+        value: a name or string without quotes and escapes; a number.
     """
 
-    expression: Expression
-    sql: str
-    parameters: tuple[Value, ...]
-    tree: Condition
+    kind: str
+    position: int
+    raw: str
+    value: Value = ""
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for equal filters: 1, 1.0 and True are equal, but not to a filter."""
-        return (self.sql, self.parameters, *map(type, self.parameters))
-
-    @property
-    def fields(self) -> set[str]:
-        """The top-level metadata fields that it names."""
-        return fields_of(self.tree)
+    def __str__(self) -> str:
+        if self.kind == "end":
+            return "the end of the filter"
+        return repr(_shorten(self.raw))
 
 
-def compile_where(text: str) -> Where:
-    """Compile a filter in the grammar above.
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens in order, read one at a time, then 'end' forever.
 
     Raises:
-        TypeError: it is not a text.
-        FilterError: the filter does not parse, or is longer or deeper than SQLite takes; the
-            message is one line with the 1-based character, `position` is that character from 0.
+        FilterError: a character, string or number that can be in no filter.
     """
-    if not isinstance(text, str):
-        raise TypeError(
-            f"filter: expected a text such as 'year >= 2000', found {text!r:.60}; write it as one"
-        )
-    expression = _Parser(text).parse()
-    condition = sqlite_condition(expression)
-    return Where(expression, f"({condition.text})", condition.parameters, condition.tree)
+    for position, character in enumerate(text):
+        # SQLite's text functions end a string at NUL, and UTF-8 has no lone surrogates.
+        if character == "\0" or "\ud800" <= character <= "\udfff":
+            raise error_at(position, "text without NUL and lone surrogates", repr(character))
+    position = 0
+    while match := _TOKEN.match(text, position):
+        raw, kind = match.group(), match.lastgroup
+        if kind == "number":
+            yield Token("number", position, raw, _number(raw, position))
+        elif kind == "word":
+            keyword = raw.lower()
+            yield Token(keyword if keyword in KEYWORDS else "name", position, raw, raw)
+        elif kind == "quoted":
+            value, end = _unquote(text, position)
+            raw = text[position:end]
+            yield Token("`name`" if raw[0] == "`" else "string", position, raw, value)
+        elif kind is not None:
+            yield Token(raw if kind == "symbol" else kind, position, raw)
+        position += len(raw)
+    while True:
+        yield Token("end", len(text), "")
+
+
+def _unquote(text: str, start: int) -> tuple[str, int]:
+    characters: list[str] = []
+    quote, position = text[start], start + 1
+    while position < len(text):
+        if text[position] == quote:
+            return "".join(characters), position + 1
+        if text[position] == "\\":
+            position += 1
+            if text[position : position + 1] not in (quote, "\\"):
+                found = repr(text[position - 1 : position + 1])
+                raise error_at(position - 1, rf"\{quote} or \\ (write a backslash as \\)", found)
+        characters.append(text[position])
+        position += 1
+    raise error_at(start, f"a closing {quote}", "the end of the filter")
+
+
+def _number(raw: str, position: int) -> int | float:
+    if raw.lstrip("+-").isdigit():
+        digits = raw.lstrip("+-0") or "0"
+        # int() refuses thousands of digits with an error of its own.
+        integer = int(digits) if len(digits) <= 19 else 2**64
+        if raw[0] == "-":
+            integer = -integer
+        if -(2**63) <= integer < 2**63:
+            return integer
+        raise error_at(position, "an integer of 64 bits", _shorten(raw))
+    real = float(raw)
+    if math.isinf(real):
+        raise error_at(position, "a number that a float can hold", _shorten(raw))
+    return real
+
+
+def _shorten(raw: str) -> str:
+    return raw if len(raw) <= 40 else raw[:39] + "…"
+
+
+def parse_filter(text: str) -> Expression:
+    """The syntax tree of a filter; raises as `compile_where` does."""
+    return _Parser(text).whole_filter()
 
 
 def parse_field(text: str) -> tuple[str, ...]:
@@ -139,7 +213,7 @@ def parse_field(text: str) -> tuple[str, ...]:
         FilterError: it is no field, or the document's own id or title.
     """
     try:
-        field = _Parser(text).field()
+        field = _Parser(text).whole_field()
     except FilterError as error:
         reason = str(error).removeprefix("filter, ").replace("the filter", "the field")
         raise FilterError(f"field {text!r}, {reason}") from None
@@ -151,32 +225,6 @@ def parse_field(text: str) -> tuple[str, ...]:
     return field.names
 
 
-def written_field(names: Sequence[str]) -> str:
-    """A metadata field, as a filter writes it."""
-    return ".".join(_written_name(name, alone=len(names) == 1) for name in names)
-
-
-def _written_name(name: str, *, alone: bool) -> str:
-    if _PLAIN.fullmatch(name) and not (alone and name in _OWN):
-        try:
-            compile_where(f"{name} exists")
-        except FilterError:  # It is a keyword.
-            return _quoted(name, "`")
-        return name
-    return _quoted(name, "`")
-
-
-def written_value(value: Scalar) -> str:
-    """A value, as a filter writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _quoted(value, '"') if isinstance(value, str) else repr(value)
-
-
-def _quoted(text: str, quote: str) -> str:
-    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
-
-
 class _Parser:
     """Recursive descent."""
 
@@ -185,14 +233,12 @@ class _Parser:
         self._token = next(self._rest)
         self._nesting = self._comparisons = self._values = 0
 
-    def parse(self) -> Expression:
-        """A whole filter."""
+    def whole_filter(self) -> Expression:
         expression = self._or()
         self._expect("'and', 'or' or the end of the filter", "end")
         return expression
 
-    def field(self) -> Field:
-        """A field alone."""
+    def whole_field(self) -> Field:
         field = self._field()
         self._expect("'.' or the end of the filter", "end")
         return field
@@ -280,7 +326,7 @@ class _Parser:
             if len(names) > MAX_PATH:
                 raise error_at(first.position, f"at most {MAX_PATH} names in a path", "more")
         plain = first.kind == "name" and len(names) == 1
-        return Field(tuple(names), plain and names[0] in _OWN)
+        return Field(tuple(names), plain and names[0] in OWN)
 
     def _literal(self) -> Scalar | None:
         expected = "a value (a string in quotes, a number, true, false or null)"

@@ -20,8 +20,9 @@ from indexes.filters.expression import (
     Or,
     Ordered,
     Scalar,
+    Value,
 )
-from indexes.filters.tokens import Value
+from indexes.filters.grammar import parse_filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +263,48 @@ class _Place:
 
 def _not(negated: bool) -> str:
     return "NOT " if negated else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A compiled filter.
+
+    Attributes:
+        expression: its syntax tree, from which a store other than the folder makes its query.
+        sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `d`
+            with columns `id` TEXT, `title` TEXT or NULL and `metadata` TEXT (a JSON object).
+        parameters: the values of its `?` marks, in order.
+        tree: the same, in parts that each look at one field.
+    """
+
+    expression: Expression
+    sql: str
+    parameters: tuple[Value, ...]
+    tree: Condition
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal filters: 1, 1.0 and True are equal, but not to a filter."""
+        return (self.sql, self.parameters, *map(type, self.parameters))
+
+    @property
+    def fields(self) -> set[str]:
+        """The top-level metadata fields that it names."""
+        return fields_of(self.tree)
+
+
+def compile_where(text: str) -> Where:
+    """Compile a filter in the grammar above.
+
+    Raises:
+        TypeError: it is not a text.
+        FilterError: the filter does not parse, or is longer or deeper than SQLite takes; the
+            message is one line with the 1-based character, `position` is that character from 0.
+    """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"filter: expected a text such as 'year >= 2000', found {text!r:.60}; write it as one"
+        )
+    expression = parse_filter(text)
+    condition = sqlite_condition(expression)
+    return Where(expression, f"({condition.text})", condition.parameters, condition.tree)

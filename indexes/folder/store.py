@@ -1,64 +1,58 @@
-"""The store that is a folder on this machine, and the reference for the others."""
+"""The store that is a folder on this machine, and consistent copies of it."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from indexes.errors import (
     ConfigError,
     DamagedIndexError,
     NotAnIndexError,
     RetrieverError,
+    StorageError,
 )
-from indexes.files.atomic import aside_of, replace_folder
-from indexes.files.faults import damaged_database, storage_errors
-from indexes.folder.reader import FolderReader
-from indexes.folder.verify import verify
-from indexes.folder.view import size_on_disk
-from indexes.folder.writer import FolderWriter
-from indexes.progress import Stage, no_progress
-from indexes.segments import maintenance
-from indexes.store.connection import (
+from indexes.files import (
+    aside_of,
+    damaged,
+    damaged_database,
+    readable,
+    replace_folder,
+    storage_errors,
+    whole_folder,
+)
+from indexes.folder.connection import (
     DATABASE_FILE,
     foreign_files,
     is_index,
+    open_reader,
+    read_setting,
     refuse_remains,
     require_vacant,
+    transaction,
 )
-from indexes.store.lock import WriterLock
-from indexes.store.replacement import new_folder, recover_replacement
-from indexes.vectors.choice import StructureSettings
+from indexes.folder.lock import WriterLock, new_folder, recover_replacement
+from indexes.folder.segment import MANIFEST_FILE, read_manifest, segment_folder
+from indexes.folder.view import FolderReader, size_on_disk
+from indexes.protocol import Stage, no_progress
+
+if TYPE_CHECKING:
+    from indexes.folder.writer import FolderWriter
 
 # Marks an unfinished replacement, and holds what it was begun with.
 _MARKER = f"{DATABASE_FILE}-unfinished"
-
-
-class MaintainedWriter(FolderWriter):
-    """The one writer of an index folder, which also merges segments."""
-
-    def merge(self, stage: Stage = no_progress) -> int:
-        """Merge segments; see `indexes.segments.maintenance.merge`."""
-        return maintenance.merge(self, stage)
-
-    def settle(self, added: int, stage: Stage = no_progress) -> int:
-        """Merge segments after a run; see `indexes.segments.maintenance.settle`."""
-        return maintenance.settle(self, added, stage)
-
-    def compact(self, stage: Stage = no_progress) -> int:
-        """Merge all segments into one; see `indexes.segments.maintenance.compact`."""
-        return maintenance.compact(self, stage)
-
-    def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
-        """Merge all segments; see `indexes.segments.maintenance.rebuild`."""
-        return maintenance.rebuild(self, structures, stage)
+# Pages of SQLite between two looks at whether the person interrupts.
+_PAGES = 4096
 
 
 class FolderStore:
-    """An index folder; see `indexes.protocol.Store`.
+    """An index folder, a `Store`.
 
     Attributes:
         folder: its path; not a link, nor written ``.`` or ``..``, so that it can be replaced.
@@ -80,7 +74,7 @@ class FolderStore:
         return f"FolderStore({str(self.folder)!r})"
 
     def exists(self) -> bool:
-        """Whether there is an index; see `indexes.protocol.Store`."""
+        """Whether there is an index."""
         with storage_errors(self.folder):
             recover_replacement(self.folder)
             if is_index(self.folder):
@@ -90,7 +84,9 @@ class FolderStore:
             return False
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
-        """Make an empty index; see `indexes.protocol.Store`."""
+        """Make an empty index."""
+        from indexes.folder.writer import FolderWriter
+
         with FolderWriter(self.folder, settings, lock_timeout=lock_timeout):
             pass
 
@@ -98,16 +94,17 @@ class FolderStore:
         """Open it for reading."""
         return FolderReader(self.folder)
 
-    def writer(self, lock_timeout: float = 0.0) -> MaintainedWriter:
+    def writer(self, lock_timeout: float = 0.0) -> FolderWriter:
         """Open it for writing, and lock it."""
-        return MaintainedWriter(self.folder, lock_timeout=lock_timeout)
+        from indexes.folder.writer import FolderWriter
+
+        return FolderWriter(self.folder, lock_timeout=lock_timeout)
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[FolderStore]:
-        """A new index in a hidden folder beside this one; see `indexes.protocol.Store`.
+        """A new index in a hidden folder beside this one; where there is nothing yet, this one.
 
-        Where there is nothing yet, that is this one. The old index is replaced whether it is
-        damaged or not.
+        The old index is replaced whether it is damaged or not.
 
         Raises:
             IndexLockedError: another writer holds the old index.
@@ -155,7 +152,9 @@ class FolderStore:
                 replace_folder(new, folder)
 
     def verify(self) -> list[str]:
-        """Check every file, count and id; see `indexes.folder.verify`."""
+        """Check every file, count and id."""
+        from indexes.folder.verify import verify
+
         return verify(self.folder)
 
     def size(self) -> int:
@@ -165,3 +164,172 @@ class FolderStore:
     def damaged(self, reason: object) -> DamagedIndexError:
         """The error to raise if the database was altered."""
         return damaged_database(self.folder, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a snapshot holds and how it was made.
+
+    Attributes:
+        generation: the commit of the index that it is a copy of.
+        documents: how many it holds.
+        segments: how many it has.
+        linked: files that are hard links to those of the index.
+        copied: files of segments that were copied.
+    """
+
+    generation: int
+    documents: int
+    segments: int
+    linked: int
+    copied: int
+
+
+def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_progress) -> Backup:
+    """Copy an index as one of its commits left it, and verify the copy.
+
+    The database is copied inside one read transaction. The files of segments never change, so
+    they are hard-linked, or copied where the file system cannot link. A writer that merges
+    segments away meanwhile does not disturb: the copy then is of a later commit.
+
+    Args:
+        folder: the index.
+        target: does not exist yet, or is an empty folder; appears complete or not at all.
+        progress: receives the progress in segments and in pages of the database.
+
+    Raises:
+        ConfigError: the target holds something, is a file, is inside the index or in a folder that
+            does not exist.
+        DamagedIndexError: the index is not sound; nothing is left of the copy.
+        StorageError: the disk is full or cannot be written.
+        NotAnIndexError, FormatVersionError
+    """
+    from indexes.folder.verify import verify
+
+    folder, target = Path(folder), Path(target).resolve()
+    with closing(open_reader(folder)):
+        _check_target(folder, target)
+    with whole_folder(target, replace=False) as new:
+        made = _copy_latest(folder, new, progress)
+        try:
+            problems = verify(new)
+        except DamagedIndexError as error:
+            problems = [str(error)]
+        if problems:
+            found = problems[0].replace(str(new), str(folder))
+            raise DamagedIndexError(f"{found}; no snapshot was made: restore the index first")
+    return made
+
+
+def _check_target(folder: Path, target: Path) -> None:
+    """Refuse a place where no copy of the index can be made."""
+    if target.is_relative_to(folder.resolve()):
+        raise ConfigError(
+            f"{target}: is the index itself, or a folder in it; choose another folder"
+        )
+    if not target.parent.is_dir():
+        raise ConfigError(
+            f"{target}: expected a name in a folder that exists; make the folder or choose another"
+        )
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ConfigError(f"{target}: expected a new folder, found a file; choose another")
+    found = sorted(path.name for path in target.iterdir())
+    if found:
+        raise ConfigError(
+            f"{target}: expected a new name or an empty folder, found {found[0]!r} in it; choose "
+            "another"
+        )
+
+
+def _copy_latest(folder: Path, new: Path, progress: Stage) -> Backup:
+    """Copy a commit; where a writer took files of it away meanwhile, a later one."""
+    # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied.
+    done: dict[tuple[int, str], tuple[int, int]] = {}
+    while True:
+        with closing(open_reader(folder)) as session:
+            connection = session.connection
+            try:
+                generation = _generation(folder, connection)
+                with (
+                    storage_errors(folder),
+                    readable(folder),
+                    transaction(connection, "DEFERRED"),
+                ):
+                    made = _copy_commit(folder, connection, new, done, progress)
+            except (DamagedIndexError, StorageError):
+                # Of what was copied already, what a later commit names too is kept.
+                if session.is_current() and _generation(folder, connection) == generation:
+                    raise
+            else:
+                if session.is_current():
+                    return made
+
+
+def _generation(folder: Path, connection: sqlite3.Connection) -> int:
+    with storage_errors(folder), readable(folder):
+        return int(read_setting(connection, "generation"))
+
+
+def _copy_commit(
+    folder: Path,
+    connection: sqlite3.Connection,
+    new: Path,
+    done: dict[tuple[int, str], tuple[int, int]],
+    progress: Stage,
+) -> Backup:
+    generation = int(read_setting(connection, "generation"))
+    (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+    named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
+    for number, manifest in set(done) - set(named):
+        shutil.rmtree(segment_folder(new, number))
+        del done[number, manifest]
+    copied = progress("copying segments", len(named))
+    for number, manifest in named:
+        if (number, manifest) not in done:
+            source, into = segment_folder(folder, number), segment_folder(new, number)
+            done[number, manifest] = _copy_segment(source, manifest, into)
+        copied(1)
+    _copy_database(connection, new / DATABASE_FILE, progress)
+    linked, whole = (sum(counts[i] for counts in done.values()) for i in (0, 1))
+    return Backup(generation, documents, len(named), linked, whole)
+
+
+def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, int]:
+    """Link or copy a segment's files; how many were linked, and how many copied.
+
+    Raises:
+        DamagedIndexError: a file is missing or the manifest is another one.
+    """
+    names = [*read_manifest(source, manifest_hash)["files"], MANIFEST_FILE]
+    linked = 0
+    with storage_errors(into):
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir(parents=True)
+        for name in names:
+            try:
+                os.link(source / name, into / name)
+                linked += 1
+            except FileNotFoundError as error:
+                raise damaged(source / name, "the file is missing") from error
+            except OSError:
+                # Another file system, or one without links, or too many of them.
+                shutil.copyfile(source / name, into / name)
+    return linked, len(names) - linked
+
+
+def _copy_database(connection: sqlite3.Connection, target: Path, progress: Stage) -> None:
+    """Copy what the read transaction of `connection` sees."""
+    with storage_errors(target.parent):
+        target.unlink(missing_ok=True)
+        (total,) = connection.execute("PRAGMA page_count").fetchone()
+        update, told = progress("copying database pages", total), 0
+
+        def tell(_: int, remaining: int, total: int) -> None:
+            nonlocal told
+            update(total - remaining - told)
+            told = total - remaining
+
+        with closing(sqlite3.connect(target)) as copy:
+            connection.backup(copy, pages=_PAGES, progress=tell)

@@ -1,4 +1,9 @@
-"""What a reader sees: one commit of an index, whatever a writer does meanwhile."""
+"""Readers of one index folder, each call on one consistent view of the latest commit.
+
++ What a reader sees: one commit of an index, whatever a writer does meanwhile.
+
++ Ranking the passages of an index folder: each component's best, scored by what the mode has.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,26 +24,136 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
-from indexes.files.faults import damaged_database, readable, storage_errors
-from indexes.filters.allowed import Allowed
-from indexes.filters.applying import allowed_passages, unknown_fields
-from indexes.filters.facets import (
-    Facets,
-    Owners,
-    counted_documents,
-    facet,
+from indexes.errors import DamagedIndexError, StorageError
+from indexes.files import damaged_database, each_once, readable, set_read_ahead, storage_errors
+from indexes.filters.allowed import Allowed, RanksCache, allowed_passages, unknown_fields
+from indexes.filters.facets import Owners, counted_documents, facet, field_summaries, has_type
+from indexes.filters.sql import Where
+from indexes.folder.connection import (
+    ConnectionPool,
+    Identity,
+    Session,
+    check_settings,
+    format_version,
+    read_setting,
+    transaction,
 )
-from indexes.filters.grammar import Where
-from indexes.filters.ranks import RanksCache
-from indexes.filters.summary import FieldSummary, FieldType, field_summaries, has_type
-from indexes.folder.ranking import FolderRanking
-from indexes.protocol import Passage, StoredDocument
-from indexes.segments.live import LiveSegment
-from indexes.segments.segment import contained
-from indexes.store.connection import Identity, format_version
-from indexes.store.documents import document_checksum
-from indexes.store.replacement import remains
-from indexes.store.settings import check_settings, read_setting
+from indexes.folder.documents import document_checksum
+from indexes.folder.lock import recover_for_reading, remains
+from indexes.folder.segment import PENDING, LiveSegment, Segment, contained, live_segments
+from indexes.protocol import (
+    Candidates,
+    Facets,
+    FieldSummary,
+    FieldType,
+    Mode,
+    Passage,
+    Query,
+    StoredDocument,
+)
+from indexes.vectors.choice import FLAT
+from indexes.vectors.flat import Nearest, exact_scores, nearest_of, rounded
+from indexes.vectors.structure import search_vectors
+
+
+class FolderReader:
+    """Reads one index folder; sees every commit made before each `view` block.
+
+    Threads may share it: each view has a connection of its own. A child that is forked can use it,
+    provided that no view was open at the fork.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        recover_for_reading(folder)
+        self._pool = ConnectionPool(folder)
+        self._commit: Commit | None = None
+
+    def close(self) -> None:
+        """Release the database and the mapped files."""
+        self._pool.close()
+        self._commit = None
+
+    @contextmanager
+    def view(self) -> Iterator[FolderView]:
+        """One consistent view of the latest commit, valid inside the `with` block.
+
+        Raises:
+            ClosedIndexError: the reader is closed.
+            DamagedIndexError: a file of the index is missing or altered.
+            StorageError: the process was forked while a view was open, or a writer changed an index
+                of which SQLite could not lock the file.
+        """
+        with storage_errors(self.folder), self._pool.session() as session, ExitStack() as stack:
+            view = self._pin(session, stack)
+            with session.undisturbed():
+                yield view
+
+    def _pin(self, session: Session, stack: ExitStack) -> FolderView:
+        """Begin a read transaction that ends with `stack`, and return what it sees."""
+        while True:
+            with ExitStack() as attempt:
+                try:
+                    with storage_errors(self.folder), readable(self.folder):
+                        attempt.enter_context(transaction(session.connection, "DEFERRED"))
+                        commit = self._current(session)
+                except (DamagedIndexError, StorageError):
+                    # A writer may have replaced the whole folder, or merged segments and removed
+                    # them, while their files were opened.
+                    if session.is_current():
+                        seen = self._generation(session)
+                        attempt.close()
+                        if self._generation(session) == seen:
+                            raise
+                else:
+                    stack.enter_context(attempt.pop_all())
+                    return FolderView(self.folder, session.connection, commit)
+            session.follow()
+
+    def _current(self, session: Session) -> Commit:
+        generation = self._generation(session)
+        known = self._commit
+        if known is not None and (known.identity, known.generation) == (
+            session.identity,
+            generation,
+        ):
+            return known
+        opened: dict[tuple[int, str], Segment] = {}
+        owners: Owners = {}
+        if known is not None and known.identity == session.identity:
+            opened = {
+                (one.segment.number, one.segment.manifest): one.segment for one in known.segments
+            }
+            # A copy at once: other threads add to it. Passages in files keep their documents.
+            owners = {key: held for key, held in known.owners.copy().items() if key in opened}
+            owners.pop((PENDING, ""), None)
+        commit = Commit(
+            session.identity,
+            generation,
+            live_segments(self.folder, session.connection, opened),
+            owners,
+        )
+        for live in commit.segments:
+            # Through a structure, a search reads the vectors of its candidates.
+            if live.segment.structure.name != FLAT:
+                set_read_ahead(live.segment.vectors, False)
+        # Not locked: where threads race, the next one opens the segments again.
+        latest = self._commit
+        if (
+            latest is None
+            or latest.identity != commit.identity
+            or latest.generation < commit.generation
+        ):
+            self._commit = commit
+        return commit
+
+    def _generation(self, session: Session) -> int:
+        with readable(self.folder):
+            return int(read_setting(session.connection, "generation"))
+
 
 T = TypeVar("T")
 
@@ -164,11 +279,11 @@ class FolderView:
         return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """The fields among some that no document has had; see `indexes.filters.applying`."""
+        """The fields among some that no document has had; see `indexes.filters.allowed`."""
         return unknown_fields(self._connection, names)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of some types; see `indexes.filters.summary`."""
+        """Whether a document has a value of one of some types; see `indexes.filters.facets`."""
         return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
@@ -224,7 +339,7 @@ class FolderView:
         )
 
     def fields(self) -> list[FieldSummary]:
-        """The metadata fields of the documents; see `indexes.filters.summary`."""
+        """The metadata fields of the documents; see `indexes.filters.facets`."""
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
@@ -423,3 +538,107 @@ def _describe_segment(live: LiveSegment) -> dict[str, Any]:
         **segment.structure.to_json(),
         "bytes": size_on_disk(segment.folder),
     }
+
+
+class FolderRanking:
+    """Ranks the live passages of some segments; see `indexes.protocol.Ranking`.
+
+    Args:
+        segments: all live ones of one commit, in ascending order of their passages' ids.
+        statistics: counts over their live passages.
+        live: for each segment the passages that are not deleted; None if none was.
+        allowed: for each segment the live passages that a filter allows; None without a filter.
+        bm25: variant and parameters; None for the defaults.
+        recall: of searches in a structure, in (0, 1]; None for the default.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[LiveSegment],
+        statistics: CorpusStatistics,
+        live: Sequence[Allowed | None],
+        allowed: Sequence[Allowed] | None,
+        bm25: BM25Settings | None,
+        recall: float | None,
+    ) -> None:
+        self._segments = segments
+        self._bm25 = BM25(segments, bm25, statistics)
+        self._filter = allowed
+        # A filter never allows a deleted passage.
+        self._allowed = live if allowed is None else allowed
+        self._recall = recall
+        # The place of each segment's first passage among those of all segments, and their number.
+        self._firsts = np.cumsum([0, *(len(live.segment.ids) for live in segments)])
+
+    def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
+        """The best passages for each query; see `indexes.protocol.Ranking`."""
+        if not self._segments:
+            return [NO_CANDIDATES] * len(queries)
+        if mode == "bm25":
+            return [self._by_bm25(query, depth) for query in queries]
+        return [
+            self._scored(query, nearest, mode, depth)
+            for query, nearest in zip(queries, self._nearest(queries, depth), strict=True)
+        ]
+
+    def _nearest(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
+        """For each query and segment, the positions of the `depth` nearest passages of all."""
+        vectors = np.stack([query.vector for query in queries if query.vector is not None])
+        found = [
+            search_vectors(
+                live.segment.structure,
+                live.segment.vectors,
+                vectors,
+                depth,
+                allowed,
+                self._recall,
+                live.segment.vectors_guard,
+            )
+            for live, allowed in zip(self._segments, self._allowed, strict=True)
+        ]
+        return [self._best(parts, depth) for parts in zip(*found, strict=True)]
+
+    def _best(self, parts: Sequence[Nearest], depth: int) -> list[NDArray[np.int64]]:
+        """Of what was found in each segment the positions of the `depth` best of all segments."""
+        # Places ascend as passage ids do.
+        placed = [first + part[0] for first, part in zip(self._firsts[:-1], parts, strict=True)]
+        places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
+        order = np.argsort(places)
+        best = np.sort(nearest_of(places[order], scores[order], depth)[0])
+        ends = np.searchsorted(best, self._firsts)
+        return [
+            best[start:stop] - first
+            for start, stop, first in zip(ends, ends[1:], self._firsts, strict=False)
+        ]
+
+    def _scored(
+        self, query: Query, nearest: Sequence[NDArray[np.int64]], mode: Mode, depth: int
+    ) -> Candidates:
+        """The nearest passages and, in the mode ``hybrid``, BM25's best, scored."""
+        terms = self._bm25.query(query.terms if mode == "hybrid" else ())
+        matches = terms.search(depth, self._filter)
+        vector = np.asarray(query.vector)
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for index, live in enumerate(self._segments):
+            matched = matches.positions[matches.segments == index]
+            positions = each_once(np.concatenate([nearest[index], matched]))
+            live.segment.vectors_guard.check_rows(positions)
+            dense = exact_scores(live.segment.vectors, positions, vector)
+            columns.append((live.segment.ids_at(positions), dense, *terms.at(index, positions)))
+        ids, dense, bm25, match = (np.concatenate(column) for column in zip(*columns, strict=True))
+        complete = sum(map(len, nearest)) < depth
+        return Candidates(ids, rounded(dense), bm25, match, complete)
+
+    def _by_bm25(self, query: Query, depth: int) -> Candidates:
+        matches = self._bm25.query(query.terms).search(depth, self._filter)
+        ids = np.empty(len(matches.scores), np.int64)
+        for index, live in enumerate(self._segments):
+            here = matches.segments == index
+            ids[here] = live.segment.ids_at(matches.positions[here])
+        everyone, none = np.ones(len(ids), np.bool_), np.zeros(len(ids))
+        return Candidates(ids, none, matches.scores, everyone, len(ids) < depth)
+
+
+NO_CANDIDATES = Candidates(
+    np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.bool_), complete=True
+)

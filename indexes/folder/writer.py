@@ -5,12 +5,18 @@ leaves at most a segment folder that nothing names; the next writer removes it.
 
 A small addition is one SQLite transaction: its passages wait in the table `pending`, which readers
 load as one more segment. They become files with the commit that makes them worth it.
+
+Before a merge that builds a search structure, a line on the logger of this module, of level INFO,
+says how many passages it reads and how much memory it takes; `settle` says afterwards how long it
+took.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,50 +26,40 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files.faults import readable, storage_errors
+from indexes.files import readable, storage_errors
 from indexes.filters import columns
-from indexes.filters.columns import MetadataChange
-from indexes.filters.grammar import Where
-from indexes.progress import Stage, no_progress
-from indexes.segments.live import (
-    LiveSegment,
-    add_pending,
-    count_pending,
-    live_segments,
-    read_waiting,
+from indexes.filters.sql import Where
+from indexes.folder import documents as rows
+from indexes.folder.connection import (
+    close_writer,
+    is_index,
+    open_writer,
+    read_setting,
+    transaction,
+    write_setting,
 )
-from indexes.segments.merge import merge_segments
-from indexes.segments.segment import (
+from indexes.folder.lock import WriterLock, recover_replacement
+from indexes.folder.merging import Part, faster_merge, merge_segments, next_merge
+from indexes.folder.segment import (
+    LiveSegment,
+    live_segments,
     remove_unnamed_segments,
     segment_folder,
     write_segment,
 )
-from indexes.store import unfinished
-from indexes.store.connection import close_writer, is_index, open_writer, transaction
-from indexes.store.documents import (
-    NewDocument,
-    ReplacedMetadata,
-    StoredHead,
-    delete_documents,
-    delete_selected,
-    document_heads,
-    insert_document,
-    metadata_json,
-    replace_metadata,
-    stored_metadata,
-)
-from indexes.store.lock import WriterLock
-from indexes.store.migrations import create_database, upgrade
-from indexes.store.replacement import recover_replacement
-from indexes.store.settings import read_setting, write_setting
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
+from indexes.vectors.choice import FLAT, Choice
+from indexes.vectors.structure import buildable_choice
 
+LOG = logging.getLogger(__name__)
 # Passages that wait in the database at most: what readers load after each commit in about 10 ms.
 PENDING_LIMIT = 512
 
 
 class FolderWriter:
-    """The one writer of an index folder; use it as a context manager.
+    """The one writer of an index folder, a `Writer`; use it as a context manager.
+
+    An index of an earlier format is brought up to the newest.
 
     Args:
         folder: the index folder.
@@ -72,8 +68,6 @@ class FolderWriter:
         lock_timeout: how many seconds to wait for another writer.
         pending_limit: how many passages wait in the database before they become a segment; None
             for `PENDING_LIMIT`.
-
-    An index of an earlier format is brought up to the newest (`indexes.store.migrations`).
 
     Raises on entry:
         IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
@@ -103,10 +97,10 @@ class FolderWriter:
             if self.folder.is_dir() and (self._create is not None or is_index(self.folder)):
                 stack.enter_context(WriterLock(self.folder, self._lock_timeout))
             if self._create is not None and not is_index(self.folder):
-                create_database(self.folder, self._create)
+                rows.create_database(self.folder, self._create)
             self._connection = open_writer(self.folder)
             stack.callback(close_writer, self._connection, self.folder)
-            upgrade(self._connection, self.folder, self._rebuild_values)
+            rows.upgrade(self._connection, self.folder, self._rebuild_values)
             with storage_errors(self.folder):
                 self._remove_orphans()
             self._connection.execute(
@@ -134,10 +128,10 @@ class FolderWriter:
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         """The stored hash and metadata of those of `ids` that the index holds."""
-        return document_heads(self._connection, ids)
+        return rows.document_heads(self._connection, ids)
 
     def touch(self, ids: Sequence[str]) -> None:
-        """Remember that these stored documents belong to the run; see `delete_untouched`."""
+        """Remember that these stored documents belong to the run."""
         self._connection.execute(
             "INSERT OR IGNORE INTO touched SELECT doc FROM documents "
             "WHERE id IN (SELECT value FROM json_each(?))",
@@ -151,64 +145,41 @@ class FolderWriter:
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        """Add or replace documents in one step: all of them are visible afterwards, or none.
-
-        Args:
-            documents: with distinct ids.
-            vectors: (n, d) float32, one row per passage, documents in order.
-            tokens: the terms of each of the n passages.
-            metadata: new metadata of stored documents whose text has not changed, by id; ids that
-                the index does not hold are passed over.
-
-        Returns:
-            Whether a segment was written; otherwise the passages wait in the database.
-
-        Raises:
-            StorageError: the disk is full or cannot be written; the index is as before.
-            ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
-        """
+        """Add or replace documents in one step; returns whether a segment was written."""
         passages = sum(len(document.spans) for document in documents)
         if len(vectors) != passages:
             raise ValueError(f"expected vectors of {passages} passages, found {len(vectors)}")
-        if passages + count_pending(self._connection) < self._pending_limit:
+        if passages + rows.count_pending(self._connection) < self._pending_limit:
             self._commit_waiting(documents, vectors, list(tokens), metadata or {})
             return False
-        self._commit_segment(documents, vectors, tokens, metadata or {})
+        self._commit_segment(documents, vectors, list(tokens), metadata or {})
         return True
 
     def flush(self) -> None:
-        """Make the passages that wait in the database a segment.
-
-        Raises:
-            StorageError: the disk is full or cannot be written; the index is as before.
-        """
-        if count_pending(self._connection):
+        """Make the passages that wait in the database a segment; raises as `commit`."""
+        if rows.count_pending(self._connection):
             self._commit_segment([], np.empty((0, 0), np.float32), [], {})
 
     def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Keep vectors of passages whose document is not complete; see `indexes.protocol`.
-
-        Raises:
-            StorageError: the disk is full or cannot be written; nothing is kept.
-        """
+        """Keep vectors of passages whose document is not complete."""
         with storage_errors(self.folder), transaction(self._connection):
-            unfinished.keep(self._connection, digests, vectors)
+            rows.keep_vectors(self._connection, digests, vectors)
 
     def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         """Those of some vectors that this run or one before it kept."""
         with storage_errors(self.folder), readable(self.folder):
-            return unfinished.kept(self._connection, digests)
+            return rows.kept_vectors(self._connection, digests)
 
     def forget(self) -> None:
         """Drop all vectors that were kept."""
-        if unfinished.is_any_kept(self._connection):
+        if rows.is_any_kept(self._connection):
             with storage_errors(self.folder), transaction(self._connection):
-                unfinished.forget(self._connection)
+                self._connection.execute("DROP TABLE unfinished")
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents at once; returns how many of them there were."""
         with storage_errors(self.folder), transaction(self._connection):
-            deleted = delete_documents(self._connection, ids)
+            deleted = rows.delete_documents(self._connection, ids)
             self._bump_generation()
         return deleted
 
@@ -219,23 +190,89 @@ class FolderWriter:
         return self._delete(chosen, where.parameters)
 
     def delete_untouched(self) -> int:
-        """Delete every document that `touch` and `commit` have not seen since the writer opened.
-
-        Returns:
-            How many they were.
-        """
+        """Delete every document not seen since the writer opened; returns how many."""
         return self._delete("SELECT doc FROM documents WHERE doc NOT IN (SELECT doc FROM touched)")
 
     def count_touched(self) -> int:
         """How many documents `touch` and `commit` have seen since the writer opened."""
         return int(self._connection.execute("SELECT count(*) FROM touched").fetchone()[0])
 
+    def merge(self, stage: Stage = no_progress) -> int:
+        """Merge segments as `next_merge` says; returns how many were read."""
+        merged = 0
+        while more := self.merge_once(stage):
+            merged += more
+        return merged
+
+    def merge_once(self, stage: Stage = no_progress) -> int:
+        """The first merge of those that `merge` makes, if there is one."""
+        live = self.segments()
+        sizes, dead = [len(one.segment.ids) for one in live], [len(one.deleted) for one in live]
+        chosen = next_merge(sizes, dead)
+        if chosen is None:
+            return 0
+        self.replace(live[chosen.start : chosen.stop], stage=stage)
+        return len(chosen)
+
+    def settle(self, added: int, stage: Stage = no_progress) -> int:
+        """The merge at the end of a run that adds passages, if `faster_merge` finds one.
+
+        Passages that wait in the database are merged with the segments, whose number is returned.
+        """
+        if self._faster_merge(added) is None:
+            return 0
+        self.flush()
+        chosen = self._faster_merge(added)
+        if chosen is None:
+            return 0
+        started, read = time.monotonic(), f"{len(chosen)} segment{'s' * (len(chosen) > 1)}"
+        choice = self.replace(chosen, stage=stage)
+        if choice.spec.name != FLAT:
+            took, name = time.monotonic() - started, choice.spec.name
+            LOG.info("%s: %s merged into one (%s) in %.1f s", self.folder, read, name, took)
+        return len(chosen)
+
+    def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
+        """Make all segments one with another search structure, which later merges give, too.
+
+        Returns:
+            How many segments were read.
+
+        Raises:
+            ConfigError, MissingExtraError: see `build_structure`; the index is as before.
+        """
+        # Refused before anything is written.
+        _choice(self.segments(), structures)
+        self.flush()
+        live = self.segments()
+        self.replace(live, structures, stage)
+        return len(live)
+
+    def compact(self, stage: Stage = no_progress) -> int:
+        """Make all segments one, drop what is deleted, and give space back.
+
+        A single segment is rewritten, too, where it is as a commit left it and is to have a
+        structure. Altered values of metadata are read from the documents again.
+        """
+        self._repair_values()
+        self.flush()
+        live = self.segments()
+        needed = len(live) > 1 or any(one.deleted for one in live)
+        if not needed and live and not live[0].segment.structure.reasons:
+            needed = _choice(live, self.structures).spec.name != FLAT
+        if needed:
+            self.replace(live, stage=stage)
+        with storage_errors(self.folder):
+            # For a while a second copy of the database is needed.
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        return len(live) if needed else 0
+
     @property
     def structures(self) -> StructureSettings:
         """Which search structure merged segments get."""
         # An index of an earlier release has no such setting.
-        found = read_setting(self._connection, "structures", {})
-        return StructureSettings.from_json(found)
+        return StructureSettings.from_json(self.setting("structures", {}))
 
     def segments(self) -> tuple[LiveSegment, ...]:
         """The live segments, oldest passages first, without the passages that wait.
@@ -252,7 +289,7 @@ class FolderWriter:
         live: Sequence[LiveSegment],
         structures: StructureSettings | None = None,
         stage: Stage = no_progress,
-    ) -> None:
+    ) -> Choice:
         """Put one segment of their live passages, or none, in the place of neighboring ones.
 
         Answers stay the same; readers of an earlier commit keep what they have open.
@@ -262,28 +299,37 @@ class FolderWriter:
             structures: which search structure this and later merged segments get; None as before.
             stage: receives the progress of the search structure.
 
+        Returns:
+            The structure of the new segment.
+
         Raises:
             DamagedIndexError: a file of a segment was altered.
             StorageError: the disk is full or cannot be written; the index is as before.
             ConfigError, MissingExtraError: see `build_structure`.
         """
         number = int(self.setting("next_segment"))
-        merged = None
-        if any(len(one.deleted) < len(one.segment.ids) for one in live):
-            merged = merge_segments(
-                segment_folder(self.folder, number),
-                live,
-                structures or self.structures,
-                stage,
+        choice = _choice(live, structures or self.structures)
+        passages = _live_passages(live)
+        if choice.spec.name != FLAT:
+            LOG.info(
+                "%s: merging %s passages and building their search structure (%s), which takes up "
+                "to %s of memory",
+                *(self.folder, f"{passages:,}", choice.spec.name, choice.build_size),
             )
+        merged = None
+        if passages:
+            folder = segment_folder(self.folder, number)
+            merged = merge_segments(folder, live, structures or self.structures, stage)
         old = [one.segment.number for one in live]
         with storage_errors(self.folder), readable(self.folder):
             with transaction(self._connection):
                 self._connection.executemany(
                     "DELETE FROM segments WHERE segment = ?", [(one,) for one in old]
                 )
-                for one in live:
-                    self._drop_tombstones(one)
+                self._connection.executemany(
+                    "DELETE FROM tombstones WHERE passage BETWEEN ? AND ?",
+                    [one.segment.ends for one in live if one.deleted],
+                )
                 if merged is not None:
                     self._name_segment(number, merged.passages, merged.manifest)
                     sources = dict(zip(old, merged.positions, strict=True))
@@ -293,35 +339,27 @@ class FolderWriter:
                     write_setting(self._connection, "structures", structures.to_json())
                 self._bump_generation()
             self._remove_orphans()
+        return choice
 
-    def repair_values(self) -> None:
-        """Read the values of metadata from the documents again, where a stored one was altered.
+    def _faster_merge(self, added: int) -> Sequence[LiveSegment] | None:
+        """The segments to merge for faster queries."""
+        live, structures = self.segments(), self.structures
 
-        Raises:
-            DamagedIndexError: a document's metadata is not a JSON object.
-        """
-        with storage_errors(self.folder), readable(self.folder):
-            if not columns.are_sound(self._connection):
-                with transaction(self._connection):
-                    self._connection.execute("DELETE FROM metadata_values")
-                    self._rebuild_values()
-                    self._bump_generation()
+        def is_scanned(passages: int) -> bool:
+            dimensions = live[0].segment.vectors.shape[1]
+            return buildable_choice(structures, passages, dimensions).spec.name == FLAT
 
-    def vacuum(self) -> None:
-        """Give the space of deleted rows back to the system.
-
-        Raises:
-            StorageError: the disk is full: for a while a second copy of the database is needed.
-        """
-        with storage_errors(self.folder):
-            self._connection.execute("VACUUM")
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        parts = [
+            Part(_live_passages([one]), one.segment.structure.structure is None) for one in live
+        ]
+        chosen = faster_merge(parts, added, is_scanned)
+        return None if chosen is None else live[chosen.start : chosen.stop]
 
     def _commit_waiting(
         self,
         documents: Sequence[NewDocument],
         vectors: NDArray[np.float32],
-        tokens: Sequence[Sequence[str]],
+        terms: Sequence[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]],
     ) -> None:
         """Commit a small addition, whose passages wait in the database."""
@@ -329,7 +367,7 @@ class FolderWriter:
         ids = range(first, first + len(vectors))
         with storage_errors(self.folder), transaction(self._connection):
             self._change_documents(documents, metadata, first)
-            add_pending(self._connection, ids, vectors, tokens)
+            rows.add_pending(self._connection, ids, vectors, terms)
             names = {name for document in documents for name in document.metadata}
             columns.register_fields(self._connection, names)
             self._bump_generation()
@@ -338,24 +376,23 @@ class FolderWriter:
         self,
         documents: Sequence[NewDocument],
         vectors: NDArray[np.float32],
-        tokens: Iterable[Sequence[str]],
+        terms: list[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]],
     ) -> None:
         """Commit an addition as a segment, with the passages that waited before."""
         first = int(self.setting("next_passage"))
         number = int(self.setting("next_segment"))
         ids = np.arange(first, first + len(vectors), dtype=np.int64)
-        terms = list(tokens)
         if len(terms) != len(ids):
             raise ValueError(f"expected terms of {len(ids)} passages, found {len(terms)}")
         manifest = None
         with storage_errors(self.folder), readable(self.folder):
-            waiting = read_waiting(self._connection, {document.id for document in documents})
+            waiting = rows.read_waiting(self._connection, {document.id for document in documents})
         if waiting is not None:
             ids = np.concatenate([waiting.ids, ids])
             new = vectors if len(vectors) else waiting.vectors[:0]
             vectors = np.concatenate([waiting.vectors, new])
-            terms = waiting.terms + terms
+            terms = [*waiting.terms, *terms]
         if len(ids):
             folder = segment_folder(self.folder, number)
             manifest = write_segment(folder, ids, vectors, terms)
@@ -375,58 +412,59 @@ class FolderWriter:
         passage: int,
     ) -> None:
         """Replace documents and metadata; passages are numbered from `passage` on."""
-        delete_documents(self._connection, [document.id for document in documents])
+        rows.delete_documents(self._connection, [document.id for document in documents])
         for document in documents:
-            doc = insert_document(self._connection, document, passage)
+            doc = rows.insert_document(self._connection, document, passage)
             self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
             passage += len(document.spans)
-        encoded = {id_: metadata_json(value) for id_, value in metadata.items()}
+        encoded = {id_: rows.metadata_json(value) for id_, value in metadata.items()}
         with readable(self.folder):
-            replaced = [
+            changes = [
                 change
                 for id_, value in encoded.items()
-                if (change := replace_metadata(self._connection, id_, value)) is not None
+                if (change := rows.replace_metadata(self._connection, id_, value)) is not None
             ]
-            if replaced:
-                self._change_values(replaced)
+            if changes:
+                self._change_values(changes)
         write_setting(self._connection, "next_passage", passage)
 
     def _write_values(self, segment: int, ids: NDArray[np.int64]) -> None:
-        rows = stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
+        stored = rows.stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
         positions = {passage: i for i, passage in enumerate(ids.tolist())}
-        found = columns.values_of(([positions[passage]], found) for passage, found in rows)
+        found = columns.values_of(([positions[passage]], value) for passage, value in stored)
         columns.write_values(self._connection, segment, found)
 
-    def _change_values(self, replaced: Sequence[ReplacedMetadata]) -> None:
-        columns.register_fields(
-            self._connection, {name for change in replaced for name in change.after}
-        )
+    def _change_values(self, changes: Sequence[rows.MetadataChange]) -> None:
+        names = {name for change in changes for name in change.after}
+        columns.register_fields(self._connection, names)
         for live in self.segments():
-            changes = []
-            for change in replaced:
+            placed = []
+            for change in changes:
                 passages = np.array(change.passages, np.int64)
                 positions = live.segment.positions_of(passages).tolist()
                 if positions:
-                    changes.append(MetadataChange(positions, change.before, change.after))
-            if changes:
-                columns.change_values(self._connection, live.segment.number, changes)
+                    placed.append(change._replace(passages=positions))
+            if placed:
+                columns.change_values(self._connection, live.segment.number, placed)
 
-    def _delete(self, chosen: str, parameters: Sequence[Any] = ()) -> int:
-        with storage_errors(self.folder), transaction(self._connection):
-            deleted = delete_selected(self._connection, chosen, parameters)
-            self._bump_generation()
-        return deleted
-
-    def _drop_tombstones(self, live: LiveSegment) -> None:
-        if live.deleted:
-            first, last = live.segment.ends
-            self._connection.execute(
-                "DELETE FROM tombstones WHERE passage BETWEEN ? AND ?", (first, last)
-            )
+    def _repair_values(self) -> None:
+        """Read the values of metadata from the documents again, where a stored one was altered."""
+        with storage_errors(self.folder), readable(self.folder):
+            if not columns.are_sound(self._connection):
+                with transaction(self._connection):
+                    self._connection.execute("DELETE FROM metadata_values")
+                    self._rebuild_values()
+                    self._bump_generation()
 
     def _rebuild_values(self) -> None:
         with readable(self.folder):
             columns.rebuild_values(self._connection, [one.segment for one in self.segments()])
+
+    def _delete(self, chosen: str, parameters: Sequence[Any] = ()) -> int:
+        with storage_errors(self.folder), transaction(self._connection):
+            deleted = rows.delete_selected(self._connection, chosen, parameters)
+            self._bump_generation()
+        return deleted
 
     def _name_segment(self, number: int, passages: int, manifest: str) -> None:
         self._connection.execute(
@@ -438,5 +476,15 @@ class FolderWriter:
         write_setting(self._connection, "generation", int(self.setting("generation")) + 1)
 
     def _remove_orphans(self) -> None:
-        rows = self._connection.execute("SELECT segment FROM segments")
-        remove_unnamed_segments(self.folder, [number for (number,) in rows])
+        named = self._connection.execute("SELECT segment FROM segments")
+        remove_unnamed_segments(self.folder, [number for (number,) in named])
+
+
+def _live_passages(live: Sequence[LiveSegment]) -> int:
+    return sum(len(one.segment.ids) - len(one.deleted) for one in live)
+
+
+def _choice(live: Sequence[LiveSegment], structures: StructureSettings) -> Choice:
+    """The structure that the live passages of some segments get together."""
+    dimensions = live[0].segment.vectors.shape[1] if live else 1
+    return buildable_choice(structures, _live_passages(live), dimensions)

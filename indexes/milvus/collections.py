@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings, weights
 from indexes.errors import ConfigError
+from indexes.folder.documents import document_checksum, metadata_json
 from indexes.milvus.connection import Connection, Row
 from indexes.milvus.facts import facts_of, number_of
-from indexes.store.documents import NewDocument, document_checksum, metadata_json
-from indexes.vectors.choice import AUTO, FLAT, StructureSettings
+from indexes.protocol import NewDocument, StructureSettings
+from indexes.vectors.choice import AUTO, FLAT
 
 NEVER = 2**62
 """The value of ``removed`` of a row that nothing has removed."""

@@ -27,7 +27,7 @@ from indexes.filters.expression import (
     Or,
     Ordered,
 )
-from indexes.filters.grammar import Where
+from indexes.filters.sql import Where
 from indexes.milvus import facts
 from indexes.milvus.collections import DOCUMENT_HEAD
 from indexes.milvus.connection import Connection

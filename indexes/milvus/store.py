@@ -16,7 +16,7 @@ from indexes.milvus.state import States, new_state, next_commit
 from indexes.milvus.verify import problems
 from indexes.milvus.view import MilvusReader, damaged
 from indexes.milvus.writer import MilvusWriter
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 
 
 class MilvusStore:

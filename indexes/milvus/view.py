@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings, mean_okapi_idf
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
-from indexes.filters.facets import Facets, counted_facet
-from indexes.filters.grammar import Where, parse_field
-from indexes.filters.summary import FieldSummary, FieldType, summaries_of
+from indexes.filters.facets import counted_facet, summaries_of
+from indexes.filters.grammar import parse_field
+from indexes.filters.sql import Where
+from indexes.folder.documents import document_checksum
 from indexes.milvus.collections import (
     DOCUMENT_HEAD,
     PASSAGE,
@@ -33,9 +34,14 @@ from indexes.milvus.filters import expression_of, has
 from indexes.milvus.location import Location
 from indexes.milvus.ranking import MilvusRanking, bound_of
 from indexes.milvus.state import FORMAT, State, States, seal_of
-from indexes.protocol import Passage, StoredDocument
-from indexes.store.documents import document_checksum
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import (
+    Facets,
+    FieldSummary,
+    FieldType,
+    Passage,
+    StoredDocument,
+    StructureSettings,
+)
 
 # Seconds for which removed rows stay: a view that is not older need not ask for them.
 GRACE = 60.0

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import NotAnIndexError
-from indexes.filters.grammar import Where
+from indexes.filters.sql import Where
+from indexes.folder.documents import metadata_json
 from indexes.milvus.collections import (
     DOCUMENT_HEAD,
     NEVER,
@@ -52,9 +53,7 @@ from indexes.milvus.state import (
     rewrite,
 )
 from indexes.milvus.view import GRACE, heads_of, stored_documents
-from indexes.progress import Stage, no_progress
-from indexes.store.documents import NewDocument, StoredHead, metadata_json
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
 
 # How far the mean length may move before sparse vectors are written again.
 _DRIFT = 0.02

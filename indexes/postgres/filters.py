@@ -28,7 +28,7 @@ from indexes.filters.expression import (
     Ordered,
     Scalar,
 )
-from indexes.store.documents import metadata_json
+from indexes.folder.documents import metadata_json
 
 # Values that are looked up one by one in the index over the metadata.
 _FEW_VALUES = 16

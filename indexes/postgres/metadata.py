@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from indexes.filters.columns import LONGEST, UNKEPT
-from indexes.filters.facets import Facets, counted_facet
-from indexes.filters.grammar import Where, parse_field
-from indexes.filters.summary import READ, FieldSummary, FieldValues
+from indexes.filters.facets import READ, FieldValues, counted_facet
+from indexes.filters.grammar import parse_field
+from indexes.filters.sql import Where
 from indexes.postgres.filters import EVERYTHING, condition
 from indexes.postgres.session import Session
+from indexes.protocol import Facets, FieldSummary
 
 # Documents that pass a filter, each with whether it holds one of some passages.
 _PASSING = (

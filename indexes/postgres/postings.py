@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.contributions import sums
+from indexes.bm25.scoring import sums
 from indexes.postgres.connection import Connection
 from indexes.postgres.locks import alone_in_upkeep
 from indexes.postgres.schema import Tables

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from indexes.bm25.formulas import BM25Settings, idf, mean_okapi_idf, weights
-from indexes.bm25.top_k import top_places
-from indexes.filters.grammar import Where
+from indexes.bm25.scoring import top_places
+from indexes.filters.sql import Where
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import (
     ids_of,

@@ -16,7 +16,7 @@ from indexes.postgres.vectors import check_structures
 from indexes.postgres.verify import verify
 from indexes.postgres.view import PostgresReader, damaged
 from indexes.postgres.writer import PostgresWriter
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 
 
 class PostgresStore:

@@ -18,8 +18,8 @@ from indexes.errors import ConfigError
 from indexes.postgres.connection import Connection
 from indexes.postgres.location import Location
 from indexes.postgres.schema import Tables
-from indexes.progress import Stage
-from indexes.vectors.choice import AUTO, FLAT, FLAT_LIMIT, StructureSettings
+from indexes.protocol import Stage, StructureSettings
+from indexes.vectors.choice import AUTO, FLAT, FLAT_LIMIT
 
 GRAPH = "hnsw"
 GRAPH_RECALL = 0.95

@@ -21,9 +21,8 @@ from psycopg import errors
 
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.filters.facets import Facets
-from indexes.filters.grammar import Where
-from indexes.filters.summary import FieldSummary, FieldType
+from indexes.filters.sql import Where
+from indexes.folder.documents import document_checksum
 from indexes.postgres.connection import Pool, database_errors
 from indexes.postgres.filters import read_metadata
 from indexes.postgres.location import Location
@@ -33,8 +32,7 @@ from indexes.postgres.ranking import PostgresRanking
 from indexes.postgres.schema import FORMAT_VERSION, check_format
 from indexes.postgres.session import IndexRow, Session, find_index
 from indexes.postgres.vectors import unpacked_vectors
-from indexes.protocol import Passage, StoredDocument
-from indexes.store.documents import document_checksum
+from indexes.protocol import Facets, FieldSummary, FieldType, Passage, StoredDocument
 
 # Filters whose passages are remembered, where they are few.
 _FILTERS = 32

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from psycopg import errors, sql
 
 from indexes.errors import ConfigError, IndexLockedError, StorageError
-from indexes.filters.grammar import Where
+from indexes.filters.sql import Where
+from indexes.folder.documents import document_checksum, metadata_json
 from indexes.postgres.connection import Connection, connect, database_errors
 from indexes.postgres.filters import condition, nul_error, read_metadata, stored_metadata
 from indexes.postgres.location import Location
@@ -56,9 +57,7 @@ from indexes.postgres.vectors import (
     wants_graph,
 )
 from indexes.postgres.view import missing, storable
-from indexes.progress import Stage, no_progress
-from indexes.store.documents import NewDocument, StoredHead, document_checksum, metadata_json
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
 
 T = TypeVar("T")
 

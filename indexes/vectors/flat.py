@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.compiled import compiled
-from indexes.files.arrays import set_read_ahead
-from indexes.files.checksums import UNGUARDED, BlockGuard
+from indexes.files import set_read_ahead
 from indexes.filters.allowed import Allowed
+from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, load_faiss
 
 # Positions int64 and scores float64.

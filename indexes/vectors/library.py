@@ -1,4 +1,9 @@
-"""FAISS, imported where it is used: two distributions provide it, neither is a dependency."""
+"""FAISS, imported where it is used: two distributions provide it, neither is a dependency.
+
++ A FAISS index without its wrappers: the part that finds candidates, and how many to ask of it.
+
++ The vectors of an index that another program wrote with FAISS.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,14 @@ import re
 import threading
 from functools import cache
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from indexes.errors import MissingExtraError
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import MissingExtraError, SourceError
+from indexes.files import damaged, each_once
 
 _DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 _OF_THREAD = threading.local()
@@ -66,3 +76,166 @@ def _is_installed(distribution: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+# Candidates re-scored for each result.
+WHOLE, BYTES, COARSE = 1, 2, 10
+
+
+def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
+    """The transforms before the part of a FAISS index that finds candidates, and that part.
+
+    A refinement by FAISS is left out: candidates are re-scored from the kept vectors anyway.
+    """
+    faiss = load_faiss()
+    transforms: list[Any] = []
+    while True:
+        index = faiss.downcast_index(index)
+        if isinstance(index, faiss.IndexPreTransform):
+            transforms.extend(index.chain.at(i) for i in range(index.chain.size()))
+            index = index.index
+        elif isinstance(index, faiss.IndexRefine):
+            index = index.base_index
+        else:
+            return tuple(transforms), index
+
+
+def code_bytes(core: Any) -> int:
+    """Bytes that a FAISS index without wrappers keeps of a vector; 0 if it does not say."""
+    holder = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
+    return int(getattr(holder, "code_size", 0))
+
+
+def oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
+    """How many candidates to re-score for each result, by how much of a vector the codes keep.
+
+    Args:
+        d: dimensions of the vectors.
+        transforms: as `unwrap` gives them.
+        core: as `unwrap` gives it.
+
+    Returns:
+        1 where the codes are the vectors, 2 for a byte a dimension or more, otherwise 10.
+    """
+    kept = code_bytes(core)
+    if any(transform.d_out < transform.d_in for transform in transforms) or kept < d:
+        return COARSE
+    return WHOLE if kept >= 4 * d else BYTES
+
+
+class Unwrapped:
+    """A FAISS index without what is wrapped around the part that finds candidates.
+
+    Attributes:
+        core: that part.
+        n: vectors.
+        d: dimensions of the vectors.
+        oversampling: how many candidates to re-score for each result.
+
+    Args:
+        index: a trained FAISS index, by inner product.
+        path: the file that it was read from, for errors.
+    """
+
+    def __init__(self, index: Any, path: Path) -> None:
+        self._index = index  # owns what the core points to
+        self._path = path
+        self._transforms, self.core = unwrap(index)
+        self.n, self.d = int(index.ntotal), int(index.d)
+        self.oversampling = oversampling(self.d, self._transforms, self.core)
+
+    def transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(q, d) queries as the core takes them, C-contiguous."""
+        for transform in self._transforms:
+            queries = transform.apply(queries)
+        return np.ascontiguousarray(queries)
+
+    def positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions that FAISS returned, ascending, each once, without -1.
+
+        Raises:
+            DamagedIndexError: one does not exist.
+        """
+        positions = each_once(row[row != -1])
+        if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
+            raise damaged(self._path, "it holds a passage that its segment does not have")
+        return positions
+
+
+Metric = Literal["ip", "l2"]
+
+
+def is_faiss_file(path: Path) -> bool:
+    """Whether a file begins as `faiss.write_index` writes one: I and three letters or digits."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError:
+        return False
+    return len(head) == 4 and head[:1] == b"I" and head.isalnum()
+
+
+class FaissVectors:
+    """The vectors of a FAISS index file, in the order in which they were added.
+
+    Ids of `IndexIDMap` are not read. Nothing is unpickled.
+
+    Args:
+        path: what `faiss.write_index` wrote; it is read into memory.
+
+    Attributes:
+        shape: (vectors, dimensions).
+        metric: what the index ranks by: ``ip``, the inner product, or ``l2``.
+        exact: whether it keeps the vectors as they were added, not an approximation.
+
+    Raises:
+        SourceError: the file cannot be read, ranks by another metric, or does not keep vectors.
+        MissingExtraError: FAISS is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        faiss = load_faiss()
+        self._path = path
+        try:
+            # It owns what it wraps.
+            self._owner = faiss.read_index(str(path))
+            index = faiss.downcast_index(self._owner)
+            while type(index).__name__ in ("IndexIDMap", "IndexIDMap2"):
+                index = faiss.downcast_index(index.index)
+            if isinstance(index, faiss.IndexIVF):
+                index.make_direct_map()
+        except (RuntimeError, TypeError) as error:
+            raise SourceError(
+                f"{path}: expected an index of float vectors as faiss.write_index writes it "
+                f"({faiss_reason(error)}); write it again"
+            ) from error
+        metrics: dict[int, Metric] = {faiss.METRIC_INNER_PRODUCT: "ip", faiss.METRIC_L2: "l2"}
+        if index.metric_type not in metrics:
+            raise SourceError(
+                f"{path}: expected the metric inner product or L2, found number {index.metric_type}"
+            )
+        self.metric = metrics[index.metric_type]
+        self.shape = (int(index.ntotal), int(index.d))
+        self.exact = type(index).__name__.removesuffix("IP").removesuffix("L2").endswith("Flat")
+        self._index = index
+
+    def __len__(self) -> int:
+        """The number of vectors."""
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float32]:
+        """(rows, dimensions) float32.
+
+        Raises:
+            SourceError: the index does not keep vectors.
+        """
+        try:
+            found = self._index.reconstruct_batch(
+                np.arange(*rows.indices(len(self)), dtype=np.int64)
+            )
+        except RuntimeError as error:
+            raise SourceError(
+                f"{self._path}: its vectors cannot be read back ({faiss_reason(error)}); give them "
+                "as a NumPy file"
+            ) from error
+        return np.asarray(found, np.float32)

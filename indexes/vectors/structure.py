@@ -5,9 +5,21 @@ every byte that FAISS follows without looking: sizes, centroids, tables, the lin
 itself is loaded with the first search, which is also when the CRC-32 is checked.
 
 The CRC-32 leaves out codes and ids at the end of the file. They are compared with the checksums of
-the segment (see `indexes.files.checksums`): a list before it is first read, those of a graph with
+the segment (see `indexes.folder.checksums`): a list before it is first read, those of a graph with
 the first search. In a structure without checksums any code is a vector, only a worse one, and an
 id that does not exist is found when it is returned. All scores come from the kept vectors.
+
++ Training a FAISS index and adding the vectors of a segment, on GPUs if FAISS finds any.
+
+GPUs have inverted lists of whole vectors, of bytes and of product-quantized codes. The result is
+the index that the CPU would have built, up to rounding, and so is its file.
+
++ How much of the exact answer a structure finds, and the least effort that finds enough.
+
++ How the vectors of a segment are searched: by a scan, or through a structure that was built.
+
+The manifest of a segment keeps what was decided when it was merged: the structure's name and why it
+was chosen, and the recall that was measured for each search effort.
 """
 
 from __future__ import annotations
@@ -16,10 +28,11 @@ import json
 import mmap
 import os
 import threading
+import warnings
 import weakref
 import zlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,16 +40,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import FormatVersionError
-from indexes.files.checksums import BlockGuard, unguarded
-from indexes.files.faults import damaged, storage_errors
-from indexes.progress import Stage, no_progress
-from indexes.vectors.build import build_index
-from indexes.vectors.choice import FLAT, StructureSpec
-from indexes.vectors.library import load_faiss
-from indexes.vectors.search.lists import ID_BYTES, ListGuard, sizes_of
-from indexes.vectors.search.searcher import Searcher
-from indexes.vectors.unwrapped import code_bytes, unwrap
+from indexes.errors import ConfigError, FormatVersionError, MissingExtraError
+from indexes.files import damaged, storage_errors
+from indexes.filters.allowed import Allowed
+from indexes.folder.checksums import UNGUARDED, BlockGuard, unguarded
+from indexes.protocol import Stage, StructureSettings, no_progress
+from indexes.vectors.choice import AUTO, FLAT, Choice, StructureSpec, resolve, training_size
+from indexes.vectors.flat import Nearest, search_flat
+from indexes.vectors.library import code_bytes, count_gpus, faiss_reason, load_faiss, unwrap
+from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, sizes_of
 
 _TRAILER_BYTES = 1024
 _NUMBERS = ("passages", "dimensions", "bytes", "guarded")
@@ -207,7 +219,7 @@ def open_structure(
         path: a file of `write_structure`.
         passages: how many vectors it must hold.
         dimensions: that they must have.
-        guard: see `indexes.files.checksums.SegmentSums.guard`.
+        guard: see `indexes.folder.checksums.SegmentSums.guard`.
 
     Raises:
         DamagedIndexError: the file is missing, of another form, or of other vectors.
@@ -276,3 +288,380 @@ def _unguarded(faiss: Any, index: Any) -> int:
     if kind in _CODES_AT_THE_END:
         return int(index.ntotal) * code_bytes(core)
     return 0
+
+
+_ADDED_AT_ONCE = 65_536
+# Any other type FAISS would copy from CPU to CPU and back.
+_ON_GPUS = ("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer")
+
+
+def build_index(
+    vectors: NDArray[np.float32], spec: StructureSpec, seed: int, stage: Stage = no_progress
+) -> Any:
+    """A FAISS index over all vectors, by inner product, at positions 0 to n - 1.
+
+    Args:
+        vectors: (n, d) float32, C-contiguous; may be memory-mapped.
+        spec: a structure that n suffices to train, see `indexes.vectors.choice.resolve`.
+        seed: of the sample to train on and of FAISS's clustering. Equal vectors, seed and FAISS
+            on one thread give equal indexes; a graph built on several threads may differ.
+        stage: receives the number of vectors added.
+
+    Raises:
+        ConfigError: FAISS cannot train or fill such an index.
+        MissingExtraError: FAISS is not installed.
+    """
+    faiss = load_faiss()
+    index = _empty(faiss, vectors.shape[1], spec, seed)
+    sample = _sample(vectors, int(getattr(unwrap(index)[1], "nlist", 0)), seed)
+    if count_gpus(faiss) and type(unwrap(index)[1]).__name__ in _ON_GPUS:
+        try:
+            on_gpus = faiss.index_cpu_to_all_gpus(index)
+            _fill(on_gpus, sample, vectors, stage)
+            return faiss.index_gpu_to_cpu(on_gpus)
+        except RuntimeError as error:
+            # A size of code that GPUs do not have, or too little memory there.
+            warnings.warn(
+                f"FAISS cannot build {spec.name} on the GPU ({faiss_reason(error)}); the CPU does "
+                "it",
+                stacklevel=2,
+            )
+            index = _empty(faiss, vectors.shape[1], spec, seed)
+    try:
+        _fill(index, sample, vectors, stage)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"index type {spec.name!r}: FAISS cannot build it from {len(vectors):,} vectors "
+            f"({faiss_reason(error)}); choose another, such as auto"
+        ) from error
+    return index
+
+
+def _empty(faiss: Any, d: int, spec: StructureSpec, seed: int) -> Any:
+    index = faiss.index_factory(d, spec.factory, faiss.METRIC_INNER_PRODUCT)
+    core = unwrap(index)[1]
+    for holder in (core, getattr(core, "pq", None)):
+        clustering = getattr(holder, "cp", None)
+        if clustering is not None:
+            clustering.seed = seed
+            # `resolve` says once that there are few; FAISS would say so each time.
+            clustering.min_points_per_centroid = 1
+    if hasattr(core, "do_polysemous_training"):
+        # It takes most of the training, and serves a kind of search that is never used.
+        core.do_polysemous_training = False
+    return index
+
+
+def _sample(vectors: NDArray[np.float32], lists: int, seed: int) -> NDArray[np.float32]:
+    size = training_size(len(vectors), lists)
+    if size == len(vectors):
+        return vectors
+    chosen = np.random.default_rng(seed).choice(len(vectors), size, replace=False, shuffle=False)
+    return vectors[np.sort(chosen)]
+
+
+def _fill(
+    index: Any, sample: NDArray[np.float32], vectors: NDArray[np.float32], stage: Stage
+) -> None:
+    trained = stage("training the search structure", 1)
+    index.train(np.ascontiguousarray(sample))
+    trained(1)
+    added = stage("building the search structure", len(vectors))
+    for start in range(0, len(vectors), _ADDED_AT_ONCE):
+        part = np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE])
+        index.add(part)
+        added(len(part))
+
+
+Found = Sequence[Nearest]
+
+# Length of the noise against that of the passage's vector: their cosine is about 0.9.
+_NOISE = 0.5
+_ROUNDING = 1e-6
+# Queries that a recall is measured with.
+SAMPLED_QUERIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one search effort finds.
+
+    Attributes:
+        effort: as `Searcher.search` takes it.
+        recall: from 0 to 1, see `recall_at`.
+    """
+
+    effort: int
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Queries made from passages of the segment.
+
+    Attributes:
+        queries: (q, d) float32.
+        own: (q,) int64, ascending: the position of the passage that each was made from.
+    """
+
+    queries: NDArray[np.float32]
+    own: NDArray[np.int64]
+
+
+def recall_at(found: Found, exact: Found, k: int = 10) -> float:
+    """Recall@k: the share of the k best vectors that was found, over all queries.
+
+    A vector whose score equals that of the k-th best counts as one of them, so that equal
+    vectors, of which either may be returned, cost nothing.
+
+    Args:
+        found: for each query (positions, scores), best first, the scores exact.
+        exact: the same from an exact search with at least `k` results if there are as many.
+        k: at least 1.
+
+    Returns:
+        From 0 to 1; 1 if there is nothing to find.
+
+    Raises:
+        ValueError: not as many queries in both.
+    """
+    hits = wanted = 0
+    for (_, scores), (_, best) in zip(found, exact, strict=True):
+        least = best[:k]
+        if len(least):
+            last = float(least[-1])
+            floor = last - _ROUNDING * max(1.0, abs(last))
+            hits += min(len(least), int(np.count_nonzero(scores[:k] >= floor)))
+            wanted += len(least)
+    return hits / wanted if wanted else 1.0
+
+
+def sample_queries(
+    vectors: NDArray[np.float32], count: int = SAMPLED_QUERIES, seed: int = 0
+) -> Sample:
+    """Queries like real ones: vectors of the segment with noise.
+
+    A stored vector makes a structure look too good: the structure was trained on it, and a graph
+    holds its neighbors. So noise of half its length is added, in a uniform direction, which
+    leaves a cosine of about 0.9; and `measure` drops the passage itself.
+
+    Args:
+        vectors: (n, d) float32; may be memory-mapped.
+        count: number of queries; n if that is less.
+        seed: equal arguments give equal samples.
+    """
+    chance = np.random.default_rng(seed)
+    own = np.sort(chance.choice(len(vectors), min(count, len(vectors)), replace=False))
+    chosen = vectors[own].astype(np.float64)
+    noise = chance.standard_normal(chosen.shape)
+    noise *= np.linalg.norm(chosen, axis=1, keepdims=True)
+    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    return Sample((chosen + _NOISE * noise).astype(np.float32), own.astype(np.int64))
+
+
+def measure(
+    searcher: Searcher, vectors: NDArray[np.float32], sample: Sample, k: int = 10
+) -> list[Measured]:
+    """Recall@k of a structure against exact search, at one effort after another.
+
+    Stops at the first effort that finds everything.
+
+    Args:
+        searcher: over `vectors`.
+        vectors: (n, d) float32.
+        sample: see `sample_queries`.
+        k: at least 1.
+    """
+    exact = _without(search_flat(vectors, sample.queries, k + 1), sample.own)
+    measured: list[Measured] = []
+    for effort in searcher.efforts:
+        found = searcher.search(vectors, sample.queries, k + 1, effort=effort)
+        measured.append(Measured(effort, recall_at(_without(found, sample.own), exact, k)))
+        if measured[-1].recall == 1:
+            break
+    return measured
+
+
+def cheapest(measured: Sequence[Measured], target: float) -> int:
+    """The least effort whose recall is `target` or more.
+
+    Args:
+        measured: at least one.
+        target: above 0, at most 1.
+
+    Raises:
+        ConfigError: none reaches it, or the target is no such number.
+    """
+    if not 0 < target <= 1:
+        raise ConfigError(f"--recall {target}: expected a number above 0 and at most 1")
+    enough = [one.effort for one in measured if one.recall >= target]
+    if not enough:
+        best = max(measured, key=lambda one: one.recall)
+        raise ConfigError(
+            f"--recall {target}: the best that this structure reaches is {best.recall:.4f}, at "
+            f"effort {best.effort}; ask for less, or `retriever rebuild` with another --index-type"
+        )
+    return min(enough)
+
+
+def _without(found: Found, own: NDArray[np.int64]) -> Found:
+    """Results without the passage that each query was made from."""
+    kept = [positions != mine for (positions, _), mine in zip(found, own, strict=True)]
+    return [
+        (positions[keep], scores[keep])
+        for (positions, scores), keep in zip(found, kept, strict=True)
+    ]
+
+
+STRUCTURE_FILE = "structure.faiss"
+# The recall by default.
+USUAL_RECALL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStructure:
+    """What a segment's manifest says of its structure.
+
+    Attributes:
+        name: ``flat``, another name or a factory string.
+        reasons: why, as sentences.
+        recall: recall@10 against the exact search by effort, efforts ascending; empty for ``flat``.
+        structure: None for ``flat``.
+    """
+
+    name: str
+    reasons: tuple[str, ...] = ()
+    recall: tuple[Measured, ...] = ()
+    structure: Structure | None = None
+
+    def effort(self, recall: float | None) -> int | None:
+        """The least effort that reaches a recall@10; None if there is nothing to choose.
+
+        Args:
+            recall: above 0, at most 1; None for 0.95 or, if that is not reached, all there is.
+
+        Raises:
+            ConfigError: the recall is not reached.
+        """
+        if not self.recall:
+            return None
+        if recall is None:
+            best = max(one.recall for one in self.recall)
+            return cheapest(self.recall, min(USUAL_RECALL, best) or 1.0)
+        return cheapest(self.recall, recall)
+
+    def to_json(self) -> dict[str, Any]:
+        """What the manifest holds of it."""
+        return {
+            "structure": self.name,
+            "reasons": list(self.reasons),
+            "recall": [asdict(one) for one in self.recall],
+        }
+
+
+FLAT_STRUCTURE = SegmentStructure(FLAT)
+
+
+def build_structure(
+    folder: Path,
+    vectors: NDArray[np.float32],
+    settings: StructureSettings,
+    stage: Stage = no_progress,
+) -> SegmentStructure:
+    """Choose a structure for the vectors of a new segment, write it to its folder and measure it.
+
+    Args:
+        folder: of the segment; gets `STRUCTURE_FILE` unless the choice is ``flat``.
+        vectors: (n, d) float32; may be memory-mapped.
+        settings: the requested structure.
+        stage: receives the progress.
+
+    Raises:
+        ConfigError: FAISS does not know the requested structure, or cannot build it.
+        MissingExtraError: FAISS is not installed, and the structure needs it.
+        StorageError: the disk is full.
+    """
+    choice = buildable_choice(settings, *vectors.shape)
+    if choice.spec.name == FLAT:
+        return SegmentStructure(FLAT, choice.reasons)
+    write_structure(folder / STRUCTURE_FILE, vectors, choice.spec, stage=stage)
+    structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)
+    measured = measure(structure.searcher, vectors, sample_queries(vectors))
+    return SegmentStructure(choice.spec.name, choice.reasons, tuple(measured), structure)
+
+
+def buildable_choice(settings: StructureSettings, passages: int, dimensions: int) -> Choice:
+    """The structure that `build_structure` builds for this number of vectors.
+
+    Raises:
+        ConfigError, MissingExtraError: see `build_structure`.
+    """
+    choice = settings.choice(passages, dimensions)
+    if choice.spec.name != FLAT:
+        try:
+            load_faiss()
+        except MissingExtraError:
+            if settings.index_type != AUTO:
+                raise
+            # BM25 needs no FAISS, and an index that only BM25 searches is merged without it.
+            reasons = (*choice.reasons, "FAISS is not installed: flat")
+            return replace(resolve(FLAT, passages, dimensions, None), reasons=reasons)
+    return choice
+
+
+def open_segment_structure(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    shape: tuple[int, int],
+    guard: Guarding = unguarded,
+) -> SegmentStructure:
+    """What `build_structure` made, in time that does not depend on its size.
+
+    Args:
+        folder: of the segment.
+        manifest: of the segment.
+        shape: of its vectors.
+        guard: see `indexes.folder.checksums.SegmentSums.guard`.
+
+    Raises:
+        DamagedIndexError: its file is missing or of another form.
+    """
+    name = manifest["structure"]
+    return SegmentStructure(
+        name,
+        tuple(manifest.get("reasons", ())),
+        tuple(Measured(**one) for one in manifest.get("recall", ())),
+        None if name == FLAT else open_structure(folder / STRUCTURE_FILE, *shape, guard),
+    )
+
+
+def search_vectors(
+    how: SegmentStructure,
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    allowed: Allowed | None = None,
+    recall: float | None = None,
+    guard: BlockGuard = UNGUARDED,
+) -> list[Nearest]:
+    """The best vectors of a segment, exactly or through its structure.
+
+    Args:
+        how: of that segment.
+        vectors: (n, d) float32, C-contiguous.
+        queries: (q, d) float32.
+        k: at least 1; may exceed n.
+        allowed: some of them, or None for all; only these can be returned.
+        recall: see `SegmentStructure.effort`.
+        guard: checks what is read of the vectors.
+
+    Returns:
+        As `indexes.vectors.flat.search_flat`.
+
+    Raises:
+        ConfigError: the recall is not reached.
+        DamagedIndexError, FormatVersionError, MissingExtraError: see `Structure.searcher`.
+    """
+    if how.structure is None:
+        return search_flat(vectors, queries, k, allowed, guard)
+    return how.structure.searcher.search(vectors, queries, k, allowed, how.effort(recall), guard)

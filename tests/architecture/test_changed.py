@@ -12,12 +12,12 @@ SELECTION = runpy.run_path(str(ROOT / "tests/changed.py"))["selection"]
 @pytest.mark.parametrize(
     ("changed", "selected"),
     [
-        ("indexes/store/lock.py", "tests/indexes/store/test_lock.py"),
-        ("indexes/store/documents.py", "tests/indexes/store"),
+        ("indexes/folder/lock.py", "tests/indexes/folder/test_lock.py"),
+        ("indexes/folder/documents.py", "tests/indexes/folder"),
         ("indexes/folder/writer.py", "tests/indexes/folder/test_writer.py"),
         ("retriever/encoders/fusion/pooling.py", "tests/retriever/encoders/fusion"),
         ("tests/indexes/index_samples.py", "tests/indexes"),
-        ("tests/indexes/store/test_lock.py", "tests/indexes/store/test_lock.py"),
+        ("tests/indexes/folder/test_lock.py", "tests/indexes/folder/test_lock.py"),
         ("docs/ranking.md", "tests/docs"),
         ("README.md", "tests/docs"),
     ],
@@ -27,9 +27,9 @@ def test_a_file_selects_its_own_tests_or_those_of_its_folder(changed, selected):
 
 
 def test_a_folder_holds_its_files():
-    assert SELECTION(["indexes/store/lock.py", "indexes/store/documents.py"]) == [
+    assert SELECTION(["indexes/folder/lock.py", "indexes/folder/documents.py"]) == [
         "tests/architecture",
-        "tests/indexes/store",
+        "tests/indexes/folder",
     ]
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from indexes.files.atomic import aside_of
-from indexes.store.lock import WriterLock
+from indexes.files import aside_of
+from indexes.folder.lock import WriterLock
 from tests.cli.error_cases import GOOD, NEW, refused
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")
@@ -40,7 +40,7 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(
     source = write_jsonl({"id": "new", "text": "New."})
     with monkeypatch.context() as patch:
         patch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
-        patch.setattr(f"indexes.segments.segment.{place}", full)
+        patch.setattr(f"indexes.folder.segment.{place}", full)
         refused(retriever("index", source), "the disk is full", "run the same command again")
         refused(retriever("index", source, "--recreate"), "the disk is full")
     assert retriever("index", source).code == 0

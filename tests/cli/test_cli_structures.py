@@ -99,7 +99,7 @@ def test_info_shows_each_segment_with_what_was_measured(
 
 
 def test_info_has_a_line_for_each_of_many_segments(retriever, write_jsonl, monkeypatch):
-    monkeypatch.setattr("indexes.segments.maintenance.next_merge", lambda *_: None)
+    monkeypatch.setattr("indexes.folder.writer.next_merge", lambda *_: None)
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     for number in range(20):
         source = write_jsonl(*records(2, seed=number))
@@ -116,7 +116,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
     retriever, write_jsonl, monkeypatch
 ):
     # A code of half a byte cannot tell 16 dimensions apart; more effort would scan all vectors.
-    monkeypatch.setattr("indexes.vectors.search.neighbor_search._OTHER_EFFORTS", (1,))
+    monkeypatch.setattr("indexes.vectors.search._OTHER_EFFORTS", (1,))
     retriever("index", write_jsonl(*records(2000)))
     retriever("rebuild", "--index-type", "PQ1x4")
     (segment,) = segments(retriever)

@@ -13,7 +13,7 @@ from answers import assert_equal, contents, final
 from structured import LIFE, SWEPT
 from workload import Operation
 
-from indexes.folder.backup import snapshot_index
+from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from retriever.index import Index
 

@@ -16,11 +16,11 @@ import workload
 from answers import check_answers, contents
 from workload import Operation
 
-import indexes.files.atomic
+import indexes.files
 import indexes.folder.writer
+from indexes.folder.connection import is_index
+from indexes.folder.lock import recover_replacement
 from indexes.folder.verify import verify
-from indexes.store.connection import is_index
-from indexes.store.replacement import recover_replacement
 from retriever.index import Index
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
@@ -114,7 +114,7 @@ def test_killed_at_every_so_many_lines_of_the_storage_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(indexes.files.atomic, "_exchange", lambda new, current: False)
+        monkeypatch.setattr(indexes.files, "_exchange", lambda new, current: False)
     if kind != "waiting":
         monkeypatch.setattr(indexes.folder.writer, "PENDING_LIMIT", 0)
     before, operation = SWEPT[kind]

@@ -17,9 +17,9 @@ from damage import asked, examined, files
 from forked import in_child
 from structured import LIFE, SWEPT
 
-from indexes.files.arrays import SMALL
-from indexes.files.checksums import SUMS_FILE
-from indexes.store.connection import open_reader
+from indexes.files import SMALL
+from indexes.folder.checksums import SUMS_FILE
+from indexes.folder.connection import open_reader
 
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
@@ -73,8 +73,8 @@ def named(path: Path, kind: str, told: object) -> bool:
 @pytest.fixture
 def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly every file counts as a large one, of many blocks."""
-    monkeypatch.setattr("indexes.files.arrays.SMALL", 200)
-    monkeypatch.setattr("indexes.files.checksums.BLOCK", 256)
+    monkeypatch.setattr("indexes.files.SMALL", 200)
+    monkeypatch.setattr("indexes.folder.checksums.BLOCK", 256)
 
 
 @pytest.mark.usefixtures("many_blocks")

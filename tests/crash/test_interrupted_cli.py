@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from indexes.folder.reader import FolderReader
+from indexes.folder.connection import is_index
 from indexes.folder.verify import verify
-from indexes.store.connection import is_index
+from indexes.folder.view import FolderReader
 from retriever.index import Index
 from retriever.search.engine import SearchSettings
 

@@ -18,8 +18,8 @@ import workload
 from answers import Final, assert_equal, check_answers, contents, final
 from workload import Contents, Operation, operations
 
+from indexes.folder.connection import is_index
 from indexes.folder.verify import verify
-from indexes.store.connection import is_index
 from retriever.index import Index
 
 ROOT = Path(__file__).parents[2]

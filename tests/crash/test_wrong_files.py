@@ -9,7 +9,7 @@ import pytest
 from damage import asked, examined, files
 from structured import LIFE, SWEPT
 
-from indexes.store.connection import DATABASE_FILE
+from indexes.folder.connection import DATABASE_FILE
 from retriever.errors import DamagedIndexError
 from retriever.index import Index
 

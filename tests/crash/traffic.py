@@ -20,7 +20,7 @@ from pathlib import Path
 
 import workload
 
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.index import Index
 from retriever.indexing.recreation import recreated

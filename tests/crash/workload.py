@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import indexes.folder.writer
 import retriever.encoders.loading.choice
 import retriever.indexing.add
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings

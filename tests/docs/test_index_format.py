@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from indexes.store.connection import FORMAT_VERSION
+from indexes.folder.connection import FORMAT_VERSION
 from retriever import Index
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/index-format.md").read_text()

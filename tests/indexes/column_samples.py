@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from index_samples import NewDocument, document
 
-import indexes.filters.applying
-from indexes.filters.grammar import compile_where
-from indexes.folder.reader import FolderReader
+import indexes.filters.allowed
+from indexes.filters.sql import compile_where
+from indexes.folder.view import FolderReader
 
 
 def numbered(count: int, first: int = 0) -> list[NewDocument]:
@@ -29,7 +29,7 @@ def documents_refused() -> Iterator[None]:
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes.filters.applying, "_matching", refuse)
+        patch.setattr(indexes.filters.allowed, "_matching", refuse)
         yield
 
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
 from indexes.filters.allowed import Allowed
-from indexes.folder.reader import FolderReader
-from indexes.folder.view import FolderView
+from indexes.folder.view import FolderReader, FolderView
 from indexes.folder.writer import FolderWriter, NewDocument
 
 DIMENSIONS = 6

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import indexes.bm25.top_k
+import indexes.bm25.scoring
 import indexes.vectors.flat
 from indexes.bm25.formulas import Weighting
-from indexes.bm25.postings import Postings, Read
-from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment
-from indexes.bm25.top_k import best_by_numpy, best_passages
-from indexes.bm25.vocabulary import find_by_python
+from indexes.bm25.postings import Postings, Read, find_by_python
+from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment, best_by_numpy, best_passages
 from indexes.compiled import compiled
 from indexes.filters.allowed import Allowed, bits_at
 from indexes.vectors.flat import exact_scores
@@ -33,7 +31,7 @@ MANY = 40_000
 
 
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes.bm25.top_k, "compiled", None)
+    monkeypatch.setattr(indexes.bm25.scoring, "compiled", None)
 
 
 def postings_of(

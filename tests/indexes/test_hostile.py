@@ -13,10 +13,10 @@ import pytest
 from index_samples import commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError, RetrieverError
-from indexes.folder.backup import snapshot_index
+from indexes.folder.connection import DATABASE_FILE
+from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
-from indexes.store.connection import DATABASE_FILE
 
 
 @pytest.fixture

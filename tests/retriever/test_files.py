@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from indexes.files.atomic import whole_folder
+from indexes.files import whole_folder
 from retriever.errors import ConfigError, StorageError
 from retriever.files import check_output
 

@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_no_file(lengths, tmp_path, monkeypatch):
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("indexes.files.atomic.fsync_path", full)
+    monkeypatch.setattr("indexes.files.fsync_path", full)
     sets, _, _ = make_sets(lambda: lengths, [MAKERS["sentlen"](), MAKERS["bshift"]()])
     with pytest.raises(StorageError, match="the disk is full"):
         write_sets(tmp_path, sets)

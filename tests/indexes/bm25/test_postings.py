@@ -15,11 +15,12 @@ from indexes.bm25.postings import (
     COUNTS,
     FREQUENCIES,
     LENGTHS,
+    OFFSETS,
     POSITIONS,
+    TERMS,
     Postings,
     PostingsBuilder,
 )
-from indexes.bm25.vocabulary import OFFSETS, TERMS
 from indexes.errors import DamagedIndexError
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]

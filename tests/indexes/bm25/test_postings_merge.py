@@ -10,10 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import indexes.bm25.merge
-from indexes.bm25.merge import merge_postings
-from indexes.bm25.postings import POSITIONS, Postings
-from indexes.bm25.vocabulary import OFFSETS
+import indexes.bm25.postings
+from indexes.bm25.postings import OFFSETS, POSITIONS, Postings, merge_postings
 from indexes.errors import DamagedIndexError
 
 TERMS = st.one_of(
@@ -28,7 +26,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("block", [1, 3, 10**6])
 def test_merged_is_as_built_anew(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes.bm25.merge, "_BLOCK", block)
+    monkeypatch.setattr(indexes.bm25.postings, "_BLOCK", block)
 
     @settings(max_examples=80, deadline=None)
     @given(SEGMENTS, st.randoms(use_true_random=False))

@@ -27,11 +27,9 @@ from indexes.filters.columns import (
     values_of,
     write_values,
 )
+from indexes.folder.documents import create_database, metadata_json
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
-from indexes.segments.maintenance import compact
-from indexes.store.documents import metadata_json
-from indexes.store.migrations import create_database
 
 
 @pytest.fixture
@@ -175,7 +173,7 @@ def test_compacting_mends_what_was_altered(tmp_path: Path) -> None:
         connection.commit()
     assert len(verify(folder)) == 2
     with FolderWriter(folder) as writer:
-        compact(writer)
+        writer.compact()
     assert verify(folder) == []
 
 
@@ -188,7 +186,7 @@ def test_a_zero_below_zero_is_the_other_zero(tmp_path: Path, zeros: tuple[float,
     assert verify(together) == []
     apart = make_index(tmp_path / "apart", *([one] for one in documents))
     with FolderWriter(apart) as writer:
-        compact(writer)
+        writer.compact()
     assert verify(apart) == []
     assert allowed(apart, "n = 0") == allowed(apart, "n = -0.0") == [1, 2]
 
@@ -208,7 +206,7 @@ def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path: Pa
     assert verify(folder) == []
     assert allowed(folder, "n = 0") == [1, 2]
     with FolderWriter(folder) as writer:
-        compact(writer)
+        writer.compact()
     assert verify(folder) == []
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         rows = connection.execute("SELECT type, value FROM metadata_values").fetchall()

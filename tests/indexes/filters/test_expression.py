@@ -16,7 +16,7 @@ from indexes.filters.expression import (
     Or,
     Ordered,
 )
-from indexes.filters.grammar import compile_where
+from indexes.filters.sql import compile_where
 
 A, B, C = (Field((name,)) for name in "abc")
 

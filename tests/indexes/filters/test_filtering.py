@@ -22,13 +22,12 @@ from index_samples import SETTINGS, commit, document, make_index
 from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
 
 from indexes.errors import DamagedIndexError
-from indexes.filters.grammar import compile_where
-from indexes.folder.reader import FolderReader
+from indexes.filters.sql import compile_where
+from indexes.folder.connection import write_setting
 from indexes.folder.verify import verify
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
-from indexes.segments.maintenance import compact, merge
-from indexes.store.documents import NewDocument
-from indexes.store.settings import write_setting
+from indexes.protocol import NewDocument
 
 TYPES = {int: "number", float: "number", bool: "boolean", str: "string", list: "array"}
 TYPES |= {dict: "object"}
@@ -55,12 +54,12 @@ def perform(writer: FolderWriter, step: tuple[Any, ...]) -> None:
         case ("delete", ids):
             writer.delete(ids)
         case ("merge",):
-            merge(writer)
+            writer.merge()
         case ("replace",):
             if live := writer.segments()[:2]:
                 writer.replace(live)
         case ("compact",):
-            compact(writer)
+            writer.compact()
 
 
 @settings(max_examples=25)
@@ -192,7 +191,7 @@ def test_deleted_passages_are_never_allowed(tmp_path: Path) -> None:
         assert allowed(folder, "n >= 0") == [1, 4, 5]
         assert allowed(folder, "other = null") == [1, 4, 5]
     with FolderWriter(folder) as writer:
-        compact(writer)
+        writer.compact()
     with documents_refused():
         assert allowed(folder, "n >= 0") == [1, 4, 5]
 
@@ -217,7 +216,7 @@ def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path: Path) -> None:
     with documents_refused():
         assert allowed(folder, "n >= 200") == [256, 10**12]
     with FolderWriter(folder) as writer:
-        compact(writer)
+        writer.compact()
     with documents_refused():
         assert allowed(folder, "n >= 200") == [256, 10**12]
 
@@ -252,7 +251,7 @@ def test_a_condition_that_many_values_meet(tmp_path: Path, monkeypatch: pytest.M
     ]
     folder = make_index(tmp_path / "index", documents)
     for size in (2**20, 1):
-        monkeypatch.setattr("indexes.filters.ranks._CACHE_BYTES", size)
+        monkeypatch.setattr("indexes.filters.allowed._CACHE_BYTES", size)
         with closing(FolderReader(folder)) as reader, documents_refused():
             for text in (
                 "n >= 3 and n < 140",
@@ -311,7 +310,7 @@ def test_values_are_written_again_in_batches(
     alter(folder, "UPDATE metadata_values SET passages = passages + 1 WHERE value = 7")
     monkeypatch.setattr("indexes.filters.columns._BATCH", 3)
     with FolderWriter(folder) as writer:
-        writer.repair_values()
+        writer.compact()
     assert verify(folder) == []
     for text in ("n = 1", "m > 2", "n = 2 or m = 7"):
         assert allowed(folder, text) == allowed_by_documents(folder, text)
@@ -334,7 +333,7 @@ def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
         assert len(view.segments) == 1
         with FolderWriter(folder) as writer:
             commit(writer, metadata={"d0": {"n": 99}})
-            compact(writer)
+            writer.compact()
         (some,) = view.allowed(compile_where("n = 0 or n = 99"))
         assert some.positions.tolist() == [0]
         (some,) = view.allowed(compile_where("n = 99"))

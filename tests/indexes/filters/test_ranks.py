@@ -11,11 +11,10 @@ import pytest
 from pyroaring import BitMap
 
 from indexes.filters import columns
-from indexes.filters.allowed import packed_bits
+from indexes.filters.allowed import Ranks, RanksCache, packed_bits
 from indexes.filters.columns import Value
-from indexes.filters.ranks import Ranks, RanksCache
-from indexes.store.connection import connect
-from indexes.store.migrations import create_database
+from indexes.folder.connection import connect
+from indexes.folder.documents import create_database
 
 # Several containers of a bitmap, of which the last is not full.
 SIZE = 150_000
@@ -76,5 +75,5 @@ def test_a_segment_too_large_to_keep_has_none(
         first = cache.read(connection, 1, 1, SIZE)
         assert first is not None
         assert cache.held(1, 1) is first
-        monkeypatch.setattr("indexes.filters.ranks._CACHE_BYTES", 4 * SIZE - 1)
+        monkeypatch.setattr("indexes.filters.allowed._CACHE_BYTES", 4 * SIZE - 1)
         assert cache.read(connection, 1, 2, SIZE) is None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from where_reference import DOCUMENTS, FILTERS, KEYWORDS, evaluate, quoted, render
 
 from indexes.errors import FilterError
-from indexes.filters.grammar import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, compile_where, point_at
-from indexes.filters.sql import Condition, Joint, Leaf
+from indexes.filters.grammar import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, point_at
+from indexes.filters.sql import Condition, Joint, Leaf, compile_where
 
 
 def matching(documents: list[dict[str, Any]], text: str) -> list[str]:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from indexes import Query
 from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.filters.allowed import Allowed
-from indexes.folder.ranking import FolderRanking
-from indexes.segments.live import LiveSegment
-from indexes.segments.segment import memory_segment
+from indexes.folder.segment import LiveSegment, memory_segment
+from indexes.folder.view import FolderRanking
 
 WORDS = ["apple", "pear", "plum"]
 

@@ -24,17 +24,15 @@ from index_samples import (
     vector_of,
 )
 
+import indexes.folder.segment
 import indexes.folder.view
-import indexes.segments.live
 from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.files.atomic import replace_folder
-from indexes.filters.grammar import compile_where
-from indexes.folder.reader import FolderReader
+from indexes.files import replace_folder
+from indexes.filters.sql import compile_where
+from indexes.folder.segment import Segment, open_segment
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
-from indexes.protocol import Query
-from indexes.segments.maintenance import rebuild
-from indexes.segments.segment import Segment, open_segment
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import Query, StructureSettings
 
 
 @pytest.fixture
@@ -317,7 +315,7 @@ def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
             replace_folder(new, index)
         return open_segment(folder, *key)
 
-    monkeypatch.setattr(indexes.segments.live, "open_segment", replace_then_open)
+    monkeypatch.setattr(indexes.folder.segment, "open_segment", replace_then_open)
     assert texts(index) == {"z": "zest"}
 
 
@@ -395,7 +393,7 @@ def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path: 
     with closing(FolderReader(folder)) as reader:
         assert search(3)
     with FolderWriter(folder) as writer:
-        rebuild(writer, StructureSettings("ivf"))
+        writer.rebuild(StructureSettings("ivf"))
     with closing(FolderReader(folder)) as reader:
         assert not search(3)
         assert search(len(many))

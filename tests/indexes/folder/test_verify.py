@@ -67,14 +67,14 @@ def test_an_index_is_sound_while_a_writer_works(index: Path) -> None:
         "indexes.folder.verify.read_manifest",
         "indexes.folder.verify.open_segment",
         "indexes.folder.verify.SegmentSums",
-        "indexes.files.checksums.file_sums",
+        "indexes.folder.checksums.file_sums",
     ],
 )
 def test_segments_that_are_merged_away_meanwhile_are_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     # Small files have sums as well.
-    monkeypatch.setattr("indexes.files.checksums.is_small", lambda size: False)
+    monkeypatch.setattr("indexes.folder.checksums.is_small", lambda size: False)
     index = make_index(tmp_path / "index", [document("a", "apple pie")])
     module, name = step.rsplit(".", 1)
     original = getattr(sys.modules[module], name)

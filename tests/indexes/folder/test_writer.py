@@ -34,11 +34,11 @@ from index_samples import (
 
 import indexes.folder.writer
 from indexes.errors import NotAnIndexError, StorageError
-from indexes.filters.grammar import compile_where
-from indexes.folder.reader import FolderReader
+from indexes.filters.sql import compile_where
+from indexes.folder.segment import write_segment
 from indexes.folder.verify import verify
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter, NewDocument
-from indexes.segments.segment import write_segment
 
 
 @pytest.fixture

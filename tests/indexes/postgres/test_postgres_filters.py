@@ -13,8 +13,8 @@ from psycopg import sql
 from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 from indexes import NewDocument, SourceError, compile_where
+from indexes.folder.documents import metadata_json
 from indexes.postgres.filters import condition, read_metadata, stored_metadata
-from indexes.store.documents import metadata_json
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from structure_samples import best, clustered
 
 from indexes.filters.allowed import Allowed
-from indexes.vectors.choice import StructureSettings
-from indexes.vectors.segment_structure import SegmentStructure, build_structure, search_vectors
+from indexes.protocol import StructureSettings
+from indexes.vectors.structure import SegmentStructure, build_structure, search_vectors
 
 N, D, K = 12_000, 16, 10
 VECTORS, CLUSTER, QUERIES = clustered(N, D)

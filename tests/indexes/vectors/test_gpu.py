@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from structure_samples import best, build, clustered
 
-import indexes.vectors.build
 import indexes.vectors.flat
 import indexes.vectors.library
+import indexes.vectors.structure
 from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import search_flat
 from indexes.vectors.library import count_gpus, gpu_resources, load_faiss
@@ -62,7 +62,7 @@ class GpuFaiss(SimpleNamespace):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> GpuFaiss:
     stand_in = GpuFaiss()
-    monkeypatch.setattr(indexes.vectors.build, "load_faiss", lambda: stand_in)
+    monkeypatch.setattr(indexes.vectors.structure, "load_faiss", lambda: stand_in)
     monkeypatch.setattr(indexes.vectors.flat, "load_faiss", lambda: stand_in)
     monkeypatch.setattr(indexes.vectors.flat, "_GPU_LEAST", 20 * VECTORS.size)
     monkeypatch.setattr(indexes.vectors.library, "_OF_THREAD", SimpleNamespace())

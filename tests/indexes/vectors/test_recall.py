@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
 from indexes.errors import ConfigError
-from indexes.vectors.recall import (
-    Found,
-    Measured,
-    cheapest,
-    measure,
-    recall_at,
-    sample_queries,
-)
+from indexes.vectors.structure import Found, Measured, cheapest, measure, recall_at, sample_queries
 
 VECTORS, _, _ = clustered(6000, 24)
 

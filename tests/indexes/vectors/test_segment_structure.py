@@ -12,19 +12,13 @@ from index_samples import document, flip, make_index, manifest_of
 
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.filters.allowed import Allowed
-from indexes.folder.reader import FolderReader
+from indexes.folder.segment import LiveSegment
 from indexes.folder.verify import verify
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
-from indexes.segments.live import LiveSegment
-from indexes.segments.maintenance import compact, rebuild
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 from indexes.vectors.flat import search_flat
-from indexes.vectors.recall import Measured
-from indexes.vectors.segment_structure import (
-    STRUCTURE_FILE,
-    SegmentStructure,
-    search_vectors,
-)
+from indexes.vectors.structure import STRUCTURE_FILE, Measured, SegmentStructure, search_vectors
 
 DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 
@@ -47,7 +41,7 @@ def only_segment(folder: Path) -> LiveSegment:
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivf-sq8", "IVF8,SQ6"])
 def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> None:
     with FolderWriter(folder) as writer:
-        assert rebuild(writer, StructureSettings(index_type)) == 2
+        assert writer.rebuild(StructureSettings(index_type)) == 2
     assert verify(folder) == []
     segment = only_segment(folder).segment
     assert (segment.folder / STRUCTURE_FILE).is_file()
@@ -73,11 +67,11 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> No
 
 def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
     with FolderWriter(folder) as writer:
-        rebuild(writer, StructureSettings("ivf"))
+        writer.rebuild(StructureSettings("ivf"))
         writer.delete(["d1"])
-        compact(writer)
+        writer.compact()
         assert writer.segments()[0].segment.structure.name == "ivf"
-        rebuild(writer, StructureSettings("flat"))
+        writer.rebuild(StructureSettings("flat"))
     segment = only_segment(folder).segment
     assert segment.structure.structure is None
     assert not (segment.folder / STRUCTURE_FILE).exists()
@@ -87,7 +81,7 @@ def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
 def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
     with FolderWriter(folder) as writer:
         assert writer.structures == StructureSettings()
-        compact(writer)
+        writer.compact()
     segment = only_segment(folder).segment
     assert segment.structure.name == "flat"
     assert manifest_of(segment.folder)["reasons"] == [
@@ -99,7 +93,7 @@ def test_what_faiss_does_not_know_changes_nothing(folder: Path) -> None:
     before = sorted(path.name for path in (folder / "segments").iterdir())
     with FolderWriter(folder) as writer:
         with pytest.raises(ConfigError, match="IVFx,Nonsense"):
-            rebuild(writer, StructureSettings("IVFx,Nonsense"))
+            writer.rebuild(StructureSettings("IVFx,Nonsense"))
         assert writer.structures == StructureSettings()
     assert sorted(path.name for path in (folder / "segments").iterdir()) == before
     assert verify(folder) == []
@@ -111,22 +105,22 @@ def test_without_faiss_what_auto_wants_is_left_out(
     def missing() -> None:
         raise MissingExtraError("no FAISS")
 
-    monkeypatch.setattr("indexes.vectors.segment_structure.load_faiss", missing)
+    monkeypatch.setattr("indexes.vectors.structure.load_faiss", missing)
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with FolderWriter(folder) as writer:
-        compact(writer)
+        writer.compact()
         structure = writer.segments()[0].segment.structure
         assert structure.name == "flat"
         assert structure.reasons[-1] == "FAISS is not installed: flat"
         with pytest.raises(MissingExtraError):
-            rebuild(writer, StructureSettings("ivf"))
+            writer.rebuild(StructureSettings("ivf"))
         assert writer.structures == StructureSettings()
 
 
 def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with FolderWriter(folder) as writer:
-        compact(writer)
+        writer.compact()
     assert only_segment(folder).segment.structure.name == "ivf-sq8"
 
 
@@ -137,7 +131,7 @@ def search_first(folder: Path) -> None:
 
 def test_a_damaged_structure_is_found_and_never_searched(folder: Path) -> None:
     with FolderWriter(folder) as writer:
-        rebuild(writer, StructureSettings("ivf"))
+        writer.rebuild(StructureSettings("ivf"))
     path = only_segment(folder).segment.folder / STRUCTURE_FILE
     flip(path, 200)
     assert any(STRUCTURE_FILE in problem for problem in verify(folder))
@@ -169,11 +163,11 @@ def test_no_memory_is_refused(memory: int) -> None:
 def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder: Path) -> None:
     """A merge removes the files of segments that a reader is about to search."""
     with FolderWriter(folder) as writer:
-        rebuild(writer, StructureSettings("ivf"))
+        writer.rebuild(StructureSettings("ivf"))
     segment = only_segment(folder).segment
     queries = np.asarray(segment.vectors[:3])
     with FolderWriter(folder) as writer:
-        rebuild(writer, StructureSettings("flat"))
+        writer.rebuild(StructureSettings("flat"))
     assert not segment.folder.exists()
     found = search_vectors(segment.structure, segment.vectors, queries, 5)
     assert [positions[0] for positions, _ in found] == [0, 1, 2]
@@ -181,7 +175,7 @@ def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder:
 
 def test_structures_leave_no_file_open(folder: Path) -> None:
     with FolderWriter(folder) as writer:
-        rebuild(writer, StructureSettings("IVF4,Flat"))
+        writer.rebuild(StructureSettings("IVF4,Flat"))
     before = len(os.listdir("/dev/fd"))
     for _ in range(5):
         segment = only_segment(folder).segment

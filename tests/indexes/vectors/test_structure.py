@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from structure_samples import build, clustered
 
-import indexes.vectors.build
 import indexes.vectors.structure
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError, StorageError
 from indexes.filters.allowed import Allowed
@@ -207,7 +206,7 @@ def test_training_on_a_sample_is_repeatable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = write(tmp_path / "everything", "ivf")
-    monkeypatch.setattr(indexes.vectors.build, "training_size", lambda n, lists: n // 2)
+    monkeypatch.setattr(indexes.vectors.structure, "training_size", lambda n, lists: n // 2)
     sampled = write(tmp_path / "first", "ivf")
     assert sampled == write(tmp_path / "second", "ivf")
     assert sampled != everything

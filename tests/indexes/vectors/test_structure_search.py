@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from structure_samples import Vectors, best, build, clustered
 
-import indexes.vectors.search.searcher
+import indexes.vectors.search
 from indexes.filters.allowed import Allowed
 from indexes.vectors.flat import search_flat
 from indexes.vectors.structure import Structure
@@ -42,7 +42,7 @@ def exact_scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         scans.append(len(queries))
         return search_flat(vectors, queries, *rest)
 
-    monkeypatch.setattr(indexes.vectors.search.searcher, "search_flat", counted)
+    monkeypatch.setattr(indexes.vectors.search, "search_flat", counted)
     return scans
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from indexes.store.connection import FORMAT_VERSION
+from indexes.folder.connection import FORMAT_VERSION
 from retriever import (
     AnalyzerSettings,
     Document,

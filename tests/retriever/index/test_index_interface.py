@@ -377,7 +377,7 @@ class TestBatches:
 
 def test_a_lock_timeout_is_waited_for(index):
     script = (
-        "import sys, time; from pathlib import Path; from indexes.store.lock import WriterLock\n"
+        "import sys, time; from pathlib import Path; from indexes.folder.lock import WriterLock\n"
         f"with WriterLock(Path({str(index.folder)!r})):\n"
         "    print('held', flush=True); time.sleep(0.6)\n"
     )

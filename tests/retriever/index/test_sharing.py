@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from indexes.folder.lock import WriterLock
 from indexes.folder.writer import FolderWriter
-from indexes.store.lock import WriterLock
 from retriever import Document, Index
 from retriever.errors import ClosedIndexError, IndexLockedError, StorageError
 
@@ -237,7 +237,7 @@ def test_a_full_disk_while_the_lock_is_signed_does_not_keep_it(
 def test_another_program_that_holds_the_database_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexes.store.connection._BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("indexes.folder.connection._BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with Index.open(folder) as index:

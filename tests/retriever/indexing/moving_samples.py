@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from indexes.folder.reader import FolderReader
+from indexes.folder.view import FolderReader
 from retriever import CommitSettings, Document, Index, SearchSettings
 
 WORDS = [f"w{number}" for number in range(60)]

@@ -336,9 +336,9 @@ def test_a_report_given_by_the_caller_counts_as_it_goes(index):
 @pytest.mark.soak
 def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatch):
     # Merging and summing take memory up to the size of their blocks, large for corpora so small.
-    monkeypatch.setattr("indexes.bm25.merge._BLOCK", 4096)
-    monkeypatch.setattr("indexes.segments.merge._ROWS", 512)
-    monkeypatch.setattr("indexes.files.checksums._APART", 16)
+    monkeypatch.setattr("indexes.bm25.postings._BLOCK", 4096)
+    monkeypatch.setattr("indexes.folder.merging._ROWS", 512)
+    monkeypatch.setattr("indexes.folder.checksums._APART", 16)
     commit = CommitSettings(passages=512, window_passages=512, window_pieces=4096)
 
     def stream(n):

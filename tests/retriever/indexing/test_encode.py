@@ -95,7 +95,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, fake_encode
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("indexes.files.arrays.GrowingArray.append", full)
+    monkeypatch.setattr("indexes.files.GrowingArray.append", full)
     with pytest.raises(StorageError, match="the disk is full"):
         write(documents(2), fake_encoder, tmp_path / "v.npy")
     assert list(tmp_path.iterdir()) == []

@@ -6,10 +6,9 @@ import shutil
 
 import pytest
 
-from indexes.files.atomic import aside_of
+from indexes.files import aside_of
+from indexes.folder.lock import WriterLock, new_folder
 from indexes.folder.verify import verify
-from indexes.store.lock import WriterLock
-from indexes.store.replacement import new_folder
 from retriever import (
     AnalyzerSettings,
     CommitSettings,

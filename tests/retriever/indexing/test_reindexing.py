@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from indexes.folder.lock import new_folder
 from indexes.folder.verify import verify
-from indexes.store.replacement import new_folder
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 from retriever import (
     AnalyzerSettings,
     Document,

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from indexes.vectors.choice import StructureSettings
+from indexes.protocol import StructureSettings
 from retriever import Document, Index, SearchSettings
 
 TOPICS = [[f"t{topic}w{number}" for number in range(6)] for topic in range(20)]

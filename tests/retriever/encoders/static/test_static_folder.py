@@ -162,7 +162,7 @@ def test_a_failed_save_leaves_what_was_there(file, folder, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("indexes.files.atomic.fsync_tree", fail)
+    monkeypatch.setattr("indexes.files.fsync_tree", fail)
     with pytest.raises(Exception, match="the disk is full"):
         StaticModel.from_file(file, "average").save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

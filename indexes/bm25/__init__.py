@@ -1,1 +1,0 @@
-"""BM25: formulas, postings, scoring and the k best passages."""

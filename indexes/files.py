@@ -1,0 +1,573 @@
+"""What the system and SQLite refuse, as the errors of this project.
+
++ Files and folders that appear complete or not at all, and survive a crash.
+
+The order that makes a write safe is always the same: write the files under other names, fsync
+each, rename them, and fsync the folder that names them.
+
++ Arrays and bytes in files: large ones mapped, small ones read, long ones written in parts.
+
+A mapping holds a file descriptor until it is closed, so an index of many small segments
+would need more of them than a process may have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import mmap
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
+
+# SQLite's shared memory grows in pieces of this size.
+_LEAST_FREE = 32 * 1024
+_REFUSALS = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EFBIG: "the file would be too large: raise the limit (ulimit -f) or choose another disk",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+    errno.EEXIST: "a file is in the way: choose another folder",
+    errno.ENOTDIR: "a file is in the way: choose another folder",
+    errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
+}
+_REMEDY = "restore it from a backup or index again with --recreate"
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system or SQLite refuses below `path` into one clear error.
+
+    Raises:
+        StorageError: the disk is full or failing, or the folder cannot be created or written.
+        IndexLockedError: another program keeps the database locked.
+        DamagedIndexError: SQLite finds its file malformed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            place = Path(error.filename or path)
+            raise StorageError(f"{place}: {_denied(place)}") from error
+        if error.errno in _REFUSALS:
+            raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
+        raise
+    except sqlite3.DatabaseError as error:
+        code = primary_code(error)
+        if code == sqlite3.SQLITE_FULL:
+            raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise StorageError(f"{path}: {_denied(path / 'index.sqlite')}") from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
+            raise IndexLockedError(
+                f"{path}: another program keeps index.sqlite locked ({error}): close the program "
+                "and run the same command again"
+            ) from error
+        if code == sqlite3.SQLITE_IOERR:
+            # SQLite reports a full disk as such only if the log or the database cannot grow.
+            if _is_full(path):
+                raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
+            raise StorageError(f"{path}: the disk reports an error ({error})") from error
+        # Every statement is correct: an error in one, or text that is not UTF-8 (an
+        # OperationalError without a code), means that the file was altered.
+        altered = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        if altered or (code == 0 and isinstance(error, sqlite3.OperationalError)):
+            raise damaged_database(path, error) from error
+        raise
+    except UnicodeDecodeError as error:
+        # SQLite's own message quotes the damaged bytes.
+        raise damaged_database(path, error) from error
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if the error is of Python's own module."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+@contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """Treat values of the wrong kind, in rows that a writer made, as an altered database.
+
+    Raises:
+        DamagedIndexError: in place of AttributeError, LookupError, TypeError and ValueError.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise damaged_database(folder, f"a row was altered ({error})") from error
+
+
+def damaged(path: Path, problem: str) -> DamagedIndexError:
+    """The error to raise for a file that was altered."""
+    return DamagedIndexError(f"{path}: {problem}; {_REMEDY}")
+
+
+def damaged_database(folder: Path, reason: object) -> DamagedIndexError:
+    """The error to raise if the database of the index in `folder` was altered."""
+    return damaged(folder / "index.sqlite", " ".join(str(reason).split()))
+
+
+def _denied(path: Path) -> str:
+    """What to do where permission to read or to write is missing."""
+    # Of a path behind a folder that cannot be entered, the folder.
+    place = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
+    if os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0)):
+        return "permission denied: make the folder writable or choose another"
+    what = "the folder" if place.is_dir() else "the file"
+    return f"permission denied: make {what}{'' if place == path else f' {place}'} readable"
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _LEAST_FREE
+    except OSError:
+        return False
+
+
+_AT_FDCWD = -100
+# The same number on Linux (RENAME_EXCHANGE) and on macOS (RENAME_SWAP).
+_EXCHANGE = 2
+
+
+def require_platform() -> None:
+    """Refuse to write where a crash could lose what was written.
+
+    Raises:
+        StorageError: the system is neither Linux nor macOS.
+    """
+    if sys.platform == "win32":
+        raise StorageError(
+            "Windows is not supported: it cannot flush a folder to the disk or replace one that "
+            "is in use; run retriever in WSL, on Linux or on macOS"
+        )
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if sys.platform == "darwin":
+            import fcntl
+
+            # On macOS fsync leaves data in the drive's cache. Some file systems lack this call.
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            except OSError:
+                os.fsync(descriptor)
+        else:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Flush everything below a folder, each file before its folder; then its parent."""
+    for root, _, names in os.walk(folder, topdown=False):
+        for name in sorted(names):
+            fsync_path(Path(root, name))
+        fsync_path(Path(root))
+    fsync_path(folder.parent)
+
+
+@contextmanager
+def whole_files(*paths: Path) -> Iterator[list[Path]]:
+    """New files to write, which get the names of `paths`, in this order, if nothing is raised.
+
+    Args:
+        paths: files of one folder, which exists.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    with storage_errors(paths[-1]), _renamed_at_end(paths) as new:
+        yield new
+
+
+@contextmanager
+def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    with ExitStack() as stack:
+        new = [
+            stack.enter_context(_temporary(path, lambda one: one.touch(exist_ok=False)))
+            for path in paths
+        ]
+        yield new
+        for path in new:
+            fsync_path(path)
+        for path, name in zip(new, paths, strict=True):
+            os.replace(path, name)
+        fsync_path(paths[-1].parent)
+
+
+@contextmanager
+def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of `folder` if the block ends well.
+
+    Args:
+        folder: its parent exists.
+        replace: whether a folder that holds something may be replaced; an empty one always may.
+
+    Raises:
+        StorageError: the disk is full or cannot be written.
+    """
+    folder = folder.resolve()
+    with storage_errors(folder.parent), _temporary(folder, Path.mkdir) as new:
+        yield new
+        fsync_tree(new)
+        if replace and folder.exists():
+            replace_folder(new, folder)
+        else:
+            os.rename(new, folder)
+            try:
+                fsync_path(folder.parent)
+            except OSError:
+                # Reported as not made, it would be in the way of the next attempt.
+                os.rename(folder, new)
+                raise
+
+
+@contextmanager
+def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """A new file or folder beside `path`, which is removed if it still has that name at the end.
+
+    What killed processes left of such is removed first.
+    """
+    remove_abandoned(path)
+    while True:
+        # A process on another machine, or in another container, may have an equal id.
+        mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+        new = path.with_name(f".{path.name}.{mark}.tmp")
+        make(new)
+        try:
+            lock = _lock(new)
+        except (BlockingIOError, FileNotFoundError):
+            # Before it was locked, another process found it and took it for abandoned.
+            _remove(new)
+            continue
+        except OSError:
+            # The file system has no locks, so that no process takes anything for abandoned.
+            lock = None
+        if lock is None or new.exists():
+            break
+        os.close(lock)
+    try:
+        yield new
+    finally:
+        _remove(new)
+        if lock is not None:
+            os.close(lock)
+
+
+def abandoned(folder: Path, name: str | None = None) -> Iterator[Path]:
+    """New files and folders in `folder` that killed processes left, in the order of their names.
+
+    Each is locked until the next one is asked for. A process that is at work, wherever it runs,
+    has the lock of its own.
+
+    Args:
+        folder: where they are; one that cannot be read has none.
+        name: that they were to get; None for all.
+    """
+    form = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.\d+-[0-9a-f]{{8}}\.tmp")
+    try:
+        found = sorted(filter(form.fullmatch, os.listdir(folder)))
+    except OSError:
+        return
+    for one in found:
+        try:
+            lock = _lock(folder / one)
+        except OSError:
+            continue
+        try:
+            yield folder / one
+        finally:
+            os.close(lock)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left that wrote `path`."""
+    for left in abandoned(path.parent, path.name):
+        _remove(left)
+
+
+def _lock(path: Path) -> int:
+    """A descriptor that holds the lock of a file or folder until it is closed.
+
+    Raises:
+        BlockingIOError: another one holds it.
+        OSError: it is gone or a link, or the file system has no locks.
+    """
+    if sys.platform == "win32":
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def write_lines(path: Path, lines: Iterable[str], what: str) -> None:
+    """Write a text file whole or not at all, in place of the file of this name if there is one.
+
+    Args:
+        path: the file.
+        lines: with their ends, taken one by one. A lone surrogate, as in a file name that is not
+            UTF-8, is written as an escape.
+        what: the content, for the message, such as "the run".
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    with (
+        whole_file(path, what) as new,
+        new.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        file.writelines(lines)
+
+
+@contextmanager
+def whole_file(path: Path, what: str) -> Iterator[Path]:
+    """A new file to write, which takes the place of `path` if nothing is raised.
+
+    Args:
+        path: a file whose folder exists.
+        what: the content, for the message, such as "the run".
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        with _renamed_at_end([path]) as (new,):
+            yield new
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot write {what} ({error.strerror}); choose a writable folder"
+        ) from error
+
+
+def aside_of(current: Path) -> Path:
+    """Where `replace_folder` keeps the replaced folder until it is removed."""
+    return current.with_name(f".{current.name}.retriever-old")
+
+
+def replace_folder(new: Path, current: Path) -> None:
+    """Put the folder `new` in the place of `current`, and remove the old one.
+
+    Linux and macOS exchange the two names in one atomic step. Where the file system cannot do
+    that, `current` is first moved aside, to `aside_of` it; a crash between the two moves leaves
+    it there.
+    """
+    aside = aside_of(current)
+    shutil.rmtree(aside, ignore_errors=True)
+    if _exchange(new, current):
+        os.rename(new, aside)
+    else:
+        os.rename(current, aside)
+        os.rename(new, current)
+    fsync_path(current.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one atomic step; False if the system or file system cannot."""
+    library = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(first), os.fsencode(second)
+    if sys.platform == "darwin" and hasattr(library, "renamex_np"):
+        failed = library.renamex_np(*names, _EXCHANGE)
+    elif sys.platform.startswith("linux") and hasattr(library, "renameat2"):
+        failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
+    else:
+        return False
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(first), None, str(second))
+
+
+# Up to this size a file is read, which takes about as long as mapping it.
+SMALL = 64 * 1024
+
+
+def is_small(size: int) -> bool:
+    """Whether a file of this many bytes is read, and checked, whole when it is opened."""
+    return size <= SMALL
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file, as the manifest of a segment holds them."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
+
+
+def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array of an .npy file, read-only, of one of these types and of exactly this shape.
+
+    The header is checked before anything is mapped, so that no array reaches beyond its file.
+
+    Raises:
+        DamagedIndexError: the file is missing, of another form or of another size.
+    """
+    try:
+        with path.open("rb") as file:
+            try:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"format version {version}")
+                found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            # NumPy's header parser raises as many errors as Python's own, warnings included.
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise damaged(path, f"not a readable .npy file ({reason})") from error
+            offset, size = file.tell(), os.fstat(file.fileno()).st_size
+            if found != shape or fortran or dtype.str not in dtypes:
+                raise damaged(
+                    path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}"
+                )
+            expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
+            if size != expected:
+                raise damaged(path, f"expected {expected} bytes, found {size}")
+            if is_small(size):
+                return np.frombuffer(file.read(), dtype).reshape(shape)
+            # Not an np.memmap, of which indexing costs a subclass check each time.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return np.frombuffer(mapped, dtype, offset=offset).reshape(shape)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+
+
+def each_once(values: NDArray[Any]) -> NDArray[Any]:
+    """(m,) the values of an array of any shape, ascending.
+
+    As `np.unique`, of which the first call of a process imports 10 ms of other code.
+    """
+    ordered = np.sort(values, axis=None)
+    is_first = np.append(True, ordered[1:] != ordered[:-1])
+    return np.asarray(ordered[is_first[: len(ordered)]])
+
+
+def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
+    """Tell the kernel whether to read ahead in the file of a mapped array, as it does at first.
+
+    Where rows are read here and there, what is read ahead displaces what is needed from memory.
+    An array in memory stays as it is.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = base.obj if isinstance(base, memoryview) else None
+    if sys.platform != "win32" and isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
+
+
+def map_bytes(path: Path) -> bytes | mmap.mmap:
+    """The content of a file, read-only.
+
+    Raises:
+        DamagedIndexError: the file is missing.
+    """
+    try:
+        with path.open("rb") as file:
+            if is_small(os.fstat(file.fileno()).st_size):
+                return file.read()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise damaged(path, "the file is missing") from error
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a C-contiguous array as .npy.
+
+    `numpy.save` loses the reason when the disk is full (its OSError has no errno); a plain write
+    keeps it.
+
+    Raises:
+        OSError: with errno set.
+    """
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
+
+
+class GrowingArray:
+    """An .npy file that is written in parts; use it as a context manager.
+
+    Args:
+        path: the file, replaced if it exists.
+        dtype: of the array.
+        columns: () for (n,), (d,) for (n, d).
+
+    Raises:
+        OSError: with errno set, where the disk is full.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], columns: tuple[int, ...] = ()) -> None:
+        self._file = path.open("wb")
+        self._dtype = dtype
+        self._columns = columns
+        self._rows = 0
+        self._write_header()
+
+    def append(self, part: NDArray[Any]) -> None:
+        """Add rows.
+
+        Raises:
+            ValueError: they have another shape.
+        """
+        if part.shape[1:] != self._columns:
+            raise ValueError(f"expected rows of shape {self._columns}, found {part.shape[1:]}")
+        self._file.write(np.ascontiguousarray(part, self._dtype).data)
+        self._rows += len(part)
+
+    def __enter__(self) -> GrowingArray:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._file:
+            if error is None:
+                self._file.seek(0)
+                self._write_header()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header so that the first axis can grow in place.
+        np.lib.format.write_array_header_1_0(
+            self._file,
+            {
+                "descr": self._dtype.str,
+                "fortran_order": False,
+                "shape": (self._rows, *self._columns),
+            },
+        )

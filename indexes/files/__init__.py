@@ -1,1 +1,0 @@
-"""Arrays on disk, atomic writes and checksums."""

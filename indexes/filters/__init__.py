@@ -1,1 +1,0 @@
-"""Metadata filters: grammar, SQL, columns, and which passages they allow."""

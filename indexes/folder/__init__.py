@@ -1,1 +1,0 @@
-"""The store that is a folder on this machine."""

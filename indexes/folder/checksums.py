@@ -1,0 +1,306 @@
+"""Checksums of blocks of files, compared when a block is first read.
+
+Files of up to 64 KiB are checked whole when a segment is opened. Each larger file has one checksum
+for each block of 4 KiB, so that a query checks what it reads and nothing else, and a flipped byte
+never becomes a wrong answer.
+
+The checksum of a block is the sum of its little-endian words of 8 bytes, modulo 2^64, the last
+block filled up with zeros. A change of one word always changes it. NumPy adds about as fast as
+memory is read, where a CRC-32 would take ten times as long. Changes to several words of a block
+can cancel out; `indexes.folder.verify`, which computes SHA-256, finds those too.
+
+``sums.npy`` of a segment, uint64, holds the checksums of its large files, one file after another
+in the order of their names; the manifest says how many blocks each has. A segment of small files
+has no such file, and neither has one from a release before the checksums: only `verify` checks
+that one whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files import damaged, each_once, file_facts, is_small, map_array, save_array
+
+SUMS_FILE = "sums.npy"
+_KEY = "sums"
+BLOCK = 4096
+_WORD = 8
+# Blocks summed in one step: neighbors, and scattered ones, which are copied.
+_STRETCH, _APART = 16_384, 1024
+# Blocks checked together where many small reads of the same file are expected.
+_NEAR = 64
+# The whole file is checked once rows touch more than one in this many of its blocks.
+_SCAN_PER_BLOCK = 4
+
+
+def count_blocks(size: int) -> int:
+    """The number of blocks of a file of `size` bytes."""
+    return -(-size // BLOCK)
+
+
+def block_sums(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """The sum of each block.
+
+    Args:
+        content: (bytes,) uint8, C-contiguous.
+
+    Returns:
+        (blocks,) uint64.
+    """
+    blocks = count_blocks(len(content))
+    whole = len(content) // BLOCK
+    sums = np.empty(blocks, np.uint64)
+    words = content[: whole * BLOCK].view("<u8").reshape(whole, BLOCK // _WORD)
+    sums[:whole] = words.sum(axis=1, dtype=np.uint64)
+    if whole < blocks:
+        last = np.zeros(BLOCK, np.uint8)
+        last[: len(content) - whole * BLOCK] = content[whole * BLOCK :]
+        sums[whole] = last.view("<u8").sum(dtype=np.uint64)
+    return sums
+
+
+def file_sums(path: Path) -> NDArray[np.uint64]:
+    """The checksums of a file: of the array of an .npy file, of the whole of any other.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it ends in .npy and is not of that form.
+    """
+    parts = [np.empty(0, np.uint64)]
+    with path.open("rb") as file:
+        if path.suffix == ".npy":
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+        while chunk := file.read(_APART * BLOCK):
+            parts.append(block_sums(np.frombuffer(chunk, np.uint8)))
+    return np.concatenate(parts)
+
+
+class BlockGuard:
+    """Compares the blocks of one array with their checksums, each once, before they are read.
+
+    Threads may share it.
+
+    Attributes:
+        complete: every block has been compared.
+
+    Args:
+        path: the file of the array, for the error.
+        array: C-contiguous; its rows are what is counted below.
+        sums: (blocks,) uint64, what `block_sums` gives of its bytes.
+        check_sums: called when a checksum differs; raises if the checksums were altered.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        array: NDArray[Any],
+        sums: NDArray[np.uint64],
+        check_sums: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path = path
+        self._content = array.reshape(-1).view(np.uint8)
+        self._sums = sums
+        self._check_sums = check_sums
+        self._rows = len(array)
+        self._row_bytes = len(self._content) // max(1, self._rows)
+        aligned = self._row_bytes and BLOCK % self._row_bytes == 0
+        # The number of blocks that a row can span.
+        self._span = 1 if aligned else max(0, self._row_bytes - 2) // BLOCK + 2
+        self._seen = np.zeros(len(sums), np.bool_)
+        self._near: set[int] = set()
+        self._left = len(sums)
+        self._counting = threading.Lock()
+        self.complete = self._left == 0
+
+    def check_all(self) -> None:
+        """Compare all that is left.
+
+        Raises:
+            DamagedIndexError: a block, or the sums, were altered.
+        """
+        self.check_range(0, self._rows)
+
+    def check_range(self, start: int, stop: int) -> None:
+        """Compare the blocks of the rows from `start` to before `stop`; raises as `check_all`.
+
+        Rows that do not exist are passed over.
+        """
+        if self.complete:
+            return
+        start, stop = max(start, 0), min(stop, self._rows)
+        if start >= stop:
+            return
+        first, last = self._blocks_of(start)[0], self._blocks_of(stop - 1)[1] + 1
+        if last - first == 1:
+            if self._seen[first]:
+                return
+        elif self._seen[first:last].all():
+            return
+        for place in range(first, last, _STRETCH):
+            stretch = slice(place, min(place + _STRETCH, last))
+            content = self._content[stretch.start * BLOCK : stretch.stop * BLOCK]
+            self._compare(stretch, block_sums(content))
+
+    def check_near(self, start: int, stop: int) -> None:
+        """As `check_range`, with the blocks around, so that later calls find them compared.
+
+        For many small ranges, of which a check of its own for each would take longer than to read.
+        """
+        if self.complete or start >= stop:
+            return
+        size = _NEAR * BLOCK
+        first, last = start * self._row_bytes // size, (stop * self._row_bytes - 1) // size
+        for part in range(max(first, 0), last + 1):
+            if part not in self._near:
+                blocks = slice(part * _NEAR, (part + 1) * _NEAR)
+                self._compare(blocks, block_sums(self._content[part * size : (part + 1) * size]))
+                self._near.add(part)
+
+    def check_rows(self, rows: NDArray[np.integer]) -> None:
+        """Compare the blocks of these rows, 0 or more, in any order; raises as `check_all`."""
+        if self.complete or not len(rows):
+            return
+        if _SCAN_PER_BLOCK * len(rows) * self._span >= len(self._sums):
+            self.check_all()
+            return
+        first, last = self._blocks_of(rows.astype(np.int64))
+        blocks = first
+        if self._span > 1:
+            apart = first[:, np.newaxis] + np.arange(self._span)
+            blocks = np.minimum(apart, last[:, np.newaxis]).reshape(-1)
+        pending = blocks[~self._seen[blocks]]
+        if len(pending):
+            self._check_apart(each_once(pending))
+
+    def check_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+        """Compare the blocks of many ranges of rows, none of them empty; raises as `check_all`."""
+        if self.complete or not len(starts):
+            return
+        if _SCAN_PER_BLOCK * len(starts) >= len(self._sums):
+            self.check_all()
+            return
+        changes = np.zeros(len(self._sums) + 1, np.int32)
+        np.add.at(changes, self._blocks_of(starts)[0], 1)
+        np.add.at(changes, self._blocks_of(stops - 1)[1] + 1, -1)
+        wanted = np.cumsum(changes[:-1], dtype=np.int32) > 0
+        self._check_apart(np.flatnonzero(wanted & ~self._seen))
+
+    def _blocks_of(self, rows: Any) -> tuple[Any, Any]:
+        """The first and the last block of a row, or of each of an array of rows."""
+        begin = rows * self._row_bytes
+        return begin // BLOCK, (begin + self._row_bytes - 1) // BLOCK
+
+    def _check_apart(self, blocks: NDArray[np.int64]) -> None:
+        """Compare blocks, ascending, each once."""
+        whole = len(self._content) // BLOCK
+        words = self._content[: whole * BLOCK].view("<u8").reshape(whole, BLOCK // _WORD)
+        for place in range(0, len(blocks), _APART):
+            some = blocks[place : place + _APART]
+            if some[-1] == whole:
+                some = some[:-1]
+                self._compare(slice(whole, whole + 1), block_sums(self._content[whole * BLOCK :]))
+            self._compare(some, words[some].sum(axis=1, dtype=np.uint64))
+
+    def _compare(self, blocks: slice | NDArray[np.int64], found: NDArray[np.uint64]) -> None:
+        if (found != self._sums[blocks]).any():
+            self._check_sums()
+            raise damaged(self._path, "its content was altered (a checksum differs)")
+        # Two threads may compare the same block; it must count once.
+        with self._counting:
+            self._left -= int(np.count_nonzero(~self._seen[blocks]))
+            self._seen[blocks] = True
+            self.complete = self._left == 0
+
+
+# For an array that was checked whole when it was opened, or that has no checksums.
+UNGUARDED = BlockGuard(Path(), np.empty(0, np.uint8), np.empty(0, np.uint64))
+
+
+def unguarded(name: str, array: NDArray[Any]) -> BlockGuard:
+    """`UNGUARDED`, whatever the file; in the place of `SegmentSums.guard`."""
+    del name, array
+    return UNGUARDED
+
+
+def write_sums(folder: Path) -> dict[str, Any]:
+    """Write the sums of the large files of a new segment's folder; not flushed to the disk.
+
+    Returns:
+        What the manifest is to hold of them.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    sums = {
+        path.name: file_sums(path)
+        for path in sorted(folder.iterdir())
+        if not is_small(path.stat().st_size)
+    }
+    if sums:
+        save_array(folder / SUMS_FILE, np.concatenate(list(sums.values())))
+    return {_KEY: {name: len(values) for name, values in sums.items()}}
+
+
+class SegmentSums:
+    """The sums of an opened segment.
+
+    Args:
+        folder: of the segment.
+        manifest: checked.
+
+    Raises:
+        DamagedIndexError: the file of the sums is missing or of another form.
+    """
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._facts = manifest["files"].get(SUMS_FILE)
+        self._sums: dict[str, NDArray[np.uint64]] = {}
+        blocks: dict[str, int] = manifest.get(_KEY, {})
+        if blocks:
+            array = map_array(folder / SUMS_FILE, ("<u8",), (sum(blocks.values()),))
+            names = sorted(blocks)
+            ends = np.cumsum([blocks[name] for name in names])
+            self._sums = dict(zip(names, np.split(array, ends[:-1]), strict=True))
+
+    def guard(self, name: str, array: NDArray[Any]) -> BlockGuard:
+        """The guard that checks a file as it is read; `UNGUARDED` for one that has no sums.
+
+        Args:
+            name: of the file.
+            array: what an .npy file holds; of any other file its bytes, uint8.
+
+        Raises:
+            DamagedIndexError: there are not as many sums as the array has blocks.
+        """
+        sums = self._sums.get(name)
+        if sums is None:
+            return UNGUARDED
+        if (blocks := count_blocks(array.nbytes)) != len(sums):
+            raise damaged(
+                self._folder / SUMS_FILE, f"expected {blocks} sums of {name}, found {len(sums)}"
+            )
+        return BlockGuard(self._folder / name, array, sums, self._check_own_file)
+
+    def problems(self) -> Iterator[str]:
+        """One line for each file whose recomputed sums differ."""
+        for name, sums in self._sums.items():
+            path = self._folder / name
+            if not np.array_equal(file_sums(path), sums):
+                yield f"{path}: the sums of its blocks are not those in {SUMS_FILE}"
+
+    def _check_own_file(self) -> None:
+        """If a checksum differs, the checksum itself may have been altered."""
+        path = self._folder / SUMS_FILE
+        # A merge may have removed the file meanwhile.
+        with suppress(FileNotFoundError):
+            if file_facts(path) != self._facts:
+                raise damaged(path, "its SHA-256 is not the one that the manifest names")

@@ -1,0 +1,632 @@
+"""The SQLite file of an index: format version, connections.
+
+`index.sqlite` is the single source of truth: what it does not name does not exist. Its
+tables are in `indexes.folder.documents`.
+
++ The settings of an index: JSON values by key, sealed together so that an altered one is found.
+
++ Connections for the readers of an index folder: a pool that follows a replaced folder and
+survives a fork.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from indexes.errors import (
+    ClosedIndexError,
+    DamagedIndexError,
+    FormatVersionError,
+    NotAnIndexError,
+    StorageError,
+)
+from indexes.files import damaged_database, primary_code, storage_errors
+
+DATABASE_FILE = "index.sqlite"
+SEGMENTS_FOLDER = "segments"
+LOCK_FILE = "writer.lock"
+FORMAT_VERSION = 3
+APPLICATION_ID = 0x52545256  # "RTRV"
+# The view for other programs; see `indexes.folder.documents`.
+CORPUS_VIEW = (
+    "SELECT d.id, d.title, d.text, d.metadata, (SELECT count(*) FROM passages AS p "
+    "WHERE p.doc = d.doc) AS passages FROM documents AS d"
+)
+# How long SQLite waits for another program that locks the database.
+_BUSY_SECONDS = 30
+# How long another process may take to make the files of the log, or to remove them.
+_TRANSITION_SECONDS = 1.0
+# What SQLite reports where it cannot make or lock the files of its log.
+_NO_LOG = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+)
+
+# Which file `index.sqlite` is: device and inode; without locks, also its size and time of change. A
+# writer takes longer than the steps of that time, from opening the index to changing the file.
+Identity = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Session:
+    """A connection that reads an index.
+
+    Attributes:
+        folder: of the index.
+        connection: in autocommit mode, usable from any thread.
+        identity: of the file that it reads.
+        locked: whether SQLite's locks keep a writer from changing what a transaction reads. They
+            are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
+    """
+
+    folder: Path
+    connection: sqlite3.Connection
+    identity: Identity
+    locked: bool
+
+    def is_current(self) -> bool:
+        """Whether the folder holds the file that is read, which is unaltered if it has no locks."""
+        return self.identity == _identity(self.folder, self.locked)
+
+    def follow(self) -> None:
+        """Connect again if the folder holds another file now, or another state of it."""
+        if not self.is_current() or (not self.locked and _log(self.folder).exists()):
+            # Where nothing can be opened now, the old connection stays for the next attempt.
+            fresh = open_reader(self.folder)
+            self.close()
+            self.connection, self.identity, self.locked = (
+                fresh.connection,
+                fresh.identity,
+                fresh.locked,
+            )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """A block that reads.
+
+        Raises:
+            StorageError: without locks, a writer altered the file meanwhile, so that neither
+                what was read nor an error of it holds.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._require_undisturbed(error)
+            raise
+        self._require_undisturbed(None)
+
+    def _require_undisturbed(self, error: Exception | None) -> None:
+        if not self.locked and not self.is_current():
+            raise StorageError(
+                f"{self.folder}: the index changed while it was read without locks, since "
+                f"{DATABASE_FILE}-shm was missing and could not be made; run the same command again"
+            ) from error
+
+
+def require_vacant(folder: Path) -> None:
+    """Refuse a place where no new index can be made.
+
+    Raises:
+        NotAnIndexError: it is a file, or a folder that holds other files.
+        StorageError: the folder cannot be listed.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise NotAnIndexError(f"{folder}: expected a folder, found a file; choose another with -i")
+    with storage_errors(folder):
+        strangers = foreign_files(folder)
+    if strangers:
+        raise NotAnIndexError(
+            f"{folder}: the folder exists and is not an index (it holds {strangers[0]!r}); "
+            "choose a new folder with -i"
+        )
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Names in `folder` that no index puts there, ascending."""
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if not path.name.startswith(DATABASE_FILE) and path.name not in (SEGMENTS_FOLDER, LOCK_FILE)
+    )
+
+
+def is_index(folder: Path) -> bool:
+    """Whether `folder` holds the database of a completely created index.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    with storage_errors(folder):
+        if not (folder / DATABASE_FILE).is_file():
+            return False
+        try:
+            if _application_id(folder, "ro&immutable=1") == APPLICATION_ID:
+                return True
+            # Just created: the header may still be in the write-ahead log alone.
+            return _has_log(folder) and _application_id(folder, "ro") == APPLICATION_ID
+        except sqlite3.DatabaseError:
+            return _marked(folder)
+
+
+def open_writer(folder: Path) -> sqlite3.Connection:
+    """Open an existing index for writing; the caller holds the writer lock.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
+    """
+    _require_index(folder)
+    with storage_errors(folder):
+        connection = connect(folder, "rw")
+        try:
+            _check_version(connection, folder)
+            _check_schema(connection, folder)
+            check_settings(connection, folder)
+            # A folder that cannot be written should say so now, not after an hour of encoding.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
+    """Close a connection that could write, and keep the files of SQLite's log.
+
+    Users who cannot make them need them to read. SQLite removes them with its last connection
+    unless that can only read.
+    """
+    with suppress(sqlite3.Error), closing(connect(folder, "ro")) as reader:
+        format_version(reader)
+        # What readers still need stays in the log.
+        connection.execute("PRAGMA busy_timeout=0")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+    connection.close()
+
+
+def open_reader(folder: Path) -> Session:
+    """Open an existing index for reading alone; works in a folder that cannot be written.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+        StorageError: a writer was killed, and its log cannot be read here.
+    """
+    while True:
+        # Before the log is looked at: a writer that alters the file later is noticed.
+        before = _identity(folder, locked=False)
+        _require_index(folder)
+        try:
+            with storage_errors(folder):
+                connection, locked = _connect_reader(folder)
+        except (DamagedIndexError, StorageError):
+            # SQLite calls it an error of the disk where its log goes while it opens the file.
+            if before == _identity(folder, locked=False):
+                raise
+            continue
+        session = Session(folder, connection, before[:2] if locked else before, locked)
+        if session.is_current():
+            return session
+        session.close()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    """Everything in the block is committed together, or, if it raises, not at all.
+
+    Of kind ``DEFERRED``: everything that is read in the block is of one commit, the latest.
+    """
+    try:
+        connection.execute(f"BEGIN {kind}")
+        if kind == "DEFERRED":
+            _begin_reading(connection)
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _begin_reading(connection: sqlite3.Connection) -> None:
+    give_up = time.monotonic() + _TRANSITION_SECONDS
+    while True:
+        try:
+            format_version(connection)
+        except sqlite3.OperationalError as error:
+            # Another process has made the shared memory and not filled it yet, nor can this one.
+            transient = primary_code(error) == sqlite3.SQLITE_READONLY
+            if not transient or time.monotonic() > give_up:
+                raise
+            time.sleep(_TRANSITION_SECONDS / 100)
+        else:
+            return
+
+
+def format_version(connection: sqlite3.Connection) -> int:
+    """The format of an index, as the transaction of `connection` sees it, if it is inside one."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def connect(folder: Path, mode: str) -> sqlite3.Connection:
+    """A connection to the database of an index, in autocommit mode, usable from any thread.
+
+    Args:
+        folder: of the index.
+        mode: as SQLite's URI has it: ``ro``, ``rw``, ``rwc``, or ``ro&immutable=1``.
+    """
+    connection = sqlite3.connect(
+        f"{_uri(folder)}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=_BUSY_SECONDS,
+        check_same_thread=False,
+    )
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    if sys.platform == "darwin":
+        # On macOS fsync leaves data in the drive's cache.
+        connection.execute("PRAGMA fullfsync=ON")
+        connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    return connection
+
+
+def _identity(folder: Path, locked: bool) -> Identity:
+    """Which file `index.sqlite` is now; empty if there is none."""
+    try:
+        status = os.stat(folder / DATABASE_FILE)
+    except OSError:
+        return ()
+    file = status.st_dev, status.st_ino
+    return file if locked else (*file, status.st_size, status.st_mtime_ns)
+
+
+def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
+    """A connection that reads, and whether it has locks; see `Session`."""
+    give_up = time.monotonic() + _TRANSITION_SECONDS
+    database, log = folder / DATABASE_FILE, _log(folder)
+    while True:
+        reason = "this user may not write index.sqlite"
+        # Where one may write the folder alone, SQLite would make files that its owner cannot write.
+        if (
+            os.access(database, os.W_OK)
+            or not os.access(folder, os.W_OK)
+            or (log.exists() and (folder / f"{DATABASE_FILE}-shm").exists())
+        ):
+            try:
+                return _checked(connect(folder, "ro"), folder), True
+            except sqlite3.OperationalError as error:
+                if primary_code(error) not in _NO_LOG:
+                    raise
+                reason = str(error)
+        if not _has_log(folder):
+            return _checked(connect(folder, "ro&immutable=1"), folder), False
+        if time.monotonic() > give_up:
+            raise StorageError(
+                f"{log}: a writer was killed, and its last commits cannot be read here ({reason}); "
+                "run `retriever info` as a user who can write the folder, or free some space if "
+                "the disk is full"
+            )
+        time.sleep(_TRANSITION_SECONDS / 100)
+
+
+def _checked(connection: sqlite3.Connection, folder: Path) -> sqlite3.Connection:
+    """A connection that reads, after a first look at the index."""
+    try:
+        connection.execute("PRAGMA query_only=ON")
+        with transaction(connection, "DEFERRED"):
+            _check_version(connection, folder)
+            _check_schema(connection, folder)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _uri(folder: Path) -> str:
+    return (folder / DATABASE_FILE).absolute().as_uri()
+
+
+def _require_index(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise NotAnIndexError(f"{folder}: expected an index folder, found a file; name it with -i")
+    if not folder.is_dir():
+        raise NotAnIndexError(
+            f"{folder}: no index here; make one with `retriever index SOURCE -i {folder}`"
+        )
+    with storage_errors(folder):
+        refuse_links(folder)
+        found = is_index(folder)
+        if not found:
+            refuse_remains(folder)
+    if not found:
+        raise NotAnIndexError(
+            f"{folder}: this folder is not an index; choose another with -i or make one with "
+            "`retriever index`"
+        )
+
+
+def refuse_remains(folder: Path) -> None:
+    """Refuse a folder with segments, which belong to an index, but without its database.
+
+    Raises:
+        DamagedIndexError: the database was lost.
+    """
+    segments = folder / SEGMENTS_FOLDER
+    if segments.is_dir() and any(path.name.isdigit() for path in segments.iterdir()):
+        raise damaged_database(
+            folder, "the file is missing, or is not the database of the segments beside it"
+        )
+
+
+def refuse_links(folder: Path) -> None:
+    """Check that what is written to or removed is in the folder itself.
+
+    Raises:
+        DamagedIndexError: it is a link.
+    """
+    for name in (
+        *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
+        SEGMENTS_FOLDER,
+        LOCK_FILE,
+    ):
+        refuse_link(folder / name)
+
+
+def refuse_link(path: Path) -> None:
+    """Check that a file or folder is where it seems to be; raises what `refuse_links` raises."""
+    if path.is_symlink():
+        raise DamagedIndexError(
+            f"{path}: expected a file or folder of the index's own, found a link; "
+            "restore the index from a backup or index again with --recreate"
+        )
+
+
+def _check_schema(connection: sqlite3.Connection, folder: Path) -> None:
+    """Refuse what no release makes: it would run with the statements of whoever opens the index."""
+    found = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR (type = 'view' AND NOT "
+        "(name = 'corpus' AND sql LIKE 'CREATE VIEW%AS ' || ?)) ORDER BY name",
+        (CORPUS_VIEW,),
+    ).fetchone()
+    if found is not None:
+        raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
+
+
+def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
+    version = format_version(connection)
+    if version > FORMAT_VERSION:
+        raise FormatVersionError(
+            f"{folder}: the index has format version {version}, this release reads up to "
+            f"{FORMAT_VERSION}; upgrade with `pip install -U layer-retriever`"
+        )
+    if version < 1:
+        raise damaged_database(folder, f"expected format version 1 or more, found {version}")
+
+
+def _application_id(folder: Path, mode: str) -> int:
+    """The id that SQLite finds.
+
+    The file is not to be opened but by SQLite: closing it would drop the locks that other
+    connections of this process hold, and a writer would take away the log under them.
+    """
+    connection = sqlite3.connect(f"{_uri(folder)}?mode={mode}", uri=True)
+    try:
+        (found,) = connection.execute("PRAGMA application_id").fetchone()
+        return int(found)
+    finally:
+        connection.close()
+
+
+def _marked(folder: Path) -> bool:
+    """Whether a file that SQLite cannot read, and so no process has open, has our mark."""
+    try:
+        with (folder / DATABASE_FILE).open("rb") as file:
+            return file.read(72)[68:] == APPLICATION_ID.to_bytes(4, "big")
+    except FileNotFoundError:
+        return False
+
+
+def _log(folder: Path) -> Path:
+    return folder / f"{DATABASE_FILE}-wal"
+
+
+def _has_log(folder: Path) -> bool:
+    """Whether there may be commits that `index.sqlite` itself does not hold yet."""
+    try:
+        return _log(folder).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+_SEAL = "seal"
+
+
+def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
+    """The JSON value of one setting; KeyError if there is none and no default but None."""
+    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        if default is not None:
+            return default
+        raise KeyError(key)
+    return json.loads(row[0])
+
+
+def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
+    """Store one JSON value, replacing an earlier one, and update the checksum of all.
+
+    The caller is inside a transaction.
+    """
+    _store(connection, key, value)
+    _store(connection, _SEAL, _seal(connection))
+
+
+def check_settings(connection: sqlite3.Connection, folder: Path) -> None:
+    """Check that all settings are unaltered.
+
+    They are taken as they are where a release before the seal wrote them and none has since.
+
+    Raises:
+        DamagedIndexError: one was altered.
+    """
+    try:
+        sealed = read_setting(connection, _SEAL, "")
+    except ValueError:
+        sealed = None
+    if sealed != "" and sealed != _seal(connection):
+        raise damaged_database(folder, "a setting was altered (the checksum of all differs)")
+
+
+def _seal(connection: sqlite3.Connection) -> str:
+    rows = connection.execute(
+        "SELECT key, value FROM settings WHERE key != ? ORDER BY key", (_SEAL,)
+    ).fetchall()
+    # Damage can make anything of a value.
+    content = json.dumps(rows, default=repr)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def _store(connection: sqlite3.Connection, key: str, value: Any) -> None:
+    connection.execute(
+        "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, json.dumps(value, ensure_ascii=False, sort_keys=True)),
+    )
+
+
+class ConnectionPool:
+    """Connections to one index folder, for threads that read it side by side.
+
+    A child that is forked opens its own, provided that none was in use at the fork.
+
+    Raises:
+        NotAnIndexError, FormatVersionError, DamagedIndexError
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._closed = False
+        self._in_use = 0
+        # Whether a connection was in use when this process was forked.
+        self._torn = False
+        self._idle = [open_reader(folder)]
+        _POOLS.add(self)
+
+    def close(self) -> None:
+        """Close what is idle now, and the others when they are given back."""
+        with self._lock:
+            self._closed = True
+            self._close_idle()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session of the caller alone, to the folder that has the name now.
+
+        Raises:
+            ClosedIndexError: the pool is closed.
+            StorageError: the process was forked while a session was in use.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedIndexError(
+                    f"{self._folder}: the index object is closed; open another with Index.open"
+                )
+            if self._torn:
+                raise StorageError(
+                    f"{self._folder}: this process was forked while a search was running, so that "
+                    "SQLite cannot lock the index; fork when none is running, or start a new "
+                    "process instead of forking"
+                )
+            session = self._idle.pop() if self._idle else None
+            self._in_use += 1
+        try:
+            if session is None:
+                session = open_reader(self._folder)
+            else:
+                session.follow()
+            yield session
+        finally:
+            self._give_back(session)
+
+    def before_fork(self) -> None:
+        """Close what is idle, and keep others from opening more until `after_fork`.
+
+        SQLite in the child would take the parent's open connections for its own, and lock nothing.
+        """
+        self._lock.acquire()
+        self._close_idle()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Open connections again when they are needed."""
+        if in_child:
+            self._torn = self._torn or self._in_use > 0
+        self._lock.release()
+
+    def _give_back(self, session: Session | None) -> None:
+        with self._lock:
+            self._in_use -= 1
+            if session is None:
+                return
+            if not self._closed:
+                self._idle.append(session)
+                return
+        session.close()
+
+    def _close_idle(self) -> None:
+        for session in self._idle:
+            session.close()
+        self._idle = []
+
+
+_POOLS: WeakSet[ConnectionPool] = WeakSet()
+
+
+class _Forking:
+    """What happens to the pools of a process when it forks."""
+
+    def __init__(self) -> None:
+        self._pools: list[ConnectionPool] = []
+
+    def before(self) -> None:
+        self._pools = list(_POOLS)
+        for pool in self._pools:
+            pool.before_fork()
+
+    def after(self, *, in_child: bool) -> None:
+        for pool in self._pools:
+            pool.after_fork(in_child=in_child)
+        self._pools = []
+
+
+_FORKING = _Forking()
+# Not on Windows.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_FORKING.before,
+        after_in_parent=partial(_FORKING.after, in_child=False),
+        after_in_child=partial(_FORKING.after, in_child=True),
+    )

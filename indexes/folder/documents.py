@@ -1,0 +1,427 @@
+"""The tables of an index, as numbered migrations, and their rows as a writer changes them.
+
+======================  ============================================================
+settings                JSON values: encoder, analyzer, counters, generation; a checksum over all
+documents               one row per document: the user's id, title, text, metadata (a JSON
+                        object), a hash of title and text, and a checksum over the row and its
+                        passages
+passages                one row per passage: its stable int64 id and which characters of its
+                        document it covers
+pending                 passages that no segment holds yet: vector (float32, little-endian),
+                        terms (a JSON array) and a checksum
+segments                the live segments, each with the SHA-256 of its manifest
+tombstones              ids of passages that a live segment still holds but that are deleted
+fields                  the top-level fields of metadata
+metadata_values         for each segment, field and distinct value of it: JSON type and value as
+                        SQLite's `json_each` gives them, and which passages have it; see
+                        `indexes.filters.columns`
+corpus                  a view for other programs: id, title, text, metadata and number of
+                        passages of each document
+unfinished              while there are any, vectors of passages whose document is not complete
+                        yet, for a run that resumes after a kill; no reader looks at them
+======================  ============================================================
+
+`PRAGMA user_version` is the format's number. An index is brought up to the newest format by its
+first writer, in one transaction. Before format 3 there were no tables pending and metadata_values
+and no view; format 2 had metadata in columns of codes (fields, field_values and field_codes).
+
+Functions that write are called inside a transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files import storage_errors
+from indexes.folder.connection import (
+    APPLICATION_ID,
+    CORPUS_VIEW,
+    FORMAT_VERSION,
+    connect,
+    format_version,
+    refuse_remains,
+    require_vacant,
+    transaction,
+    write_setting,
+)
+from indexes.protocol import NewDocument, StoredHead
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+_METADATA = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+)
+# Ids handed to SQLite in one statement.
+_BATCH = 10_000
+
+
+def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Create the database of a new index with `settings` (JSON values), in one transaction.
+
+    Raises:
+        NotAnIndexError: the folder holds files that no interrupted creation left.
+        DamagedIndexError: it holds the segments of an index whose database was lost.
+        StorageError: the folder cannot be written.
+    """
+    require_vacant(folder)
+    with storage_errors(folder):
+        refuse_remains(folder)
+        connection = connect(folder, "rwc")
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            with transaction(connection):
+                _migrate(connection, 0)
+                counters = {"generation": 0, "next_passage": 1, "next_segment": 1}
+                for key, value in {**counters, **settings}.items():
+                    write_setting(connection, key, value)
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        finally:
+            connection.close()
+
+
+def upgrade(connection: sqlite3.Connection, folder: Path, fill: Callable[[], None]) -> None:
+    """Bring an index to the newest format; an interruption leaves it as it was.
+
+    `fill` is called inside the transaction, and fills `metadata_values` and `fields`.
+    """
+    found = format_version(connection)
+    if found != FORMAT_VERSION:
+        with storage_errors(folder), transaction(connection):
+            _migrate(connection, found)
+            fill()
+
+
+def _migrate(connection: sqlite3.Connection, found: int) -> None:
+    """Run the migrations above format `found`."""
+    from sqlite_utils import Database
+
+    database = Database(connection)
+    for number, migration in _MIGRATIONS.items():
+        if number > found:
+            migration(database)
+    connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+
+
+def _documents_and_segments(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+    )
+    database.table("documents").create(
+        {
+            "doc": int,
+            "id": str,
+            "title": str,
+            "text": str,
+            "metadata": str,
+            "hash": bytes,
+            "checksum": bytes,
+        },
+        pk="doc",
+        not_null={"id", "text", "metadata", "hash", "checksum"},
+    )
+    database.table("documents").create_index(["id"], unique=True)
+    # sqlite-utils has no ON DELETE CASCADE.
+    database.execute(
+        "CREATE TABLE passages (passage INTEGER PRIMARY KEY, "
+        "doc INTEGER NOT NULL REFERENCES documents (doc) ON DELETE CASCADE, "
+        "start INTEGER NOT NULL, stop INTEGER NOT NULL)"
+    )
+    database.table("passages").create_index(["doc"], "passages_by_document")
+    database.table("segments").create(
+        {"segment": int, "passages": int, "manifest": str},
+        pk="segment",
+        not_null={"passages", "manifest"},
+    )
+    database.table("tombstones").create({"passage": int}, pk="passage")
+
+
+def _pending_and_metadata_values(database: Database) -> None:
+    for table in ("fields", "field_values", "field_codes"):
+        database.execute(f"DROP TABLE IF EXISTS {table}")
+    database.execute(
+        "CREATE TABLE pending ("
+        "passage INTEGER PRIMARY KEY REFERENCES passages (passage) ON DELETE CASCADE, "
+        "vector BLOB NOT NULL, terms TEXT NOT NULL, checksum BLOB NOT NULL)"
+    )
+    database.table("fields").create({"field": int, "name": str}, pk="field", not_null={"name"})
+    database.table("fields").create_index(["name"], unique=True)
+    # sqlite-utils has no WITHOUT ROWID.
+    database.execute(
+        "CREATE TABLE metadata_values (segment INTEGER, field INTEGER, type TEXT, value, "
+        "passages NOT NULL, checksum INTEGER NOT NULL, "
+        "PRIMARY KEY (segment, field, type, value)) WITHOUT ROWID"
+    )
+    database.create_view("corpus", CORPUS_VIEW)
+
+
+_MIGRATIONS: dict[int, Callable[[Database], None]] = {
+    1: _documents_and_segments,
+    3: _pending_and_metadata_values,
+}
+
+
+def metadata_json(metadata: Any) -> str:
+    """Metadata as it is stored: equal objects have equal text.
+
+    Raises:
+        TypeError, ValueError: a value that JSON does not have, such as NaN.
+    """
+    return _METADATA.encode(metadata)
+
+
+def document_checksum(
+    id_: str,
+    title: str | None,
+    text: str,
+    metadata: str,
+    content_hash: bytes,
+    passages: Sequence[tuple[int, int, int]],
+) -> bytes:
+    """16 bytes over everything that SQLite holds of a document.
+
+    Args:
+        id_: the user's id.
+        title: or None.
+        text: the whole text.
+        metadata: as stored, a JSON object.
+        content_hash: changes with title or text.
+        passages: (passage id, start, stop), ascending.
+    """
+    # JSON keeps the parts separate, so that nothing can move from one into another unseen.
+    sealed = json.dumps([id_, title, text, metadata, content_hash.hex(), passages])
+    return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
+
+
+def insert_document(connection: sqlite3.Connection, document: NewDocument, passage: int) -> int:
+    """Store a document, its passages numbered from `passage` on; returns its row's number."""
+    passages = [(passage + i, *span) for i, span in enumerate(document.spans)]
+    row = (
+        document.id,
+        document.title,
+        document.text,
+        metadata_json(document.metadata),
+        document.hash,
+    )
+    cursor = connection.execute(
+        "INSERT INTO documents (id, title, text, metadata, hash, checksum) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (*row, document_checksum(*row, passages)),
+    )
+    doc = cursor.lastrowid
+    assert doc is not None
+    connection.executemany(
+        "INSERT INTO passages VALUES (?, ?, ?, ?)",
+        [(id_, doc, start, stop) for id_, start, stop in passages],
+    )
+    return doc
+
+
+class MetadataChange(NamedTuple):
+    """Passages of one document, by id or by position, and its metadata before and after."""
+
+    passages: Sequence[int]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+def replace_metadata(connection: sqlite3.Connection, id_: str, after: str) -> MetadataChange | None:
+    """Give a stored document other metadata (a JSON object); None for an id that is not stored.
+
+    Raises:
+        ValueError, TypeError: its stored metadata is not JSON.
+    """
+    row = connection.execute(
+        "SELECT doc, title, text, metadata, hash FROM documents WHERE id = ?", (id_,)
+    ).fetchone()
+    if row is None:
+        return None
+    doc, title, text, before, content_hash = row
+    passages = connection.execute(
+        "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
+    ).fetchall()
+    checksum = document_checksum(id_, title, text, after, content_hash, passages)
+    connection.execute(
+        "UPDATE documents SET metadata = ?, checksum = ? WHERE doc = ?", (after, checksum, doc)
+    )
+    ids = [passage for passage, *_ in passages]
+    return MetadataChange(ids, json.loads(before), json.loads(after))
+
+
+def document_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, StoredHead]:
+    """The stored hash and metadata of those of `ids` that the index holds."""
+    rows = connection.execute(
+        "SELECT id, hash, metadata FROM documents WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(ids)),),
+    )
+    return {row[0]: StoredHead(row[1], row[2]) for row in rows}
+
+
+def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
+    """Delete documents by id; returns how many there were. See `delete_selected`."""
+    # No id holds NUL, at which SQLite's JSON functions would end it.
+    rest = (id_ for id_ in ids if "\0" not in id_)
+    deleted = 0
+    while batch := list(islice(rest, _BATCH)):
+        chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+        deleted += delete_selected(connection, chosen, (json.dumps(batch),))
+    return deleted
+
+
+def delete_selected(
+    connection: sqlite3.Connection, chosen: str, parameters: Sequence[Any] = ()
+) -> int:
+    """Delete the documents whose row numbers a query gives, SQL without user text.
+
+    Passages that wait in `pending` go with their documents; those of segments leave tombstones.
+    Memory does not grow with the number of documents, which is returned.
+    """
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS deleting (doc INTEGER PRIMARY KEY)")
+    connection.execute(f"INSERT OR IGNORE INTO temp.deleting {chosen}", parameters)
+    connection.execute(
+        "INSERT INTO tombstones SELECT p.passage FROM temp.deleting AS x "
+        "CROSS JOIN passages AS p ON p.doc = x.doc "
+        "WHERE NOT EXISTS (SELECT 1 FROM pending AS w WHERE w.passage = p.passage)"
+    )
+    cursor = connection.execute(
+        "DELETE FROM documents WHERE doc IN (SELECT doc FROM temp.deleting)"
+    )
+    connection.execute("DELETE FROM temp.deleting")
+    return cursor.rowcount
+
+
+def stored_metadata(
+    connection: sqlite3.Connection, first: int, last: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(passage id, metadata of its document) of stored passages `first` to `last`, ascending.
+
+    Raises:
+        ValueError, TypeError: metadata is not JSON.
+    """
+    rows = connection.execute(
+        "SELECT p.passage, d.metadata FROM passages AS p "
+        "CROSS JOIN documents AS d ON d.doc = p.doc WHERE p.passage BETWEEN ? AND ? "
+        "ORDER BY p.passage",
+        (first, last),
+    )
+    for passage, metadata in rows:
+        yield passage, json.loads(metadata)
+
+
+class Waiting(NamedTuple):
+    """Passages that wait in the database, ids ascending.
+
+    Attributes:
+        ids: (n,) int64.
+        vectors: (n, d) float32, C-contiguous.
+        terms: of each passage.
+    """
+
+    ids: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    terms: list[list[str]]
+
+
+def add_pending(
+    connection: sqlite3.Connection,
+    ids: Sequence[int],
+    vectors: NDArray[np.float32],
+    tokens: Sequence[Sequence[str]],
+) -> None:
+    """Let n passages wait in the database, with (n, d) vectors and the terms of each."""
+    rows = []
+    for passage, vector, terms in zip(ids, vectors, tokens, strict=True):
+        blob, text = vector.astype("<f4").tobytes(), json.dumps(list(terms))
+        rows.append((passage, blob, text, _pending_checksum(passage, blob, text)))
+    connection.executemany("INSERT INTO pending VALUES (?, ?, ?, ?)", rows)
+
+
+def count_pending(connection: sqlite3.Connection) -> int:
+    """How many passages wait in the database."""
+    return int(connection.execute("SELECT count(*) FROM pending").fetchone()[0])
+
+
+def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ()) -> Waiting | None:
+    """The passages that wait in the database, without those of documents with the `replaced` ids.
+
+    Returns:
+        None if there are none.
+
+    Raises:
+        ValueError, TypeError: one was altered.
+    """
+    rows = connection.execute(
+        "SELECT w.passage, w.vector, w.terms, w.checksum, d.id FROM pending AS w "
+        "CROSS JOIN passages AS p ON p.passage = w.passage "
+        "CROSS JOIN documents AS d ON d.doc = p.doc "
+        "ORDER BY w.passage"
+    ).fetchall()
+    for passage, vector, terms, checksum, _ in rows:
+        if _pending_checksum(passage, vector, terms) != checksum:
+            raise ValueError(f"the waiting passage {passage} was altered")
+    rows = [row for row in rows if row[4] not in replaced]
+    if not rows:
+        return None
+    vectors = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(len(rows), -1)
+    return Waiting(
+        np.array([row[0] for row in rows], np.int64),
+        np.ascontiguousarray(vectors, np.float32),
+        [json.loads(row[2]) for row in rows],
+    )
+
+
+def _pending_checksum(passage: int, vector: bytes, terms: str) -> bytes:
+    sealed = b"%d %d " % (passage, len(vector)) + vector + terms.encode()
+    return hashlib.blake2b(sealed, digest_size=16).digest()
+
+
+def keep_vectors(
+    connection: sqlite3.Connection, digests: Sequence[bytes], vectors: NDArray[np.float32]
+) -> None:
+    """Keep (digests, d) vectors of what was encoded, by its digest."""
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS unfinished (digest BLOB PRIMARY KEY, vector BLOB NOT NULL, "
+        "checksum BLOB NOT NULL) WITHOUT ROWID"
+    )
+    rows = []
+    for digest, vector in zip(digests, vectors, strict=True):
+        blob = vector.astype("<f4").tobytes()
+        rows.append((digest, blob, _vector_checksum(digest, blob)))
+    connection.executemany("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", rows)
+
+
+def kept_vectors(
+    connection: sqlite3.Connection, digests: Sequence[bytes]
+) -> dict[bytes, NDArray[np.float32]]:
+    """Those of some vectors that are kept, by digest; one that was altered counts as missing."""
+    if not is_any_kept(connection):
+        return {}
+    found = {}
+    for digest in digests:
+        row = connection.execute(
+            "SELECT vector, checksum FROM unfinished WHERE digest = ?", (digest,)
+        ).fetchone()
+        if row is not None and row[1] == _vector_checksum(digest, row[0]):
+            found[digest] = np.frombuffer(row[0], "<f4").astype(np.float32)
+    return found
+
+
+def is_any_kept(connection: sqlite3.Connection) -> bool:
+    """Whether the table exists."""
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'unfinished'"
+    )
+    return found.fetchone() is not None
+
+
+def _vector_checksum(digest: bytes, vector: bytes) -> bytes:
+    return hashlib.blake2b(digest + vector, digest_size=16).digest()

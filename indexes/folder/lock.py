@@ -1,0 +1,177 @@
+"""One writer at a time, and recovery from a replacement of a whole folder that a crash cut short.
+
+The lock is an advisory one on a file of the index folder that says who holds it. It belongs to the
+open file, so the system drops it when the process dies, however it dies; a lock is never stale. A
+forked child does not inherit it.
+
+Two hidden folders beside an index ``my.index`` can hold work in progress:
+``.my.index.retriever-new`` the index that is to replace it, ``.my.index.retriever-old`` the one
+that was replaced, on its way out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from indexes.errors import IndexLockedError
+from indexes.files import abandoned, aside_of, fsync_path, require_platform, storage_errors
+from indexes.folder.connection import DATABASE_FILE, LOCK_FILE, foreign_files, refuse_links
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+_POLL_SECONDS = 0.02
+
+
+class WriterLock:
+    """Exclusive right to write to one folder; use it as a context manager.
+
+    Args:
+        folder: the index folder, or another one.
+        timeout: how many seconds to wait for another writer.
+        what: the folder, for the message.
+
+    Raises on entry:
+        IndexLockedError: another writer holds it; the message says which, and since when.
+        StorageError: the lock file cannot be written, or the system is not supported.
+    """
+
+    def __init__(self, folder: Path, timeout: float = 0.0, what: str = "the index") -> None:
+        self._folder = folder
+        self._what = what
+        self._timeout = timeout
+        self._lock: FileLock | None = None
+
+    def __enter__(self) -> WriterLock:
+        # Readers do not need it.
+        from filelock import FileLock, Timeout
+
+        require_platform()
+        refuse_links(self._folder)
+        path = self._folder / LOCK_FILE
+        give_up = time.monotonic() + self._timeout
+        while True:
+            before = _identity(self._folder)
+            # Not thread-local: a writer may be closed by another thread than the one it began in.
+            lock = FileLock(
+                path, mode=0o644, thread_local=False, fallback_to_soft=False, is_singleton=False
+            )
+            with storage_errors(self._folder):
+                left = max(0.0, give_up - time.monotonic())
+                try:
+                    lock.acquire(timeout=left, poll_interval=_POLL_SECONDS)
+                except Timeout:
+                    raise IndexLockedError(
+                        f"{self._folder}: another writer holds {self._what}: {_holder(path)}; "
+                        "wait until it has finished"
+                    ) from None
+            if _identity(self._folder) == before:
+                break
+            # The folder was replaced in between: this is the lock of the old one.
+            lock.release()
+        self._lock = lock
+        facts = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "command": " ".join(sys.argv[:2]),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
+        try:
+            with storage_errors(self._folder):
+                path.write_text(json.dumps(facts), encoding="utf-8")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _holder(path: Path) -> str:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        who = f"process {facts['pid']} on {facts['host']} ({facts['command']})"
+        return f"{who} since {facts['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that has just started"
+
+
+def new_folder(current: Path) -> Path:
+    """Where the index grows that is to replace `current`."""
+    return current.with_name(f".{current.name}.retriever-new")
+
+
+def recover_replacement(current: Path) -> None:
+    """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise.
+
+    Where the replaced folder is still the only one, it takes its name back; otherwise what is
+    left of it is removed.
+
+    Raises:
+        IndexLockedError: a running process is replacing the folder.
+    """
+    # There is nothing beside the root of a disk.
+    if not current.name or not (aside := aside_of(current)).is_dir():
+        return
+    if not current.exists():
+        if (aside / DATABASE_FILE).exists():
+            # The replacing process holds the lock of the folder that it moved aside.
+            with WriterLock(aside):
+                if not current.exists():
+                    os.rename(aside, current)
+                    fsync_path(current.parent)
+    # The user's own folder may have this name.
+    elif not foreign_files(aside):
+        with WriterLock(aside):
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def recover_for_reading(current: Path) -> None:
+    """As `recover_replacement`, where the index itself is missing; never waits or removes."""
+    if not current.exists():
+        try:
+            recover_replacement(current)
+        except (IndexLockedError, OSError):
+            # The process that replaces it is about to restore it, or it must not be touched.
+            return
+
+
+def remains(current: Path) -> dict[Path, str]:
+    """What interrupted commands left beside an index, and what to do about each."""
+    found = {}
+    if current.name:
+        old, new = aside_of(current), new_folder(current)
+        if current.exists() and old.is_dir() and not foreign_files(old):
+            found[old] = "left by a replacement; `retriever compact` removes it"
+        if (new / DATABASE_FILE).exists():
+            found[new] = (
+                "an unfinished --recreate or reindex; run that command again to resume it, or "
+                "remove the folder"
+            )
+        for path in abandoned(current.parent):
+            found[path] = "left by an interrupted command; run that command again, or remove it"
+    return found

@@ -1,1 +1,0 @@
-"""Vectors: exact search, FAISS structures, their choice, building, search and recall."""

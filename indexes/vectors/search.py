@@ -1,0 +1,576 @@
+"""The inverted lists of a structure: what each holds, which to read, and their checksums.
+
+A search without a filter reads the lists whose centroids are nearest to the query, and so meets
+some number of vectors. A filtered search reads until it has met as many *allowed* vectors,
+wherever they are, and on until reading farther finds more: see `ListSearch`.
+
++ Candidates from inverted lists, read in the order of their centroids.
+
+Without a filter, as many lists are read as the effort says. Behind a filter, lists are read until
+enough *allowed* vectors are met, and what was found tells whether to read on: how many allowed
+vectors have to be met depends on how the filter relates to what vectors are like. The first
+reading meets half of what the lists of a search without a filter hold of the allowed vectors, or
+`_FIRST` where that is more; each further one goes twice as far as the one before. It was far
+enough if no more than a quarter of the hundred best allowed vectors met so far came from its last
+reading: were nearness of centroids no sign of nearness of vectors, half of them would, and the
+nearer the allowed vectors are found to the front, the fewer.
+
++ Candidates from a graph, or from any other structure without inverted lists.
+
+It returns more neighbors than wanted, and the filter chooses among them. The best allowed ones of
+the nearest C are the best allowed ones of all, if there are enough; if there are not, the exact
+scan answers. A filter inside the walk through a graph would give no such sign, and lose neighbors
+where the allowed vectors lie far from the query.
+
++ Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
+
+What comes back keeps the contract of `search_flat`, whatever the type of the structure: a filter
+acts before the best are chosen, and wherever the structure may not have found enough, the exact
+scan answers.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files import each_once
+from indexes.filters.allowed import Allowed
+from indexes.folder.checksums import UNGUARDED, BlockGuard
+from indexes.vectors.flat import Nearest, rescored, search_flat
+from indexes.vectors.library import COARSE, WHOLE, Unwrapped, faiss_reason, load_faiss
+
+ID_BYTES = 8
+
+
+def sizes_of(core: Any) -> NDArray[np.int64]:
+    """(lists,) int64: how many vectors each inverted list of a FAISS index holds."""
+    inverted = core.invlists
+    return np.array([inverted.list_size(number) for number in range(core.nlist)], np.int64)
+
+
+class ListMembers:
+    """Which vectors each list holds.
+
+    Args:
+        members: (n,) int32: every position once, those of the first list first, and so on.
+        sizes: (lists,) int64: how many each list holds.
+    """
+
+    def __init__(self, members: NDArray[np.int32], sizes: NDArray[np.int64]) -> None:
+        self._members = members
+        self._sizes = sizes
+        self._stops = np.cumsum(sizes)
+        # By filter, (lists,) int64: how many allowed vectors each list holds, -1 where unknown.
+        self._held: WeakKeyDictionary[Allowed, NDArray[np.int64]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def held(self, allowed: Allowed, lists: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many allowed vectors lists hold.
+
+        Counted when a list is first reached behind a filter, and remembered for as long as the
+        filter lives.
+
+        Args:
+            allowed: some of the n vectors.
+            lists: their numbers, of any shape; -1 for none.
+
+        Returns:
+            int64 of the shape of `lists`; 0 for none.
+        """
+        with self._lock:
+            held = self._held.get(allowed)
+            if held is None:
+                held = self._held[allowed] = np.full(len(self._sizes), -1, np.int64)
+        new = each_once(lists[lists >= 0])
+        new = new[held[new] < 0]
+        if len(new):
+            stops = self._stops[new]
+            held[new] = allowed.counts(self._members, stops - self._sizes[new], stops)
+        return np.where(lists >= 0, held[lists], 0)
+
+
+def lists_to_read(
+    held: NDArray[np.int64], start: NDArray[np.int64], stop: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which lists a reading takes.
+
+    Args:
+        held: (q, p) int64: allowed vectors in each list, the nearest centroid first.
+        start: (q,) int64: how many lists were read before.
+        stop: (q,) int64: how many are read afterwards.
+
+    Returns:
+        (q, p) bool; lists without an allowed vector are left out.
+    """
+    places = np.arange(held.shape[1])
+    return np.asarray((held > 0) & (places >= start[:, None]) & (places < stop[:, None]))
+
+
+class ListGuard:
+    """Checks inverted lists at the end of a structure's file, each before it is first read.
+
+    FAISS writes the codes of the first list, its ids, those of the second list, and so on.
+
+    Args:
+        guard: of the bytes of the file.
+        sizes: (lists,) int64: how many vectors each list holds.
+        code_bytes: of each vector.
+        start: where the first list begins.
+    """
+
+    def __init__(
+        self, guard: BlockGuard, sizes: NDArray[np.int64], code_bytes: int, start: int
+    ) -> None:
+        self._guard = guard
+        self._starts = start + np.cumsum(np.append(0, sizes * (code_bytes + ID_BYTES)))
+        self._ids = self._starts[:-1] + sizes * code_bytes
+        self._seen = sizes == 0
+
+    @property
+    def end(self) -> int:
+        """Where the last list ends."""
+        return int(self._starts[-1])
+
+    def check(self, lists: NDArray[np.int64]) -> None:
+        """Check these lists, of any shape; -1 is skipped.
+
+        Raises:
+            DamagedIndexError: one was altered.
+        """
+        if self._guard.complete:
+            return
+        wanted = lists[lists >= 0]
+        for number in each_once(wanted[~self._seen[wanted]]).tolist():
+            self._guard.check_range(int(self._starts[number]), int(self._starts[number + 1]))
+            self._seen[number] = True
+
+    def check_ids(self) -> None:
+        """Check the ids of all lists; raises as `check`."""
+        stops = self._starts[1:]
+        filled = self._ids < stops
+        self._guard.check_ranges(self._ids[filled], stops[filled])
+
+
+_QUERY_BLOCK = 32
+# Ids of a list that are tested in the time that it takes to fetch and score one vector, and how
+# often as many vectors as the first reading meets are met in the end, about.
+_IDS_PER_VECTOR, _READINGS = 25, 2.5
+# Behind a filter: allowed vectors that the first reading meets at least; how many of the best
+# judge a reading; and which share of them the last reading may have brought.
+_FIRST, _JUDGES, _LAST = 512, 100, 0.25
+# Behind a filter, codes that keep little of a vector give this many times as many candidates.
+_MORE_OF_COARSE = 4
+
+
+class _Lists(NamedTuple):
+    """Inverted lists to read.
+
+    Attributes:
+        numbers: (q, p) int64, -1 for none.
+        nearness: (q, p) float32, of their centroids to the query.
+    """
+
+    numbers: NDArray[np.int64]
+    nearness: NDArray[np.float32]
+
+
+class _Ranked(NamedTuple):
+    """Lists, the nearest first, and what they hold.
+
+    Attributes:
+        lists: their numbers and nearness.
+        held: (q, p) int64: allowed vectors in each.
+        met: (q, p) int64: allowed vectors in each and those before it.
+    """
+
+    lists: _Lists
+    held: NDArray[np.int64]
+    met: NDArray[np.int64]
+
+
+class ListSearch:
+    """Finds candidates in inverted lists.
+
+    Attributes:
+        efforts: numbers of lists to read (nprobe) worth trying, ascending.
+        default_effort: the effort where none is given.
+
+    Args:
+        index: its core is a FAISS `IndexIVF`.
+        guard: checks lists before they are read; None if nothing is left to check.
+    """
+
+    def __init__(self, index: Unwrapped, guard: ListGuard | None) -> None:
+        self._index, self._core, self._guard = index, index.core, guard
+        self._lists = int(self._core.nlist)
+        powers = (2**exponent for exponent in range(self._lists.bit_length()))
+        self.efforts = (*(power for power in powers if power < self._lists), self._lists)
+        self.default_effort = min(self._lists, math.ceil(2 * math.sqrt(self._lists)))
+
+    def candidates(
+        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    ) -> list[NDArray[np.int64]] | None:
+        """Candidates for the `k` best of each query.
+
+        Args:
+            queries: (q, d) float32.
+            k: at least 1.
+            allowed: some of the vectors, or None for all.
+            effort: at least 1.
+
+        Returns:
+            For each query allowed positions, ascending, or too few of them; None if the exact
+            scan is cheaper.
+
+        Raises:
+            RuntimeError: FAISS cannot do it with this type.
+            DamagedIndexError: a list was altered.
+        """
+        wanted = self._wanted(k, allowed)
+        met, probes = self._met(wanted, effort)
+        if self._prefers_scan(wanted, met, allowed):
+            return None
+        turned = self._index.transformed(queries)
+        found: list[NDArray[np.int64]] = []
+        if allowed is None and self._guard is None:
+            parameters = load_faiss().SearchParametersIVF(nprobe=probes)
+            rows = self._core.search(turned, wanted, params=parameters)[1]
+            found.extend(self._index.positions(row) for row in rows)
+        else:
+            for start in range(0, len(turned), _QUERY_BLOCK):
+                block = turned[start : start + _QUERY_BLOCK]
+                if allowed is None:
+                    nearness, order = self._core.quantizer.search(block, probes)
+                    rows = self._read(block, wanted, _Lists(order, nearness))[0]
+                else:
+                    rows = self._read_behind(block, wanted, allowed, probes)
+                found.extend(self._index.positions(row) for row in rows)
+        if allowed is None:
+            # Of the lists near to many equal vectors, one holds all of them and others nothing.
+            short = [i for i, positions in enumerate(found) if len(positions) < k]
+            more = self.candidates(queries[short], k, None, 4 * probes) if short else None
+            for i, positions in zip(short, more or (), strict=False):
+                found[i] = positions
+        elif not all(allowed.at(positions).all() for positions in found):
+            raise RuntimeError("this type ignores filters")
+        return found
+
+    def _wanted(self, k: int, allowed: Allowed | None) -> int:
+        """How many candidates to ask for."""
+        oversampling = self._index.oversampling
+        wanted = oversampling * (k if oversampling == WHOLE else max(k, 10))
+        if allowed is not None and oversampling == COARSE:
+            wanted *= _MORE_OF_COARSE
+        return wanted
+
+    def _met(self, wanted: int, effort: int) -> tuple[int, int]:
+        """How many vectors a search without a filter meets, and in how many lists."""
+        n, lists = self._index.n, self._lists
+        met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
+        return met, min(lists, max(effort, math.ceil(met * lists / n)))
+
+    def _prefers_scan(self, wanted: int, met: int, allowed: Allowed | None) -> bool:
+        """Whether scanning all allowed vectors is cheaper than reading lists."""
+        n = self._index.n
+        if allowed is None:
+            return n <= met
+        # Among n vectors, an allowed one costs n / count ids.
+        ids = _READINGS * _first(wanted) * n / allowed.count if allowed.count else 0
+        return allowed.count <= max(met, ids / _IDS_PER_VECTOR)
+
+    def _read_behind(
+        self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
+    ) -> NDArray[np.int64]:
+        """(q, wanted) int64, best first, -1 if there are fewer; see the start of this module.
+
+        Args:
+            queries: (q, d) float32, transformed.
+            wanted: how many to find.
+            allowed: some of the vectors.
+            probes: how many lists a search without a filter reads.
+        """
+        kept = max(wanted, _JUDGES)
+        positions = np.full((len(queries), kept), -1, np.int64)
+        scores = np.full((len(queries), kept), -np.inf, np.float32)
+        # Of codes that keep little of a vector, a reading says less.
+        probes = min(self._lists, 2 * probes if self._index.oversampling == COARSE else probes)
+        ranked = self._ranked(queries, allowed, 2 * _first(wanted), 2 * probes)
+        start = np.zeros(len(queries), np.int64)
+        reach = start.copy()
+        target = np.maximum(ranked.met[:, probes - 1] // 2, _first(wanted))
+        reading = np.arange(len(queries))
+        while len(reading):
+            target = np.minimum(target, allowed.count)
+            if (ranked.met[reading, -1] < target[reading]).any():
+                ranked = self._ranked(queries, allowed, int(target[reading].max()), 0)
+            met = ranked.met[reading]
+            before = (met < target[reading][:, None]).sum(axis=1)
+            # A graph of centroids may not find all lists.
+            reach[reading] = np.minimum(1 + before, met.shape[1])
+            read = lists_to_read(ranked.held[reading], start[reading], reach[reading])
+            lists = _Lists(ranked.lists.numbers[reading], ranked.lists.nearness[reading])
+            new = self._read(queries[reading], kept, _chosen(lists, read), allowed)
+            both = np.concatenate([positions[reading], new[0]], axis=1)
+            both_scores = np.concatenate([scores[reading], new[1]], axis=1)
+            order = np.argsort(-both_scores, axis=1, kind="stable")[:, :kept]
+            rows = np.arange(len(order))[:, None]
+            positions[reading], scores[reading] = both[rows, order], both_scores[rows, order]
+            target[reading] = 2 * met[rows[:, 0], reach[reading] - 1]
+            start[reading] = reach[reading]
+            judges = positions[reading] >= 0
+            brought = ((order >= kept) & judges).sum(axis=1)
+            ended = (reach[reading] == self._lists) | (target[reading] == 2 * allowed.count)
+            reading = reading[~ended & (brought > _LAST * judges.sum(axis=1))]
+        return positions[:, :wanted]
+
+    def _ranked(
+        self, queries: NDArray[np.float32], allowed: Allowed, met: int, least: int
+    ) -> _Ranked:
+        """`least` lists or more that hold `met` allowed vectors or more, or all lists."""
+        # Ranking all lists takes longer than reading those that are usually needed.
+        likely = math.ceil(met * self._lists / allowed.count) + 8
+        ranked = min(self._lists, max(least, likely))
+        while True:
+            nearness, order = self._core.quantizer.search(queries, ranked)
+            held = self._members.held(allowed, order)
+            before = np.cumsum(held, axis=1)
+            if ranked == self._lists or bool((before[:, -1] >= met).all()):
+                return _Ranked(_Lists(order, nearness), held, before)
+            ranked = min(self._lists, 2 * ranked)
+
+    def _read(
+        self,
+        queries: NDArray[np.float32],
+        wanted: int,
+        lists: _Lists,
+        allowed: Allowed | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(q, wanted) int64 and float32: the best in these lists and their scores by codes."""
+        if self._guard is not None:
+            self._guard.check(lists.numbers)
+        faiss = load_faiss()
+        scores = np.full((len(queries), wanted), -np.inf, np.float32)
+        positions = np.full((len(queries), wanted), -1, np.int64)
+        if not lists.numbers.shape[1]:
+            return positions, scores
+        queries = np.ascontiguousarray(queries)
+        # The Python form of this method takes no list numbers.
+        self._core.search_preassigned_c(
+            len(queries),
+            faiss.swig_ptr(queries),
+            wanted,
+            faiss.swig_ptr(lists.numbers),
+            faiss.swig_ptr(lists.nearness),
+            faiss.swig_ptr(scores),
+            faiss.swig_ptr(positions),
+            False,
+            self._parameters(lists, allowed),
+        )
+        scores[positions < 0] = -np.inf
+        return positions, scores
+
+    def _parameters(self, lists: _Lists, allowed: Allowed | None) -> Any:
+        faiss = load_faiss()
+        selector = None
+        if allowed is not None:
+            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-self._index.n // 8)])
+        return faiss.SearchParametersIVF(sel=selector, nprobe=lists.numbers.shape[1])
+
+    @cached_property
+    def _members(self) -> ListMembers:
+        """Which positions each list holds."""
+        faiss = load_faiss()
+        if self._guard is not None:
+            self._guard.check_ids()
+        inverted = self._core.invlists
+        parts = [
+            self._index.positions(faiss.rev_swig_ptr(inverted.get_ids(number), size)).astype(
+                np.int32
+            )
+            if size
+            else np.empty(0, np.int32)
+            for number, size in enumerate(sizes_of(self._core).tolist())
+        ]
+        members = np.concatenate(parts)
+        if len(members) != self._index.n or (np.bincount(members) != 1).any():
+            # Only a type that stores equal vectors once omits some.
+            raise RuntimeError("not every position is in one list")
+        return ListMembers(members, np.array([len(part) for part in parts], np.int64))
+
+
+def _first(wanted: int) -> int:
+    """How many allowed vectors the first reading meets at least."""
+    return max(_FIRST, 2 * wanted)
+
+
+def _chosen(lists: _Lists, read: NDArray[np.bool_]) -> _Lists:
+    """The lists to read, in their order; FAISS skips those whose number is -1."""
+    columns = np.flatnonzero(read.any(axis=0))
+    part = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0)
+    return _Lists(
+        np.where(read[:, part], lists.numbers[:, part], -1),
+        np.ascontiguousarray(lists.nearness[:, part]),
+    )
+
+
+# How many vectors are scanned in the time that one candidate takes: in a graph, to compare the
+# links of a node with the query; elsewhere, to fetch and re-score it.
+_SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
+_GRAPH_EFFORTS, _GRAPH_DEFAULT = (16, 32, 64, 128, 256, 512, 1024), 128
+_OTHER_EFFORTS, _OTHER_DEFAULT = (1, 2, 4, 8, 16), 4
+
+
+class NeighborSearch:
+    """Finds candidates by their number.
+
+    Attributes:
+        efforts: lengths of the list of candidates (efSearch) for a graph; for any other type,
+            multiples of the candidates re-scored.
+        default_effort: the effort where none is given.
+    """
+
+    def __init__(self, index: Unwrapped) -> None:
+        self._index = index
+        self._graph = isinstance(index.core, load_faiss().IndexHNSW)
+        self.efforts: tuple[int, ...] = _GRAPH_EFFORTS if self._graph else _OTHER_EFFORTS
+        self.default_effort = _GRAPH_DEFAULT if self._graph else _OTHER_DEFAULT
+
+    def candidates(
+        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    ) -> list[NDArray[np.int64]] | None:
+        """As `ListSearch.candidates`; none for a query whose best may not be among them."""
+        n = self._index.n
+        permitted = n if allowed is None else allowed.count
+        if permitted == n:
+            allowed = None
+        if not permitted:
+            return None
+        oversampling = self._index.oversampling
+        wanted = oversampling * (k if oversampling == WHOLE else max(k, 10))
+        if not self._graph:
+            # The effort was measured without a filter.
+            wanted *= effort if allowed is None else max(effort, self.default_effort)
+        asked = wanted if allowed is None else math.ceil(1.5 * wanted * n / permitted) + 32
+        if permitted <= asked * (_SCAN_PER_STEP if self._graph else _SCAN_PER_CANDIDATE):
+            return None
+        parameters = None
+        if self._graph:
+            parameters = load_faiss().SearchParametersHNSW(efSearch=max(effort, asked))
+        turned = self._index.transformed(queries)
+        rows = self._index.core.search(turned, asked, params=parameters)[1]
+        found = [self._index.positions(row) for row in rows]
+        if allowed is None:
+            return found
+        chosen = [positions[allowed.at(positions)] for positions in found]
+        # If they may not be the best, return none, so that the exact scan answers.
+        return [positions if len(positions) >= wanted else positions[:0] for positions in chosen]
+
+
+class Searcher:
+    """A FAISS index over the vectors of one segment, ready to be searched by several threads.
+
+    Attributes:
+        efforts: the search efforts worth trying, ascending: numbers of lists read (nprobe) for
+            inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
+            the candidates re-scored for any other type.
+        default_effort: the effort where none is given.
+
+    Args:
+        index: a trained FAISS index of n vectors of d dimensions, by inner product.
+        path: the file that it was read from, for errors.
+        list_guard: checks inverted lists before they are read; None for other types, and where
+            nothing is left to check.
+    """
+
+    def __init__(self, index: Any, path: Path, list_guard: ListGuard | None = None) -> None:
+        self._path = path
+        self._index = Unwrapped(index, path)
+        self._warned = False
+        self._structure: ListSearch | NeighborSearch
+        if isinstance(self._index.core, load_faiss().IndexIVF):
+            self._structure = ListSearch(self._index, list_guard)
+        else:
+            self._structure = NeighborSearch(self._index)
+        self.efforts = self._structure.efforts
+        self.default_effort = self._structure.default_effort
+
+    def search(
+        self,
+        vectors: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: Allowed | None = None,
+        effort: int | None = None,
+        guard: BlockGuard = UNGUARDED,
+    ) -> list[Nearest]:
+        """About the `k` vectors of largest inner product for each query.
+
+        Args:
+            vectors: (n, d) float32, C-contiguous: the vectors that the structure was built from.
+            queries: (q, d) float32.
+            k: at least 1; may exceed n.
+            allowed: some of them, or None for all; only these can be returned.
+            effort: at least 1, see `efforts`; None for `default_effort`.
+            guard: checks what is read of the vectors.
+
+        Returns:
+            For each query what `indexes.vectors.flat.nearest_of` says of the candidates, exactly
+            min(k, allowed) entries (fewer only if vectors or queries hold NaN).
+
+        Raises:
+            DamagedIndexError: what is read was altered, or the structure holds a
+                position that does not exist.
+            MissingExtraError: FAISS is not installed.
+            ValueError: shapes that do not fit, or an effort below 1.
+        """
+        n, d = self._index.n, self._index.d
+        if vectors.shape != (n, d):
+            raise ValueError(f"expected vectors of shape {(n, d)}, found {vectors.shape}")
+        if queries.ndim != 2 or queries.shape[1] != d:
+            raise ValueError(f"expected queries of shape (q, {d}), found {queries.shape}")
+        if effort is not None and effort < 1:
+            raise ValueError(f"expected an effort of at least 1, found {effort}")
+        queries = np.ascontiguousarray(queries, np.float32)
+        if not len(queries):
+            return []
+        candidates = self._candidates(queries, k, allowed, effort or self.default_effort)
+        if candidates is None:
+            return search_flat(vectors, queries, k, allowed, guard)
+        for positions in candidates:
+            guard.check_rows(positions)
+        found = [
+            rescored(vectors, positions, query, k)
+            for query, positions in zip(queries, candidates, strict=True)
+        ]
+        # They may be all allowed ones, which only the exact scan can confirm.
+        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
+        if short:
+            exact = search_flat(vectors, queries[short], k, allowed, guard)
+            for i, answer in zip(short, exact, strict=True):
+                found[i] = answer
+        return found
+
+    def _candidates(
+        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    ) -> list[NDArray[np.int64]] | None:
+        """As those of the structure; None too, with a warning, if the type cannot do it."""
+        try:
+            return self._structure.candidates(queries, k, allowed, effort)
+        except RuntimeError as error:
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self._path}: FAISS cannot search this type of structure "
+                    f"({faiss_reason(error)}); all vectors are scanned instead, which is slower",
+                    stacklevel=3,
+                )
+            return None

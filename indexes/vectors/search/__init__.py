@@ -1,1 +1,0 @@
-"""Searching a FAISS structure: candidates from its lists or its graph, exact scores."""

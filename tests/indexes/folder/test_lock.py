@@ -1,0 +1,130 @@
+"""One writer at a time, and a lock that no dead process keeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from index_samples import SETTINGS, commit, document, make_index, texts
+
+from indexes.errors import IndexLockedError
+from indexes.folder.lock import LOCK_FILE, WriterLock
+from indexes.folder.writer import FolderWriter
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from indexes.folder.lock import WriterLock
+with WriterLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def held_elsewhere(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process holds the lock of `folder`."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_lock_held_by_another_process_is_refused_with_its_pid(tmp_path: Path) -> None:
+    with held_elsewhere(tmp_path) as process:
+        with pytest.raises(IndexLockedError) as caught, WriterLock(tmp_path):
+            pass
+        message = str(caught.value)
+        assert f"process {process.pid} on {socket.gethostname()}" in message
+        assert str(tmp_path) in message
+        assert " since " in message
+        assert "\n" not in message
+
+
+def test_the_death_of_its_holder_frees_the_lock(tmp_path: Path) -> None:
+    with held_elsewhere(tmp_path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with WriterLock(tmp_path):
+            assert str(os.getpid()) in (tmp_path / LOCK_FILE).read_text()
+
+
+def test_a_writer_refuses_an_index_that_another_process_writes(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", [document("a", "apple")])
+    with held_elsewhere(folder):
+        with pytest.raises(IndexLockedError), FolderWriter(folder):
+            pass
+        with pytest.raises(IndexLockedError), FolderWriter(folder, create=SETTINGS):
+            pass
+        assert texts(folder) == {"a": "apple"}
+
+
+def test_two_writers_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", [document("a", "apple")])
+    with FolderWriter(folder) as first:
+        with pytest.raises(IndexLockedError, match=f"process {os.getpid()}"), FolderWriter(folder):
+            pass
+        commit(first, document("b", "banana"))
+    with FolderWriter(folder) as second:
+        commit(second, document("c", "cherry"))
+    assert set(texts(folder)) == {"a", "b", "c"}
+
+
+def test_a_block_that_raises_frees_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), WriterLock(tmp_path):
+        raise ZeroDivisionError
+    with WriterLock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff\xfe"])
+def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path: Path, content: bytes) -> None:
+    with WriterLock(tmp_path):
+        (tmp_path / LOCK_FILE).write_bytes(content)
+        with (
+            pytest.raises(IndexLockedError, match="a process that has just started"),
+            WriterLock(tmp_path),
+        ):
+            pass
+
+
+def test_a_longer_signature_of_an_earlier_holder_leaves_no_trace(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_text("x" * 2000)
+    with WriterLock(tmp_path):
+        assert "x" * 10 not in (tmp_path / LOCK_FILE).read_text()
+
+
+def test_the_lock_of_a_folder_replaced_meanwhile_is_not_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, other = tmp_path / "index", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    opened, swaps = os.open, []
+
+    def open_then_replace(*arguments: object, **options: object) -> int:
+        descriptor = opened(*arguments, **options)  # type: ignore[arg-type]
+        if not swaps:
+            swaps.append(folder.rename(tmp_path / "old"))
+            other.rename(folder)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_then_replace)
+    with WriterLock(folder):
+        monkeypatch.undo()
+        with pytest.raises(IndexLockedError), WriterLock(folder):
+            pass
+        with WriterLock(tmp_path / "old"):
+            pass

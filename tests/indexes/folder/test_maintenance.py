@@ -1,0 +1,251 @@
+"""Merging and compacting equal an index built from the same documents at once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from index_samples import (
+    commit,
+    document,
+    found_by,
+    live_passages,
+    make_index,
+    texts,
+    texts_in,
+    vector_of,
+)
+
+import indexes.folder.merging
+import indexes.folder.view
+from indexes.bm25.scoring import BM25
+from indexes.errors import DamagedIndexError
+from indexes.folder.verify import verify
+from indexes.folder.view import FolderReader, FolderView
+from indexes.folder.writer import FolderWriter
+from indexes.protocol import NewDocument
+from indexes.vectors.flat import search_flat
+
+WORDS = [f"w{i}" for i in range(40)]
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[FolderView]:
+    reader = FolderReader(folder)
+    try:
+        with reader.view() as view:
+            yield view
+    finally:
+        reader.close()
+
+
+def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
+    """What searches find: BM25 scores by document, documents in the order of inner products."""
+    with reading(folder) as view:
+        matches = BM25(view.segments, None, view.statistics).search(terms, 10**6)
+        passages = [
+            int(view.segments[segment].segment.ids[position])
+            for segment, position in zip(matches.segments, matches.positions, strict=True)
+        ]
+        names = view.documents_of(passages)
+        bm25: dict[str, list[float]] = {}
+        for passage, score in zip(passages, matches.scores, strict=True):
+            bm25.setdefault(names[passage], []).append(float(score))
+        query = vector_of(" ".join(terms))[None]
+        dense: list[tuple[float, str]] = []
+        for live, allowed in zip(view.segments, view.live, strict=True):
+            ((positions, scores),) = search_flat(live.segment.vectors, query, 10**6, allowed)
+            held = live.segment.ids[positions].tolist()
+            owners = view.documents_of(held)
+            dense += [
+                (-round(float(score), 6), owners[passage])
+                for passage, score in zip(held, scores, strict=True)
+            ]
+        return {
+            "bm25": {id_: sorted(scores) for id_, scores in sorted(bm25.items())},
+            "dense": sorted(dense),
+        }
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found["bm25"].keys() == expected["bm25"].keys()
+    for id_, scores in expected["bm25"].items():
+        np.testing.assert_allclose(found["bm25"][id_], scores, rtol=0, atol=1e-6)
+    assert found["dense"] == expected["dense"]
+
+
+def sample(chance: random.Random, id_: str) -> NewDocument:
+    return document(
+        id_, " ".join(chance.choices(WORDS, k=chance.randint(1, 12))), passages=chance.randint(1, 3)
+    )
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    held: dict[str, NewDocument] = {}
+    changes = 0
+    with FolderWriter(tmp_path / "lived", create={}) as writer:
+        while changes < 100_000:
+            ids = [f"d{number}" for number in chance.sample(range(3000), 1500)]
+            batch = [sample(chance, id_) for id_ in ids]
+            commit(writer, *batch)
+            held |= {one.id: one for one in batch}
+            gone = chance.sample(sorted(held), min(len(held), 700))
+            assert writer.delete(gone) == len(gone)
+            for id_ in gone:
+                del held[id_]
+            changes += len(batch) + len(gone)
+            writer.merge()
+            assert len(writer.segments()) < indexes.folder.merging.FACTOR * 2
+    assert verify(tmp_path / "lived") == []
+    make_index(tmp_path / "fresh", list(held.values()))
+    assert texts(tmp_path / "lived") == texts(tmp_path / "fresh")
+    queries = [[word] for word in WORDS[:10]] + [chance.choices(WORDS, k=4) for _ in range(10)]
+    for query in queries:
+        same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
+    with FolderWriter(tmp_path / "lived") as writer:
+        writer.compact()
+    assert verify(tmp_path / "lived") == []
+    with reading(tmp_path / "lived") as view:
+        assert len(view.segments) == 1
+        assert view.count_tombstones() == 0
+    for query in queries:
+        same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
+
+
+def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path: Path) -> None:
+    documents = [document(f"d{i}", f"common only{i}") for i in range(20)]
+    folder = make_index(tmp_path / "index", documents[:10], documents[10:])
+    with FolderWriter(folder) as writer:
+        writer.delete([one.id for one in documents[:3]])
+        assert writer.compact() == 2
+        assert writer.compact() == 0
+        (only,) = writer.segments()
+        assert len(only.segment.ids) == 17
+        assert only.live is None
+    assert [path.name for path in (folder / "segments").iterdir()] == ["000003"]
+    assert verify(folder) == []
+    with reading(folder) as view:
+        assert found_by(view, "common") == {f"d{i}" for i in range(3, 20)}
+        assert live_passages(view) == sorted(live_passages(view))
+
+
+def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "index", [document("a", "one"), document("b", "two")])
+    with FolderWriter(folder) as writer:
+        writer.delete(["a", "b"])
+        assert writer.merge() == 1
+        assert writer.segments() == ()
+    assert list((folder / "segments").iterdir()) == []
+    assert verify(folder) == []
+    with FolderWriter(folder) as writer:
+        commit(writer, document("c", "three"))
+    assert texts(folder) == {"c": "three"}
+    assert verify(folder) == []
+
+
+def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
+    with FolderWriter(tmp_path, create={}, pending_limit=0) as writer:
+        for i in range(50):
+            commit(writer, document(f"d{i}", f"word{i}"))
+            writer.merge()
+            segments = writer.segments()
+            assert len(segments) < indexes.folder.merging.FACTOR
+            ids = np.concatenate([one.segment.ids for one in segments])
+            assert (np.diff(ids) > 0).all()
+    assert len(texts(tmp_path)) == 50
+    assert verify(tmp_path) == []
+
+
+def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path: Path) -> None:
+    folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
+    with reading(folder) as view:
+        with FolderWriter(folder) as writer:
+            writer.delete(["a"])
+            writer.compact()
+        assert len(list((folder / "segments").iterdir())) == 1
+        assert texts_in(view) == {"a": "one", "b": "two"}
+        assert found_by(view, "one") == {"a"}
+    assert texts(folder) == {"b": "two"}
+
+
+def test_segments_merged_while_a_reader_opens_them_are_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
+    real, calls = indexes.folder.view.live_segments, []
+
+    def slow(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 1:
+            with FolderWriter(folder) as writer:
+                writer.compact()
+        return real(*arguments)
+
+    monkeypatch.setattr(indexes.folder.view, "live_segments", slow)
+    with reading(folder) as view:
+        assert texts_in(view) == {"a": "one", "b": "two"}
+    assert len(calls) == 2
+
+
+def test_a_segment_that_is_really_gone_is_damage(tmp_path: Path) -> None:
+    folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
+    shutil.rmtree(folder / "segments" / "000001")
+    with pytest.raises(DamagedIndexError, match="000001"), reading(folder):
+        pass
+    with (
+        pytest.raises(DamagedIndexError, match="000001"),
+        FolderWriter(folder) as writer,
+    ):
+        writer.compact()
+    assert "000001" in verify(folder)[0]
+
+
+def test_a_settled_index_answers_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
+    chance = random.Random(7)
+    parts = [[sample(chance, f"d{part}-{i}") for i in range(100)] for part in range(4)]
+    folder = make_index(tmp_path / "index", *parts)
+    with FolderWriter(folder) as writer:
+        commit(writer, sample(chance, "waiting"))
+        writer.delete(["d0-1", "d2-50"])
+        queries = [[word] for word in WORDS[:5]] + [chance.choices(WORDS, k=4)]
+        expected = [answers(folder, query) for query in queries]
+        assert writer.settle(400) == 5
+        assert writer.settle(0) == 0
+        (only,) = writer.segments()
+        assert only.segment.structure.name == "ivf-sq8"
+        assert len(only.segment.ids) == len(live_passages_of(folder))
+    assert verify(folder) == []
+    for query, before in zip(queries, expected, strict=True):
+        same(answers(folder, query), before)
+
+
+def live_passages_of(folder: Path) -> list[int]:
+    with reading(folder) as view:
+        return live_passages(view)
+
+
+def test_a_large_segment_is_left_alone_by_a_small_addition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
+    monkeypatch.setattr("indexes.folder.merging.SEGMENT_COST", 100)
+    chance = random.Random(8)
+    folder = make_index(tmp_path / "index", [sample(chance, f"a{i}") for i in range(400)])
+    with FolderWriter(folder, pending_limit=0) as writer:
+        assert writer.settle(400) == 1
+        (large,) = writer.segments()
+        for number in range(6):
+            commit(writer, sample(chance, f"b{number}"))
+            writer.settle(1)
+            assert writer.segments()[0].segment.number == large.segment.number
+        # The small ones became few among themselves.
+        assert len(writer.segments()) <= 3

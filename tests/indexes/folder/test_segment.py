@@ -1,0 +1,226 @@
+"""A segment's files: what is written is what is mapped, and damage is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from index_samples import LISTED_FILES, SEGMENT_FILES, flip, in_child, manifest_of
+from numpy.typing import NDArray
+
+import indexes.folder.segment
+from indexes.errors import DamagedIndexError, StorageError
+from indexes.files import file_facts
+from indexes.folder.segment import open_segment, read_manifest, segment_folder, write_segment
+
+IDS = np.array([3, 4, 9], np.int64)
+VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
+TOKENS = [["cat", "sat"], [], ["cat", "cat"]]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> str:
+    """A segment number 7 in `tmp_path`; its manifest's hash."""
+    return write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, TOKENS)
+
+
+def rewrite(folder: Path, name: str, array: NDArray[Any]) -> str:
+    """Replace an array and make the manifest agree; the manifest's new hash."""
+    np.save(folder / name, array)
+    manifest = manifest_of(folder)
+    manifest["files"][name] = file_facts(folder / name)
+    content = json.dumps(manifest).encode()
+    (folder / "manifest.json").write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_segment_is_mapped_as_it_was_written(tmp_path: Path, written: str) -> None:
+    segment = open_segment(tmp_path, 7, written)
+    assert segment.number == 7
+    assert segment.folder == tmp_path / "segments" / "000007"
+    assert (segment.ids.dtype, segment.vectors.dtype) == (np.int64, np.float32)
+    np.testing.assert_array_equal(segment.ids, IDS)
+    np.testing.assert_array_equal(segment.vectors, VECTORS)
+    assert segment.postings.lengths.tolist() == [2, 0, 2]
+    positions, frequencies = segment.postings.lookup("cat")
+    assert (positions.tolist(), frequencies.tolist()) == ([0, 2], [1, 2])
+
+
+def test_the_mapped_arrays_cannot_be_written(tmp_path: Path, written: str) -> None:
+    segment = open_segment(tmp_path, 7, written)
+    for array in (segment.ids, segment.vectors):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_the_manifest_names_every_file_with_size_and_hash(tmp_path: Path, written: str) -> None:
+    folder = segment_folder(tmp_path, 7)
+    content = (folder / "manifest.json").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == written
+    manifest = read_manifest(folder, written)
+    assert (manifest["passages"], manifest["dimensions"]) == (3, 4)
+    assert sorted(manifest["files"]) == sorted(LISTED_FILES)
+    assert {path.name for path in folder.iterdir()} == set(SEGMENT_FILES)
+    for name, facts in manifest["files"].items():
+        content = (folder / name).read_bytes()
+        assert facts == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def test_equal_segments_have_equal_bytes(tmp_path: Path, written: str) -> None:
+    assert write_segment(segment_folder(tmp_path / "other", 7), IDS, VECTORS, TOKENS) == written
+
+
+def test_what_an_interrupted_write_left_is_replaced(tmp_path: Path) -> None:
+    folder = segment_folder(tmp_path, 7)
+    folder.mkdir(parents=True)
+    (folder / "vectors.npy").write_bytes(b"half")
+    (folder / "stray.npy").write_bytes(b"half")
+    written = write_segment(folder, IDS, VECTORS, TOKENS)
+    assert not (folder / "stray.npy").exists()
+    np.testing.assert_array_equal(open_segment(tmp_path, 7, written).vectors, VECTORS)
+
+
+def test_everything_is_flushed_before_the_hash_is_given_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("the system does not tell which file a descriptor is")
+    flushed: dict[str, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        flushed[Path(path).name] = os.fstat(descriptor).st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = segment_folder(tmp_path, 7)
+    write_segment(folder, IDS, VECTORS, TOKENS)
+    # Each with all of its bytes, then the folder, then its parent.
+    for path in folder.iterdir():
+        assert flushed[path.name] == path.stat().st_size
+    assert list(flushed)[-2:] == ["000007", "segments"]
+
+
+@pytest.mark.parametrize("name", LISTED_FILES)
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_a_truncated_file_is_named_with_both_sizes(
+    tmp_path: Path, written: str, name: str, kept: int
+) -> None:
+    path = segment_folder(tmp_path, 7) / name
+    size = path.stat().st_size
+    kept %= size
+    with path.open("r+b") as file:
+        file.truncate(kept)
+    with pytest.raises(DamagedIndexError, match=name) as caught:
+        open_segment(tmp_path, 7, written)
+    assert f"expected {size} bytes, found {kept}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+def test_a_missing_file_is_named(tmp_path: Path, written: str, name: str) -> None:
+    (segment_folder(tmp_path, 7) / name).unlink()
+    with pytest.raises(DamagedIndexError, match=rf"{name}: the file is missing"):
+        open_segment(tmp_path, 7, written)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DamagedIndexError, match=r"segments/000008/manifest\.json"):
+        open_segment(tmp_path, 8, "0" * 64)
+
+
+def test_a_longer_file_is_named(tmp_path: Path, written: str) -> None:
+    with (segment_folder(tmp_path, 7) / "vectors.npy").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(DamagedIndexError, match=r"vectors\.npy"):
+        open_segment(tmp_path, 7, written)
+
+
+@pytest.mark.parametrize("position", [0, 10, -1])
+def test_an_altered_manifest_is_named(tmp_path: Path, written: str, position: int) -> None:
+    flip(segment_folder(tmp_path, 7) / "manifest.json", position)
+    with pytest.raises(DamagedIndexError, match=r"manifest\.json.*SHA-256"):
+        open_segment(tmp_path, 7, written)
+
+
+@pytest.mark.parametrize("name", ["ids.npy", "vectors.npy"])
+@pytest.mark.parametrize("part", [0, 3, 8, 30, 60])
+def test_an_altered_array_header_is_damage_and_no_crash(
+    tmp_path: Path, written: str, name: str, part: int
+) -> None:
+    flip(segment_folder(tmp_path, 7) / name, part)
+    with pytest.raises(DamagedIndexError, match=name):
+        open_segment(tmp_path, 7, written)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("ids.npy", IDS.astype(np.int32)),
+        ("ids.npy", IDS[:2]),
+        ("vectors.npy", VECTORS.astype(np.float64)),
+        ("vectors.npy", VECTORS[:, :3]),
+        ("vectors.npy", np.asfortranarray(VECTORS)),
+    ],
+)
+def test_an_array_of_another_form_is_named(
+    tmp_path: Path, written: str, name: str, array: NDArray[Any]
+) -> None:
+    del written
+    altered = rewrite(segment_folder(tmp_path, 7), name, array)
+    with pytest.raises(DamagedIndexError, match=name):
+        open_segment(tmp_path, 7, altered)
+
+
+def test_a_failed_write_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, array: NDArray[Any]) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(indexes.folder.segment, "save_array", refuse)
+    folder = segment_folder(tmp_path, 7)
+    with pytest.raises(StorageError, match=r"ids\.npy: the disk is full"):
+        write_segment(folder, IDS, VECTORS, TOKENS)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("tokens", [[["a"]] * 2, [["a"]] * 4])
+def test_as_many_lists_of_terms_as_passages_are_asked_for(
+    tmp_path: Path, tokens: list[list[str]]
+) -> None:
+    with pytest.raises(ValueError, match="3 passages"):
+        write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, tokens)
+    assert not segment_folder(tmp_path, 7).exists()
+
+
+def test_large_arrays_are_mapped_and_not_read(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).standard_normal((2000, 64)).astype(np.float32)
+    folder = segment_folder(tmp_path, 7)
+    written = write_segment(folder, np.arange(2000), vectors, [["word"]] * 2000)
+    segment = open_segment(tmp_path, 7, written)
+    np.testing.assert_array_equal(segment.vectors, vectors)
+    with (folder / "vectors.npy").open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(np.float32(7).tobytes())
+    assert segment.vectors[-1, -1] == 7
+
+
+def test_more_segments_than_files_may_be_open_can_be_read(tmp_path: Path) -> None:
+    """Mapping keeps a file open in Python: small files are read instead."""
+    outcome = in_child(
+        """
+import resource, sys
+from pathlib import Path
+from index_samples import document, make_index, texts
+
+folder = make_index(Path(sys.argv[1]), *([document(str(i), f"word{i}")] for i in range(40)))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+print(len(texts(folder)))
+""",
+        tmp_path / "index",
+    )
+    assert outcome.stdout == "40\n", outcome.stderr

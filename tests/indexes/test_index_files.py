@@ -1,0 +1,291 @@
+"""Files that survive a crash, and clear error messages."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from index_samples import in_fork
+
+import indexes.files
+from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
+from indexes.files import (
+    abandoned,
+    fsync_path,
+    fsync_tree,
+    save_array,
+    storage_errors,
+    whole_files,
+    whole_folder,
+    write_lines,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "disk is full"),
+        (errno.EDQUOT, "quota"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "permission denied"),
+        (errno.EPERM, "permission denied"),
+        (errno.EFBIG, "too large"),
+        (errno.EEXIST, "a file is in the way"),
+        (errno.ENOTDIR, "a file is in the way"),
+        (errno.EIO, "the disk reports an error"),
+    ],
+)
+def test_what_the_system_refuses_names_the_file_and_the_reason(code: int, words: str) -> None:
+    with pytest.raises(StorageError, match=words) as caught, storage_errors(Path("index")):
+        raise OSError(code, os.strerror(code), "index/file.npy")
+    assert str(caught.value).startswith("index/file.npy: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refusal_without_a_file_name_names_the_folder() -> None:
+    with pytest.raises(StorageError, match=r"^i: the disk is full"), storage_errors(Path("i")):
+        raise OSError(errno.ENOSPC, "full")
+
+
+def test_other_errors_of_the_system_stay_as_they_are() -> None:
+    with pytest.raises(FileNotFoundError), storage_errors(Path("index")):
+        raise FileNotFoundError(errno.ENOENT, "gone", "file")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, StorageError),
+        (sqlite3.SQLITE_READONLY, StorageError),
+        (sqlite3.SQLITE_READONLY_DBMOVED, StorageError),
+        (sqlite3.SQLITE_CANTOPEN, StorageError),
+        (sqlite3.SQLITE_IOERR_WRITE, StorageError),
+        (sqlite3.SQLITE_PROTOCOL, IndexLockedError),
+        (sqlite3.SQLITE_CORRUPT, DamagedIndexError),
+        (sqlite3.SQLITE_NOTADB, DamagedIndexError),
+    ],
+)
+def test_what_sqlite_refuses_becomes_one_clear_line(code: int, kind: type[Exception]) -> None:
+    error = sqlite3.OperationalError("reason")
+    error.sqlite_errorcode = code
+    with pytest.raises(kind, match="index") as caught, storage_errors(Path("index")):
+        raise error
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [sqlite3.IntegrityError, sqlite3.ProgrammingError])
+def test_other_errors_of_sqlite_stay_as_they_are(kind: type[Exception]) -> None:
+    with pytest.raises(kind), storage_errors(Path("index")):
+        raise kind("twice")
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELECT CAST(x'ff' AS TEXT)", "SELECT 1 FROM lost", "SELECT \u00fc"]
+)
+def test_text_and_schemas_that_nobody_wrote_are_damage(statement: str) -> None:
+    connection = sqlite3.connect(":memory:")
+    with (
+        pytest.raises(DamagedIndexError, match=r"i/index\.sqlite") as caught,
+        storage_errors(Path("i")),
+    ):
+        connection.execute(statement).fetchall()
+    connection.close()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.empty((0, 4), np.float32),
+        np.arange(3, dtype=np.int64),
+        np.empty(0, np.uint8),
+    ],
+)
+def test_a_saved_array_is_read_back_by_numpy(tmp_path: Path, array: Any) -> None:
+    save_array(tmp_path / "a.npy", array)
+    found = np.load(tmp_path / "a.npy", allow_pickle=False)
+    assert found.dtype == array.dtype
+    assert found.shape == array.shape
+    np.testing.assert_array_equal(found, array)
+
+
+def test_a_tree_is_flushed_file_by_file_then_its_folder_then_the_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "segments"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("a", "b", "inner/c"):
+        (folder / name).write_text(name)
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("the system does not tell which file a descriptor is")
+    fsync_tree(folder)
+    inner = folder / "inner"
+    expected = (inner / "c", inner, folder / "a", folder / "b", folder, tmp_path)
+    assert flushed == [str(path) for path in expected]
+
+
+def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.run"
+    flushed = []
+    monkeypatch.setattr("indexes.files.fsync_path", lambda one: flushed.append(one.parent))
+    write_lines(path, ["one\n", "\udcff\r\n"], "the run")
+    assert path.read_bytes() == b"one\n\\udcff\r\n"
+    assert flushed == [tmp_path, tmp_path.parent]
+
+    def broken() -> Iterator[str]:
+        yield "two\n"
+        raise ValueError("no more lines")
+
+    with pytest.raises(ValueError, match="no more lines"):
+        write_lines(path, broken(), "the run")
+    assert path.read_bytes().startswith(b"one")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.run"]
+
+
+@pytest.mark.parametrize("place", ["no/where/a.run", "folder", "file/a.run"])
+def test_a_text_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=f"{place}: cannot write the run") as caught:
+        write_lines(tmp_path / place, ["one\n"], "the run")
+    assert "\n" not in str(caught.value)
+    assert sorted(one.name for one in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    for replace in (False, True, False):
+        if replace or not folder.exists():
+            with whole_folder(folder, replace=replace) as new:
+                (new / "inner").mkdir()
+                (new / "inner" / "a").write_text(str(replace))
+        else:
+            with pytest.raises(OSError, match="not empty"), whole_folder(folder, replace=replace):
+                pass
+    assert (folder / "inner" / "a").read_text() == "True"
+    assert [one.name for one in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_folder_whose_name_cannot_be_flushed_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> None:
+        if path == tmp_path and (tmp_path / "made").exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(indexes.files, "fsync_path", refused)
+    with (
+        pytest.raises(StorageError, match="the disk reports an error"),
+        whole_folder(tmp_path / "made", replace=False),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flushing_leaves_no_file_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(10):
+        fsync_path(tmp_path)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@contextmanager
+def made_file(path: Path) -> Iterator[Path]:
+    with whole_files(path) as (new,):
+        new.write_text("content")
+        yield new
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[Path]:
+    with whole_folder(path) as new:
+        (new / "inner").mkdir()
+        (new / "inner" / "a").write_text("content")
+        yield new
+
+
+Making = Callable[[Path], AbstractContextManager[Path]]
+
+
+def killed(making: Making, path: Path) -> None:
+    """Another process makes `path`, and is killed before it is whole."""
+
+    def make() -> None:
+        with making(path):
+            os._exit(9)
+
+    assert in_fork(make) == 9
+
+
+@pytest.mark.parametrize("making", [made_file, made_folder])
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same(
+    tmp_path: Path, making: Making
+) -> None:
+    killed(making, tmp_path / "made")
+    killed(making, tmp_path / "other")
+    left = list(abandoned(tmp_path))
+    assert sorted(left) == sorted(tmp_path.iterdir())
+    assert len(left) == 2
+    with making(tmp_path / "made") as new:
+        (others,) = abandoned(tmp_path)
+        assert others.name.startswith(".other.")
+        assert sorted(tmp_path.iterdir()) == sorted([new, others])
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "made", others])
+
+
+@pytest.mark.parametrize("making", [made_file, made_folder])
+def test_what_a_process_is_writing_is_left_alone(tmp_path: Path, making: Making) -> None:
+    with making(tmp_path / "made") as first:
+        assert list(abandoned(tmp_path)) == []
+        assert in_fork(lambda: making(tmp_path / "made").__enter__()) == 0
+        with making(tmp_path / "made"):
+            assert first.exists()
+
+
+def test_only_names_of_new_files_count_as_abandoned(tmp_path: Path) -> None:
+    kept = [".a.1.tmp", "a.1-0123abcd.tmp", ".a.1-0123abcd", ".a.x-0123abcd.tmp"]
+    for name in kept:
+        (tmp_path / name).write_text("")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / ".a.1-00000000.tmp").symlink_to(outside)
+    os.mkfifo(tmp_path / ".a.1-00000001.tmp")
+    write_lines(tmp_path / "a", ["one\n"], "the run")
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == sorted([*kept, "a", "outside", ".a.1-00000000.tmp"])
+    assert list(abandoned(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize("making", [made_file, made_folder])
+def test_a_new_file_that_another_process_takes_for_abandoned_is_made_again(
+    tmp_path: Path, making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process comes before the lock is taken, or removes the file in between."""
+    lock, met = indexes.files._lock, []
+
+    def overtaken(path: Path) -> int:
+        met.append(path)
+        if len(met) == 1:
+            raise BlockingIOError
+        taken = lock(path)
+        if len(met) == 2:
+            path.rmdir() if path.is_dir() else path.unlink()
+        return taken
+
+    monkeypatch.setattr(indexes.files, "_lock", overtaken)
+    with making(tmp_path / "made") as new:
+        assert new == met[2]
+        assert list(tmp_path.iterdir()) == [new]
+    assert list(tmp_path.iterdir()) == [tmp_path / "made"]
