@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from eval.layers.grams import pair_grams
 from eval.layers.search import Task, subset_values
-from eval.layers.subsets import LayerSubsets, layer_subsets
+from eval.layers.subsets import LayerSubsets, layer_subsets, pair_grams
 from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
 
 Vectors = NDArray[np.float32]

@@ -1,8 +1,12 @@
-"""Searching for the set of layers whose mean is the best vector for pairs or questions."""
+"""Searching for the set of layers whose mean is the best vector for pairs or questions.
+
+Beside the files of every report that of a search has ``sets.csv``, the best sets with their
+objectives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,31 +18,34 @@ from eval.datasets.pairs import ScoredPairs, contained, read_pairs
 from eval.datasets.question_forms import read_question_set
 from eval.datasets.question_set import QuestionSet
 from eval.datasets.sts import read_sts
-from eval.layers.figures import effects_figure
-from eval.layers.fused import LayerFusion, encode_fused, layer_fusion
-from eval.layers.grams import encode_pairs
+from eval.figures import new_figure
 from eval.layers.protocol import (
+    Gain,
     LayerReport,
+    SetScore,
     ShuffledReport,
     check_division,
     search_given,
     search_shuffled,
 )
-from eval.layers.ranking import PoolRanking
-from eval.layers.report import layer_report
-from eval.layers.search import Task
-from eval.layers.subsets import layer_subsets
+from eval.layers.search import LayerFusion, PoolObjective, Task, encode_fused, layer_fusion
+from eval.layers.subsets import encode_pairs, layer_subsets
+from eval.metrics.comparison import interval
 from eval.metrics.correlation import CORRELATIONS, Correlation, pair_correlation
 from eval.progress import Progress, silent
-from eval.reports import Report, ReportedResult
+from eval.reports import Report, ReportedResult, Section, csv_lines, environment
+from eval.tables import Table
 from eval.vectors import Loading, embed, split_layers
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Cell = str | int | float | tuple[int, ...] | None
+Row = tuple[Cell, ...]
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
 """A file of scored pairs or several, a folder of questions with candidates (with the protocol
 ``paper`` that of a similarity test), or pairs or questions that are loaded."""
@@ -105,6 +112,10 @@ class DataSource:
     units: int
     left_out: int
 
+    def to_json(self) -> dict[str, object]:
+        """JSON values."""
+        return {"from": self.name, "units": self.units, "left_out": self.left_out}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSearchResult(ReportedResult):
@@ -137,12 +148,33 @@ class LayerSearchResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader."""
-        return layer_report(self)
-
-    def figure(self) -> Figure:
-        """The effects of the number of layers and of each layer; see `effects_figure`."""
         found = self.found
-        return effects_figure(found.sizes, found.layers, found.baseline.search, self.objective)
+        if isinstance(found, LayerReport):
+            tables, remarks = _given_tables(found), _gain_remarks(found.gain)
+        else:
+            tables, remarks = _shuffled_tables(found), _shuffled_remarks(found)
+        return Report(
+            name="layers",
+            title=f"Layers of {self.encoder.split('::')[0]}",
+            sections=(
+                Section(
+                    facts=dict(self._facts()),
+                    tables=(*tables, *_effect_tables(found)),
+                    remarks=(*remarks, f"encoder: {self.encoder}"),
+                    brief=True,
+                ),
+            ),
+            data=self.data(),
+            command=self.command,
+            environment=environment(self.settings.loading.device),
+            files={
+                "sets.csv": lambda: csv_lines(
+                    ("layers", "search", "held_out", "held_out_rank"),
+                    [(_join(one.layers), *_objectives(one)) for one in found.top],
+                )
+            },
+            figures={"effects": self.figure},
+        )
 
     def data(self) -> dict[str, object]:
         """The result as JSON values."""
@@ -153,10 +185,50 @@ class LayerSearchResult(ReportedResult):
             "protocol": self.settings.protocol,
             "hidden_states": self.hidden_states,
             "subsets": self.subsets,
-            "search_data": _source(self.search_data),
-            "held_out_data": self.held_out_data and _source(self.held_out_data),
+            "search_data": self.search_data.to_json(),
+            "held_out_data": self.held_out_data and self.held_out_data.to_json(),
             **asdict(self.found),
         }
+
+    def figure(self) -> Figure:
+        """The effects of the number of layers and of leaving each one out (Hosseini et al. 2023,
+        Figs. 2 to 4); MissingExtraError if matplotlib is not installed.
+        """
+        sizes, layers = self.found.sizes, self.found.layers
+        figure = new_figure(11, 4.2)
+        left, right = figure.subplots(1, 2)
+        numbers = [effect.size for effect in sizes]
+        left.plot(numbers, [effect.best for effect in sizes], "o-", label="best set")
+        left.plot(numbers, [effect.mean for effect in sizes], "s--", label="mean of the sets")
+        _plot_held_out(left, numbers, [effect.held_out for effect in sizes])
+        baseline = self.found.baseline.search
+        left.axhline(baseline, color="grey", linewidth=1, label="last layer only")
+        left.set_xlabel("number of layers")
+        states = [effect.layer for effect in layers]
+        without = _with_gaps([effect.without for effect in layers])
+        right.plot(states, without, "o-", label="best set without it")
+        right.plot(states, [one.with_layer for one in layers], "s--", label="best set with it")
+        _plot_held_out(right, states, [effect.held_out_without for effect in layers])
+        right.set_xlabel("hidden state left out (0: embeddings)")
+        for axes, places in ((left, numbers), (right, states)):
+            axes.set_ylabel(self.objective)
+            axes.set_xticks(places)
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize="small")
+        return figure
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "sets", f"{self.subsets:,} of {self.hidden_states} hidden states (0: embeddings)"
+        searched, held_out = self.search_data, self.held_out_data
+        count = f"{searched.units:,} {self.unit}"
+        yield "objective", f"{self.objective} over {count} of {searched.name}"
+        if held_out is not None:
+            yield "held-out data", f"{held_out.units:,} {self.unit} of {held_out.name}"
+        for data in (searched, held_out):
+            if data is not None and data.left_out:
+                questions = "question" if data.left_out == 1 else "questions"
+                left_out = f"{data.left_out:,} {questions} without a relevant passage"
+                yield f"left out of {data.name}", left_out
 
 
 def search_layers(
@@ -186,51 +258,46 @@ def search_layers(
     settings = settings or LayerSearchSettings()
     asked = _checked_encoder(settings.encoder)
     searched, held_out = _read(data, test, settings)
-    goal = searched.objective(settings.objective)
-    test_goal = None if held_out is None else held_out.objective(goal.name)
-    if settings.protocol == "paper":
-        check_division(goal.units, settings.dev_size)
+    objective = searched.objective(settings.objective)
+    test_objective = None if held_out is None else held_out.objective(objective.name)
+    paper = settings.protocol == "paper"
+    if paper:
+        check_division(objective.units, settings.dev_size)
     encoder = settings.loading.load(
         replace(asked, layers="all", fusion="concat", head=False, normalize=False)
     )
     fusion = layer_fusion(asked, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
-    task = _task(encoder, searched, goal, fusion, settings.loading.cache, progress)
+
+    def task(data: _Data, objective: Correlation | PoolObjective) -> Task:
+        return _task(encoder, data, objective, fusion, settings.loading.cache, progress)
+
+    options = {"top": settings.top, "resamples": settings.resamples, "seed": settings.seed}
     found: LayerReport | ShuffledReport
-    if settings.protocol == "paper":
+    held_out_data = None
+    if paper:
         found = search_shuffled(
-            task,
+            task(searched, objective),
             subsets,
             dev_size=settings.dev_size,
             shuffles=settings.shuffles,
-            top=settings.top,
-            resamples=settings.resamples,
-            seed=settings.seed,
             progress=progress,
+            **options,
         )
     else:
-        tested = None
-        if held_out is not None and test_goal is not None:
-            tested = _task(encoder, held_out, test_goal, fusion, settings.loading.cache, progress)
-        found = search_given(
-            task,
-            tested,
-            subsets,
-            top=settings.top,
-            resamples=settings.resamples,
-            seed=settings.seed,
-            progress=progress,
-        )
+        search, tested = task(searched, objective), None
+        if held_out is not None and test_objective is not None:
+            tested = task(held_out, test_objective)
+            held_out_data = DataSource(held_out.name, test_objective.units, held_out.left_out)
+        found = search_given(search, tested, subsets, progress=progress, **options)
     return LayerSearchResult(
         encoder=_encoder_text(asked, encoder, found.best.layers),
-        objective=goal.name,
-        unit=goal.unit,
+        objective=objective.name,
+        unit=objective.unit,
         hidden_states=encoder.depth + 1,
         subsets=len(subsets),
-        search_data=DataSource(searched.name, goal.units, searched.left_out),
-        held_out_data=None
-        if held_out is None or test_goal is None
-        else DataSource(held_out.name, test_goal.units, held_out.left_out),
+        search_data=DataSource(searched.name, objective.units, searched.left_out),
+        held_out_data=held_out_data,
         found=found,
         settings=settings,
         command=command,
@@ -238,55 +305,31 @@ def search_layers(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
-    """Scored pairs; all of them count."""
+class _Data:
+    """Scored pairs, or questions with candidates and a relevant passage."""
 
     name: str
-    pairs: ScoredPairs
+    content: ScoredPairs | QuestionSet
     left_out: int = 0
 
-    def texts(self) -> tuple[Sequence[str], Sequence[str]]:
-        """The first and the second sentence of each pair."""
-        return self.pairs.left, self.pairs.right
-
-    def objective(self, name: str | None) -> Correlation:
-        """A correlation with the gold scores."""
-        return pair_correlation(self.pairs.gold, name, self.name)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pools:
-    """Questions with candidates; those without a relevant passage are left out."""
-
-    name: str
-    questions: QuestionSet
-    left_out: int
-
-    def texts(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Question and candidate, as in `QuestionSet.pairs`."""
-        return self.questions.pairs()
-
-    def objective(self, name: str | None) -> PoolRanking:
-        """The mean of a measure."""
+    def objective(self, name: str | None) -> Correlation | PoolObjective:
+        if isinstance(self.content, ScoredPairs):
+            return pair_correlation(self.content.gold, name, self.name)
         if name in CORRELATIONS:
             raise ConfigError(
                 "objective: expected a measure of rankings for questions, such as AP, RR or "
                 f"nDCG@10, found {name}, which needs a file of scored pairs"
             )
-        return PoolRanking(self.questions.questions, name or "AP")
-
-
-_Data = _Pairs | _Pools
+        return PoolObjective(self.content.questions, name or "AP")
 
 
 def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
 ) -> tuple[_Data, _Data | None]:
     """The data to search on, and the data to test the choice on."""
-    paper = settings.protocol == "paper"
-    searched = _loaded(data, settings.split, divided=paper)
-    if paper:
-        if isinstance(searched, _Pools) or test is not None:
+    searched = _loaded(data, settings.split, divided=settings.protocol == "paper")
+    if settings.protocol == "paper":
+        if isinstance(searched.content, QuestionSet) or test is not None:
             raise ConfigError(
                 "protocol: paper merges and divides scored pairs; name files of pairs or the "
                 "folder of a similarity test, and no data to test on (--test)"
@@ -294,7 +337,7 @@ def _read(
         if settings.test_split is not None:
             raise ConfigError("test-split: protocol paper divides the pairs itself; leave it out")
         return searched, None
-    if isinstance(searched, _Pairs):
+    if isinstance(searched.content, ScoredPairs):
         if settings.split is not None or settings.test_split is not None:
             name = "test-split" if settings.split is None else "split"
             raise ConfigError(
@@ -302,24 +345,25 @@ def _read(
                 "(--test)"
             )
         held_out = None if test is None else _loaded(test, None)
+        tested = None if held_out is None else held_out.content
         # Pairs that are loaded may be the same: a caller who passes them twice asks for it.
         if (
             isinstance(test, str | Path)
-            and isinstance(held_out, _Pairs)
-            and contained([searched.pairs, held_out.pairs])
+            and isinstance(tested, ScoredPairs)
+            and contained([searched.content, tested])
         ):
             raise ConfigError(
-                "test: expected other pairs than those that are searched on, found "
-                f"{held_out.name} again; nothing is held out of it"
+                f"test: expected other pairs than those that are searched on, found {Path(test)} "
+                "again; nothing is held out of it"
             )
         return searched, held_out
-    if test is not None and not isinstance(test, QuestionSet):
+    if isinstance(test, QuestionSet):
+        return searched, _pools(test)
+    if test is not None:
         raise ConfigError(
             "test: it names a file of scored pairs; for a folder of questions name the split to "
             "test on (--test-split)"
         )
-    if isinstance(test, QuestionSet):
-        return searched, _pools(test)
     if settings.test_split is None:
         return searched, None
     if isinstance(data, QuestionSet):
@@ -338,98 +382,218 @@ def _read(
 def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> _Data:
     """The data; `divided` takes the folder of a similarity test with all its splits."""
     if isinstance(data, ScoredPairs):
-        return _Pairs("pairs", data)
+        return _Data("pairs", data)
     if isinstance(data, QuestionSet):
         return _pools(data)
     paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
-    if any(path.is_dir() for path in paths):
-        if len(paths) > 1:
+    names = ", ".join(map(str, paths))
+    if not any(path.is_dir() for path in paths):
+        return _Data(names, read_pairs(paths))
+    if len(paths) > 1:
+        raise ConfigError(
+            f"data: expected one folder, or files of scored pairs, found {names}; name one folder, "
+            "or files only"
+        )
+    if divided and split is None:
+        try:
+            return _Data(names, read_sts(paths[0]).everything())
+        except SourceError as error:
             raise ConfigError(
-                "data: expected one folder, or files of scored pairs, found "
-                f"{', '.join(map(str, paths))}; name one folder, or files only"
-            )
-        if divided and split is None:
-            try:
-                return _Pairs(str(paths[0]), read_sts(paths[0]).everything())
-            except SourceError as error:
-                raise ConfigError(
-                    "protocol: paper merges and divides scored pairs; name files of pairs or the "
-                    f"folder of a similarity test ({error})"
-                ) from error
-        return _pools(read_question_set(paths[0], split or "dev"), str(paths[0]))
-    return _Pairs(", ".join(map(str, paths)), read_pairs(paths))
+                "protocol: paper merges and divides scored pairs; name files of pairs or the "
+                f"folder of a similarity test ({error})"
+            ) from error
+    return _pools(read_question_set(paths[0], split or "dev"), names)
 
 
-def _pools(questions: QuestionSet, folder: str = "") -> _Pools:
+def _pools(questions: QuestionSet, folder: str = "") -> _Data:
     name = folder or questions.name
     if questions.corpus:
         raise SourceError(
             f"{name}: expected questions with candidates, found a whole corpus to rank; add a "
             f"file candidates.{questions.split}.jsonl, or take another set"
         )
-    return _Pools(f"{name} ({questions.split})", questions.answered(), questions.without_answer)
+    return _Data(f"{name} ({questions.split})", questions.answered(), questions.without_answer)
 
 
 def _task(
     encoder: Encoder,
     data: _Data,
-    objective: Correlation | PoolRanking,
+    objective: Correlation | PoolObjective,
     fusion: LayerFusion,
     cache: Path | None,
     progress: Progress,
 ) -> Task:
     """Encode the texts of the data."""
-    left, right = data.texts()
-    queries = isinstance(data, _Pools)
+    content, queries = data.content, isinstance(data.content, QuestionSet)
+    pairs = content.pairs() if isinstance(content, QuestionSet) else (content.left, content.right)
+    left, right = pairs
     total = len({*left}) + len({*right}) if queries else len({*left, *right})
-    encode = _layer_vectors(encoder, cache, progress("encoding texts", total))
+    done = progress("encoding texts", total)
+
+    def encode(texts: Sequence[str], query: bool) -> NDArray[np.float32]:
+        found = embed(encoder, texts, cache, query=query, done=done)
+        return split_layers(found.vectors, encoder.depth)
+
     if fusion.is_linear:
         return Task(encode_pairs(encode, left, right, queries=queries), objective)
     return Task(encode_fused(encode, left, right, fusion, queries=queries), objective)
 
 
-def _layer_vectors(
-    encoder: Encoder, cache: Path | None, done: Callable[[int], object]
-) -> Callable[[Sequence[str], bool], NDArray[np.float32]]:
-    def encode(texts: Sequence[str], query: bool) -> NDArray[np.float32]:
-        found = embed(encoder, texts, cache, query=query, done=done)
-        return split_layers(found.vectors, encoder.depth)
-
-    return encode
-
-
 def _checked_encoder(form: str) -> EncoderSettings:
-    """The settings of an encoder, without what the search decides.
-
-    Raises:
-        ConfigError: it has layers, a fusion other than mean and maximum, or a static method.
-    """
+    """The settings of an encoder, without what the search decides."""
     asked = parse_encoder(form)
-    why: dict[str, tuple[tuple[str, ...], str]] = {
-        "layers": ((), "the search chooses the layers; leave it out"),
-        "fusion": (("mean", "max"), "the search takes means or maxima of layers; leave it out"),
-        "static": ((), "a static encoder has no layers to choose from; leave it out"),
-    }
-    for name, (allowed, reason) in why.items():
-        if getattr(asked, name) not in (None, *allowed):
-            raise ConfigError(f"{name}: found {getattr(asked, name)}, but {reason}")
+    for name, allowed, reason in (
+        ("layers", (None,), "the search chooses the layers"),
+        ("fusion", (None, "mean", "max"), "the search takes means or maxima of layers"),
+        ("static", (None,), "a static encoder has no layers to choose from"),
+    ):
+        found = getattr(asked, name)
+        if found not in allowed:
+            raise ConfigError(f"{name}: found {found}, but {reason}; leave it out")
     return asked
 
 
 def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int]) -> str:
     """The text form that was asked for, with these layers."""
+    maximum = asked.fusion == "max"
     settings = replace(
         asked,
         model=asked.model or encoder.spec.model,
-        layers=",".join(map(str, layers)) if asked.fusion == "max" else None,
-        fusion=asked.fusion if asked.fusion == "max" else None,
+        layers=_join(layers) if maximum else None,
+        fusion="max" if maximum else None,
         # Without it, set only where the model's own files add a head.
         head=asked.head or encoder.spec.settings.head,
     )
-    if asked.fusion == "max":
-        return str(settings)
-    return f"{settings}::lc:{','.join(map(str, layers))}"
+    return str(settings) if maximum else f"{settings}::lc:{_join(layers)}"
 
 
-def _source(data: DataSource) -> dict[str, object]:
-    return {"from": data.name, "units": data.units, "left_out": data.left_out}
+def _given_tables(found: LayerReport) -> list[Table]:
+    last = found.baseline
+    sets: list[Row] = [(one.layers, *_objectives(one)) for one in found.top]
+    sets.append(("last layer", *_objectives(last)))
+    baselines = [("last layer", last, found.gain)]
+    baselines += [(one.name, one.score, one.gain) for one in found.others]
+    set_columns = ("search", "held out", "held-out rank")
+    columns = ("baseline", "layers", *set_columns, "gain", "95% interval")
+    rows = [
+        (name, score.layers, *_objectives(score), f"{gain.gain:+.4f}", _interval(gain))
+        for name, score, gain in baselines
+    ]
+    return [
+        _table("Best sets", ("layers", *set_columns), sets),
+        _table("Gain of the best set over baselines", columns, rows),
+    ]
+
+
+def _objectives(score: SetScore) -> Row:
+    return score.search, score.held_out, score.held_out_rank
+
+
+def _shuffled_tables(found: ShuffledReport) -> list[Table]:
+    sets: list[Row] = [(one.layers, one.search) for one in found.top]
+    sets.append(("last layer", found.baseline.search))
+    shuffles: list[Row] = []
+    for number, one in enumerate(found.shuffles, 1):
+        best, gain = one.best, one.gain
+        cells = (gain.best, gain.baseline, f"{gain.gain:+.4f}", _interval(gain))
+        shuffles.append((number, best.layers, best.search, *cells))
+    columns = ("shuffle", "best layers", "search", "held out", "last layer", "gain", "95% interval")
+    baselines: list[Row] = [
+        ("last layer", found.test_baseline, f"{found.gain:+.4f}", found.gain_spread),
+        *((one.name, one.test, f"{one.gain:+.4f}", one.gain_spread) for one in found.others),
+    ]
+    return [
+        _table("Best sets by the mean over shuffles", ("layers", "mean search"), sets),
+        _table("Shuffles", columns, shuffles),
+        _table(
+            "Gain of the best sets over baselines, mean over shuffles",
+            ("baseline", "held out", "gain", "standard deviation of the gain"),
+            baselines,
+        ),
+    ]
+
+
+def _effect_tables(found: LayerReport | ShuffledReport) -> list[Table]:
+    return [
+        _table(
+            "Effect of the number of layers",
+            ("number of layers", "sets", "best", "mean", "held out", "best layers"),
+            [
+                (one.size, one.sets, one.best, one.mean, one.held_out, one.best_layers)
+                for one in found.sizes
+            ],
+        ),
+        _table(
+            "Effect of each layer",
+            ("layer", "best without", "best with", "held out without", "held out with"),
+            [
+                (one.layer, one.without, one.with_layer, one.held_out_without, one.held_out_with)
+                for one in found.layers
+            ],
+        ),
+    ]
+
+
+def _gain_remarks(gain: Gain) -> Iterator[str]:
+    where = "on held-out data"
+    if not gain.held_out:
+        where = "on the search data"
+        yield (
+            "the gain is optimistic: it is measured on the data that the layers were chosen on; "
+            "name held-out data with --test or --test-split"
+        )
+    yield (
+        f"gain {where}: {gain.best:.4f} against {gain.baseline:.4f} for the last layer, "
+        f"{gain.gain:+.4f}, 95% interval {_interval(gain)} ({gain.resamples:,} resamples)"
+        + ("" if gain.low > 0 or gain.high < 0 else "; the interval includes 0")
+    )
+
+
+def _shuffled_remarks(found: ShuffledReport) -> Iterator[str]:
+    won = "; ".join(f"{_join(layers)} ({times})" for layers, times in found.wins)
+    yield f"best layers (shuffles): {won}"
+    first = found.shuffles[0]
+    yield (
+        f"held out, mean over {len(found.shuffles)} shuffles ({first.search_units:,} pairs to "
+        f"search on, {first.held_out_units:,} to test on): {found.test_best:.4f} against "
+        f"{found.test_baseline:.4f} for the last layer, {found.gain:+.4f}, standard deviation "
+        f"{found.gain_spread:.4f}"
+    )
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> Table:
+    """A table without the columns that are empty in all rows."""
+    shown = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
+    return Table(
+        tuple(columns[place] for place in shown),
+        tuple(tuple(_cell(row[place]) for place in shown) for row in rows),
+        title,
+    )
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.4f}"
+    if isinstance(cell, tuple):
+        return _join(cell)
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def _join(layers: Sequence[int]) -> str:
+    return ",".join(map(str, layers))
+
+
+def _interval(gain: Gain) -> str:
+    return interval(gain.low, gain.high, scale=1, digits=4, sign="+")
+
+
+def _plot_held_out(axes: Axes, places: Sequence[int], values: Sequence[float | None]) -> None:
+    if any(value is not None for value in values):
+        axes.plot(places, _with_gaps(values), "^:", label="the best set, on held-out data")
+
+
+def _with_gaps(values: Sequence[float | None]) -> list[float]:
+    # matplotlib leaves a gap where a value is NaN.
+    return [float("nan") if value is None else value for value in values]

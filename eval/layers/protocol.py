@@ -7,28 +7,21 @@ Search and held-out data are either given, or drawn from one set of pairs as in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.layers.effects import (
-    HeldOut,
-    LayerEffect,
-    SizeEffect,
-    layer_effects,
-    mean_layer_effects,
-    mean_size_effects,
-    size_effects,
-)
-from eval.layers.fused import FusedPairs
-from eval.layers.search import Task, best_first, comparable, subset_values
+from eval.layers.search import FusedPairs, Task, best_first, comparable, subset_values
 from eval.layers.subsets import LayerSubsets, layer_mask
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.progress import Progress, silent
 from retriever.errors import ConfigError
+
+Floats = NDArray[np.float64]
 
 # Up to this many cosines every set is tried on the held-out data too, to rank the chosen one.
 _RANKED_COSINES = 10**9
@@ -92,6 +85,44 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeEffect:
+    """Sets of one number of layers (Figs. 2 and 3).
+
+    Attributes:
+        size: number of layers.
+        sets: number of sets that were tried.
+        best, mean: highest and mean objective on the search data.
+        held_out: objective on the held-out data of the set that is best on the search data.
+        best_layers: that set; None for a mean over searches.
+    """
+
+    size: int
+    sets: int
+    best: float
+    mean: float
+    held_out: float | None
+    best_layers: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEffect:
+    """Sets with and without one layer (Fig. 4).
+
+    Attributes:
+        layer: the hidden state.
+        with_layer: highest objective on the search data of sets with it.
+        without: highest objective of sets without it; None if every set has it.
+        held_out_with, held_out_without: objectives of these two sets on the held-out data.
+    """
+
+    layer: int
+    with_layer: float
+    without: float | None
+    held_out_with: float | None
+    held_out_without: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class LayerReport:
     """One search.
 
@@ -125,7 +156,7 @@ class MeanBaseline:
     """A baseline over shuffles.
 
     Attributes:
-        name: see `Baseline`.
+        name: as in `Baseline`.
         test: mean of its held-out objective.
         gain, gain_spread: mean and standard deviation of the best set's held-out gain over it.
     """
@@ -178,20 +209,16 @@ def search_given(
     resamples: int,
     seed: int,
     progress: Progress = silent,
+    ranked_cosines: int = _RANKED_COSINES,
 ) -> LayerReport:
-    """Choose layers on one task and test them on another.
+    """Choose layers on one task, and test the `top` sets on another, if there is one.
 
-    Args:
-        search: the task that layers are chosen on.
-        held_out: the task that they are tested on; None if there is none.
-        subsets: the sets to try.
-        top: number of best sets to report.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-        progress: of the search.
+    All sets are tried on the held-out data too if that takes at most `ranked_cosines`.
     """
     values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
-    return _report(search, held_out, subsets, values, top, resamples, seed, progress)
+    return _report(
+        search, held_out, subsets, values, top, resamples, [seed], progress, ranked_cosines
+    )
 
 
 def search_shuffled(
@@ -205,28 +232,14 @@ def search_shuffled(
     seed: int,
     progress: Progress = silent,
 ) -> ShuffledReport:
-    """The protocol of the paper's STS tables.
-
-    Args:
-        everything: all pairs; the objective is a `Correlation`.
-        subsets: the sets to try.
-        dev_size: number of pairs to choose on, at least 2, leaving at least 2.
-        shuffles: their number, at least 1.
-        top: number of best sets to report.
-        resamples: of the bootstrap.
-        seed: of the shuffles and of the bootstrap.
-        progress: of the searches.
+    """The protocol of the paper's STS tables: a search on `dev_size` of the pairs in each shuffle.
 
     Raises:
-        ConfigError: `dev_size` leaves too few pairs on one side, or the objective is over
-            questions.
+        ConfigError: `dev_size` leaves too few pairs on one side.
         BadInputError: the gold scores of one side are all equal.
     """
     grams, objective = everything.grams, everything.objective
-    if not isinstance(objective, Correlation):
-        raise ConfigError(
-            f"protocol: expected scored pairs to shuffle, found {objective.unit}; give their splits"
-        )
+    assert isinstance(objective, Correlation)
     check_division(grams.pairs, dev_size)
     total = np.zeros(len(subsets))
     reports = []
@@ -242,18 +255,28 @@ def search_shuffled(
     mean = total / shuffles
     gains = [report.gain for report in reports]
     wins = Counter(report.best.layers for report in reports)
-    best = tuple(
-        SetScore(subsets.layers(place), float(mean[place]), None, None)
-        for place in best_first(mean, top)
-    )
+
+    def score(place: int) -> SetScore:
+        return SetScore(subsets.layers(place), float(mean[place]), None, None)
+
+    best = tuple(map(score, best_first(mean, top).tolist()))
     return ShuffledReport(
         shuffles=tuple(reports),
         wins=tuple(wins.most_common()),
         best=best[0],
-        baseline=SetScore(subsets.layers(subsets.last), float(mean[subsets.last]), None, None),
+        baseline=score(subsets.last),
         top=best,
-        sizes=mean_size_effects([report.sizes for report in reports]),
-        layers=mean_layer_effects([report.layers for report in reports]),
+        sizes=tuple(
+            replace(same[0], best_layers=None, **_means(same, "best", "mean", "held_out"))
+            for same in zip(*(report.sizes for report in reports), strict=True)
+        ),
+        layers=tuple(
+            replace(
+                same[0],
+                **_means(same, "with_layer", "without", "held_out_with", "held_out_without"),
+            )
+            for same in zip(*(report.layers for report in reports), strict=True)
+        ),
         test_best=float(np.mean([gain.best for gain in gains])),
         test_baseline=float(np.mean([gain.baseline for gain in gains])),
         gain=float(np.mean([gain.gain for gain in gains])),
@@ -270,16 +293,21 @@ def search_shuffled(
     )
 
 
+def _means(effects: Sequence[SizeEffect | LayerEffect], *names: str) -> dict[str, Any]:
+    """The mean of each field over the searches that have a value; None if none has."""
+    means: dict[str, Any] = {}
+    for name in names:
+        known = [value for one in effects if (value := getattr(one, name)) is not None]
+        means[name] = float(np.mean(known)) if known else None
+    return means
+
+
 def _spread(gains: Sequence[Gain]) -> float:
     return float(np.std([gain.gain for gain in gains], ddof=1)) if len(gains) > 1 else 0.0
 
 
 def check_division(pairs: int, dev_size: int) -> None:
-    """Refuse a division of the pairs that leaves fewer than two on one side.
-
-    Raises:
-        ConfigError: it does; names the valid range.
-    """
+    """Refuse a division of the pairs that leaves fewer than two on one side."""
     if not 2 <= dev_size <= pairs - 2:
         raise ConfigError(
             f"dev-size: expected 2 to {max(pairs - 2, 2)} of the {pairs} pairs, found {dev_size}; "
@@ -291,22 +319,34 @@ def _report(
     search: Task,
     held_out: Task | None,
     subsets: LayerSubsets,
-    values: NDArray[np.float64],
+    values: Floats,
     top: int,
     resamples: int,
-    seed: int | list[int],
+    seed: list[int],
     progress: Progress,
+    ranked_cosines: int = _RANKED_COSINES,
 ) -> LayerReport:
     everywhere = None
-    if held_out is not None and _cost(held_out) * len(subsets) <= _RANKED_COSINES:
-        done = progress("scoring sets of layers on held-out data", len(subsets))
-        everywhere = subset_values(held_out, subsets, done)
+    if held_out is not None:
+        cost = held_out.grams.pairs * (_FUSED_COST if isinstance(held_out.grams, FusedPairs) else 1)
+        if cost * len(subsets) <= ranked_cosines:
+            done = progress("scoring sets of layers on held-out data", len(subsets))
+            everywhere = subset_values(held_out, subsets, done)
     ordered = None if everywhere is None else comparable(everywhere)
-    tested = HeldOut(held_out, subsets, everywhere)
+
+    def tested(place: int) -> float | None:
+        if everywhere is not None:
+            return float(everywhere[place])
+        return None if held_out is None else _value(held_out, int(subsets.masks[place]))
+
+    def scored(layers: tuple[int, ...], value: float, held_out_value: float | None) -> SetScore:
+        rank = None
+        if ordered is not None and held_out_value is not None:
+            rank = 1 + int((ordered > comparable(np.array(held_out_value))).sum())
+        return SetScore(layers, value, held_out_value, rank)
 
     def score(place: int) -> SetScore:
-        rank = None if ordered is None else 1 + int((ordered > ordered[place]).sum())
-        return SetScore(subsets.layers(place), float(values[place]), tested(place), rank)
+        return scored(subsets.layers(place), float(values[place]), tested(place))
 
     order = best_first(values, top).tolist()
     best, baseline = score(order[0]), score(subsets.last)
@@ -320,12 +360,9 @@ def _report(
 
     others = []
     for name, layers in _baselines(subsets.hidden_states, len(best.layers), seed).items():
-        mask = np.array([layer_mask(layers)])
-        value = None if held_out is None else float(held_out.values(mask)[0])
-        rank = None
-        if ordered is not None and value is not None:
-            rank = 1 + int((ordered > comparable(np.array(value))).sum())
-        other = SetScore(layers, float(search.values(mask)[0]), value, rank)
+        mask = layer_mask(layers)
+        held_out_value = None if held_out is None else _value(held_out, mask)
+        other = scored(layers, _value(search, mask), held_out_value)
         others.append(Baseline(name, other, gain_over(other)))
     return LayerReport(
         search_units=search.objective.units,
@@ -336,48 +373,77 @@ def _report(
         top=tuple(map(score, order)),
         gain=gain_over(baseline),
         others=tuple(others),
-        sizes=size_effects(subsets, values, tested),
-        layers=layer_effects(subsets, values, tested),
+        sizes=_size_effects(subsets, values, tested),
+        layers=_layer_effects(subsets, values, tested),
     )
 
 
-def _cost(task: Task) -> int:
-    """Of the cosines under one set, in cosines from products between layers."""
-    return task.grams.pairs * (_FUSED_COST if isinstance(task.grams, FusedPairs) else 1)
+def _value(task: Task, mask: int) -> float:
+    return float(task.values(np.array([mask]))[0])
 
 
-def _baselines(hidden_states: int, size: int, seed: int | list[int]) -> dict[str, tuple[int, ...]]:
+def _baselines(hidden_states: int, size: int, seed: list[int]) -> dict[str, tuple[int, ...]]:
     """The layers of each further baseline."""
-    drawn = np.random.default_rng([*np.atleast_1d(seed).tolist(), 4])
-    random = drawn.choice(hidden_states, size, replace=False)
+    random = np.random.default_rng([*seed, 4]).choice(hidden_states, size, replace=False)
     return {
         "last 4 layers": tuple(range(max(hidden_states - 4, 0), hidden_states)),
         "random layers": tuple(sorted(random.tolist())),
     }
 
 
+def _size_effects(
+    subsets: LayerSubsets, values: Floats, tested: Callable[[int], float | None]
+) -> tuple[SizeEffect, ...]:
+    effects = []
+    for size in np.unique(subsets.sizes).tolist():
+        same = subsets.sizes == size
+        best, chosen = _best(values, same), values[same]
+        layers = subsets.layers(best)
+        highest, mean = float(values[best]), float(chosen.mean())
+        effects.append(SizeEffect(size, len(chosen), highest, mean, tested(best), layers))
+    return tuple(effects)
+
+
+def _layer_effects(
+    subsets: LayerSubsets, values: Floats, tested: Callable[[int], float | None]
+) -> tuple[LayerEffect, ...]:
+    effects = []
+    for layer in range(subsets.hidden_states):
+        has = (subsets.masks >> layer & 1).astype(np.bool_)
+        best = _best(values, has)
+        other = None if has.all() else _best(values, ~has)
+        effects.append(
+            LayerEffect(
+                layer=layer,
+                with_layer=float(values[best]),
+                without=None if other is None else float(values[other]),
+                held_out_with=tested(best),
+                held_out_without=None if other is None else tested(other),
+            )
+        )
+    return tuple(effects)
+
+
+def _best(values: Floats, chosen: NDArray[np.bool_]) -> int:
+    # Positions ascend, so ties are broken as for the best of all sets.
+    places = np.flatnonzero(chosen)
+    return int(places[np.argmax(comparable(values[places]))])
+
+
 def bootstrap_gain(
-    task: Task, best: int, baseline: int, resamples: int, seed: int | list[int]
+    task: Task, best: int, baseline: int, resamples: int, seed: int | Sequence[int]
 ) -> tuple[float, float]:
-    """The 95% interval of the objective of one set minus that of another.
+    """The 95% interval of the objective of one set, a bit mask, minus that of another.
 
     Pairs or questions are drawn with replacement, the same for both sets, and the objective is
     recomputed on each draw; see `percentile_interval`. Of one question it is the whole range.
-
-    Args:
-        task: the pairs or questions.
-        best: bit mask of the one set.
-        baseline: bit mask of the other.
-        resamples: number of draws, at least 1.
-        seed: of the draws.
     """
     units = task.objective.units
     if units == 1:
         return -1.0, 1.0
     cosines = task.grams.cosines(np.array([best, baseline]))
-    random = np.random.default_rng(seed)
     gains = []
-    for weights in resampling_weights(units, resamples, random):
+    for weights in resampling_weights(units, resamples, np.random.default_rng(seed)):
         values = task.objective.resampled(cosines, weights)
         gains.append(values[:, 0] - values[:, 1])
     return percentile_interval(np.concatenate(gains), units)

@@ -1,9 +1,17 @@
-"""The sets of hidden states that a layer search tries, in the order that decides ties."""
+"""The sets of hidden states that a layer search tries, and cosines of pairs of texts under each.
+
+Let a_l and b_l be the vectors of two texts in layer l, and D a set of layers with indicator z.
+The cosine of their means over D is z'G_ab z / sqrt(z'G_aa z · z'G_bb z), where G_ab holds the
+products a_i · b_j (Hosseini et al. 2023, Eq. 1, without computing any of its vectors). A quadratic
+form of an indicator is a product of the matrix's upper triangle (both halves added) with the
+indicator of pairs of layers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +19,21 @@ from numpy.typing import NDArray
 
 from retriever.errors import ConfigError
 
+Floats = NDArray[np.float64]
+Masks = NDArray[np.int64]
+EncodeLayers = Callable[[Sequence[str], bool], NDArray[np.float32]]
+"""Distinct texts, and whether they are queries, to (texts, hidden states, width) pooled vectors."""
+# A text, and whether it is a query.
+Text = tuple[str, bool]
+
 _MOST_UNASKED = 2**21
 _MOST = 2**25
+_GRAMS_AT_ONCE = 64
+_THREADS = 2
+_PAIRS_AT_ONCE = 1024
+_KEPT_BYTES = 256 * 2**20
+# A mean over layers whose squared length is below this part of the longest layer's is rounding.
+_NOTHING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +47,7 @@ class LayerSubsets:
     """
 
     hidden_states: int
-    masks: NDArray[np.int64]
+    masks: Masks
     sizes: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -41,10 +62,6 @@ class LayerSubsets:
         """The layers of one set, ascending."""
         mask = int(self.masks[position])
         return tuple(layer for layer in range(self.hidden_states) if mask >> layer & 1)
-
-    def contains(self, layer: int) -> NDArray[np.bool_]:
-        """(subsets,) whether each set has this layer."""
-        return (self.masks >> layer & 1).astype(np.bool_)
 
 
 def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSubsets:
@@ -71,14 +88,9 @@ def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSub
             f"layers, more than the maximum of {most:,}; set --max-layers to at most "
             f"{fitting} ({count_subsets(hidden_states, fitting):,} sets)"
         )
-    by_size = sets_of_at_most(hidden_states, largest)[1:]
+    by_size = _sets_of_at_most(hidden_states, largest)[1:]
     sizes = np.repeat(np.arange(1, largest + 1), [len(masks) for masks in by_size])
     return LayerSubsets(hidden_states, np.concatenate(by_size), sizes)
-
-
-def layer_mask(layers: Iterable[int]) -> int:
-    """The bit mask of some layers."""
-    return sum(1 << layer for layer in layers)
 
 
 def count_subsets(hidden_states: int, largest: int) -> int:
@@ -86,17 +98,12 @@ def count_subsets(hidden_states: int, largest: int) -> int:
     return sum(math.comb(hidden_states, size) for size in range(1, largest + 1))
 
 
-def pair_indicators(masks: NDArray[np.int64], hidden_states: int) -> NDArray[np.float64]:
-    """(subsets, n(n+1)/2): 1 where a set has both layers of a pair (i, j), i <= j, else 0.
-
-    The pairs are in the order of `numpy.triu_indices`.
-    """
-    first, second = np.triu_indices(hidden_states)
-    held = (masks[:, None] >> np.arange(hidden_states) & 1).astype(np.float64)
-    return held[:, first] * held[:, second]
+def layer_mask(layers: Iterable[int]) -> int:
+    """The bit mask of some layers."""
+    return sum(1 << layer for layer in layers)
 
 
-def sets_of_at_most(layers: int, largest: int) -> list[NDArray[np.int64]]:
+def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
     """The bit masks of the sets of 0, 1, ... `largest` of the lowest `layers`, each ascending."""
     # Sets without a new top layer, then those with it: each list stays ascending, and no other
     # sets are computed.
@@ -106,3 +113,227 @@ def sets_of_at_most(layers: int, largest: int) -> list[NDArray[np.int64]]:
             with_layer = by_size[size - 1] | np.int64(1 << layer)
             by_size[size] = np.concatenate([by_size[size], with_layer])
     return by_size
+
+
+def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
+    """(subsets, n(n+1)/2): 1 where a set has both layers of a pair (i, j), i <= j, else 0.
+
+    The pairs are in the order of `numpy.triu_indices`.
+    """
+    first, second = np.triu_indices(hidden_states)
+    held = (masks[:, None] >> np.arange(hidden_states) & 1).astype(np.float64)
+    return held[:, first] * held[:, second]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairGrams:
+    """Everything that the cosines of pairs of texts depend on under any set of layers.
+
+    Attributes:
+        hidden_states: n.
+        triangles: (3, n(n+1)/2, pairs) float64: G_ab, G_aa and G_bb of each pair, in the order of
+            `numpy.triu_indices`, each text's longest layer scaled to length 1.
+    """
+
+    hidden_states: int
+    triangles: Floats
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of texts."""
+        return int(self.triangles.shape[2])
+
+    def take(self, pairs: NDArray[np.int64]) -> PairGrams:
+        """The pairs at these positions, in this order."""
+        return PairGrams(self.hidden_states, np.ascontiguousarray(self.triangles[:, :, pairs]))
+
+    def cosines(self, masks: Masks) -> Floats:
+        """(subsets, pairs) cosines under each set; 0 where a mean over the layers is zero."""
+        return _to_cosines(*(_pair_indicators(masks, self.hidden_states) @ self.triangles))
+
+
+def _to_cosines(products: Floats, left: Floats, right: Floats) -> Floats:
+    """Cosines from z'G_ab z, z'G_aa z and z'G_bb z, which are overwritten; 0 with a zero vector."""
+    nothing = None
+    if left.size and min(left.min(), right.min()) < _NOTHING:
+        nothing = np.minimum(left, right) < _NOTHING
+        left[nothing] = right[nothing] = 1.0
+    np.multiply(left, right, out=left)
+    np.sqrt(left, out=left)
+    np.divide(products, left, out=products)
+    if nothing is not None:
+        products[nothing] = 0.0
+    return products
+
+
+def pair_grams(left: NDArray[np.floating], right: NDArray[np.floating]) -> PairGrams:
+    """The scalar products between the layers of pairs of texts, in float64.
+
+    Args:
+        left: (pairs, n, d) the pooled vectors of each pair's first text.
+        right: (pairs, n, d) of its second.
+    """
+    pairs, n, _ = left.shape
+    first, second = np.triu_indices(n)
+    triangles = np.empty((3, len(first), pairs))
+
+    def fill(start: int) -> None:
+        part = slice(start, start + _GRAMS_AT_ONCE)
+        both = np.concatenate([left[part], right[part]], axis=1, dtype=np.float64)
+        grams = both @ both.transpose(0, 2, 1)
+        a, b = slice(0, n), slice(n, 2 * n)
+        for kind, (rows, columns) in enumerate(((a, b), (a, a), (b, b))):
+            gram = grams[:, rows, columns]
+            scale = np.sqrt(_longest(grams[:, rows, rows]) * _longest(grams[:, columns, columns]))
+            summed = (gram + gram.transpose(0, 2, 1))[:, first, second] / scale[:, None]
+            triangles[kind, :, part] = summed.T
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(fill, range(0, pairs, _GRAMS_AT_ONCE)))
+    triangles[:, first == second] /= 2
+    return PairGrams(n, triangles)
+
+
+def _longest(grams: Floats) -> Floats:
+    squares: Floats = np.diagonal(grams, axis1=1, axis2=2).max(axis=1)
+    return np.where(squares > 0, squares, 1.0)
+
+
+def encode_pairs(
+    encode: EncodeLayers,
+    left: Sequence[str],
+    right: Sequence[str],
+    *,
+    queries: bool = False,
+    pairs_at_once: int = _PAIRS_AT_ONCE,
+    kept_bytes: int = _KEPT_BYTES,
+) -> PairGrams:
+    """The products between the layers of pairs of texts, encoded a block of pairs at a time.
+
+    A text is encoded once: the vectors of a text that is in a later block too are kept until then,
+    up to `kept_bytes` of them.
+
+    Args:
+        encode: gives the vectors of the layers.
+        left: each pair's first text; at least one.
+        right: its second text.
+        queries: whether the first texts are queries, which may have another prompt.
+        pairs_at_once: number of pairs of a block.
+        kept_bytes: limit of the size of the kept vectors.
+    """
+    firsts = [(text, queries) for text in left]
+    seconds = [(text, False) for text in right]
+    last_use: dict[Text, int] = {}
+    for pair, both in enumerate(zip(firsts, seconds, strict=True)):
+        last_use.update(dict.fromkeys(both, pair))
+    kept: dict[Text, NDArray[np.float32]] = {}
+    parts = []
+    for start in range(0, len(left), pairs_at_once):
+        stop = min(start + pairs_at_once, len(left))
+        texts = list(dict.fromkeys([*firsts[start:stop], *seconds[start:stop]]))
+        new = [text for text in texts if text not in kept]
+        found = kept | encode_texts(encode, new)
+        sides = (firsts[start:stop], seconds[start:stop])
+        parts.append(pair_grams(*(np.stack([found[text] for text in side]) for side in sides)))
+        kept = {text: vector for text, vector in kept.items() if last_use[text] >= stop}
+        room = kept_bytes // found[texts[0]].nbytes - len(kept)
+        later = [text for text in new if last_use[text] >= stop]
+        # A copy, so that the rest of the block is released.
+        kept.update({text: found[text].copy() for text in later[: max(room, 0)]})
+    if len(parts) == 1:
+        return parts[0]
+    triangles = np.concatenate([part.triangles for part in parts], axis=2)
+    return PairGrams(parts[0].hidden_states, triangles)
+
+
+def encode_texts(encode: EncodeLayers, texts: Sequence[Text]) -> dict[Text, NDArray[np.float32]]:
+    """(hidden states, width) of each distinct text."""
+    found: dict[Text, NDArray[np.float32]] = {}
+    for query in (False, True):
+        chosen = [text for text in texts if text[1] == query]
+        if chosen:
+            found.update(zip(chosen, encode([text for text, _ in chosen], query), strict=True))
+    return found
+
+
+class SubsetCosines:
+    """The cosines of pairs of texts under every set, in one block per high part.
+
+    A set is a low part (its layers below some b) and a high part. For one high part, the quadratic
+    form z'Gz is that of the low part, which a table holds, plus that of the high part, plus the
+    products between the two: a sum over the low part's layers. This sum grows with the low part by
+    one addition: that of a set is that of the set without its top layer, plus that layer's. So a
+    form costs two additions, where a product with an indicator costs n(n+1)/2 multiplications.
+
+    Args:
+        grams: the pairs.
+        subsets: the sets.
+        table_bytes: maximum size of the table of low parts; a block is as large again.
+    """
+
+    def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
+        hidden_states, largest = subsets.hidden_states, int(subsets.sizes[-1])
+        set_bytes = max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
+        self._low = _low_layers(hidden_states, largest, table_bytes // set_bytes)
+        self._largest = largest
+        self._triangles = grams.triangles
+        first, second = np.triu_indices(hidden_states)
+        self._place = np.empty((hidden_states, hidden_states), np.int64)
+        self._place[first, second] = self._place[second, first] = np.arange(len(first))
+
+        by_size = _sets_of_at_most(self._low, min(self._low, largest))
+        self._ends = np.cumsum([len(masks) for masks in by_size])
+        self._lows = np.concatenate(by_size)
+        self._steps = _steps(self._low, self._ends)
+        self._table = _pair_indicators(self._lows, hidden_states) @ grams.triangles
+        high = hidden_states - self._low
+        self._highs = np.concatenate(_sets_of_at_most(high, min(high, largest))) << self._low
+        self._order = np.argsort(subsets.masks)
+        self._ascending = subsets.masks[self._order]
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self._highs)
+
+    def block(self, number: int) -> tuple[NDArray[np.int64], Floats]:
+        """(sets,) positions among the subsets, and (sets, pairs) their cosines, in a new array."""
+        high = self._highs[number]
+        layers = np.flatnonzero(high >> np.arange(len(self._place)) & 1)
+        sets = self._ends[min(self._largest - len(layers), len(self._ends) - 1)]
+        forms = np.empty((3, sets, self._triangles.shape[2]))
+        within = self._place[np.ix_(layers, layers)][np.triu_indices(len(layers))]
+        forms[:, 0] = self._triangles[:, within].sum(axis=1)
+        joints = self._triangles[:, self._place[: self._low, layers]].sum(axis=2)
+        for target, source, layer in self._steps:
+            if target.start >= sets:
+                break
+            np.add(forms[:, source], joints[:, layer, None], out=forms[:, target])
+        forms += self._table[:, :sets]
+        # The empty set is left out.
+        start = 0 if high else 1
+        masks = high | self._lows[start:sets]
+        positions = self._order[np.searchsorted(self._ascending, masks)]
+        return positions, _to_cosines(*forms[:, start:])
+
+
+def _low_layers(hidden_states: int, largest: int, most: int) -> int:
+    """The greatest number of layers with at most `most` sets, the empty one too; at least one."""
+    low = 1
+    while low < hidden_states and 1 + count_subsets(low + 1, min(low + 1, largest)) <= most:
+        low += 1
+    return low
+
+
+def _steps(low: int, ends: NDArray[np.int64]) -> list[tuple[slice, slice, int]]:
+    """Sets of one size with one top layer, and the sets of one layer less that are below it."""
+    steps = []
+    target = 1
+    for size in range(1, len(ends)):
+        source = int(ends[size - 2]) if size > 1 else 0
+        # Masks are ascending: those below a layer come first, then those with it in the same order.
+        for layer in range(size - 1, low):
+            count = math.comb(layer, size - 1)
+            target_sets, source_sets = slice(target, target + count), slice(source, source + count)
+            steps.append((target_sets, source_sets, layer))
+            target += count
+    return steps

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.datasets.classification import ClassificationTask, LabeledTexts
-from eval.layers.fused import LayerFusion
+from eval.layers.search import LayerFusion
 from eval.sentences.supervised import pair_features
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError

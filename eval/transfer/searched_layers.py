@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eval.datasets.classification import ClassificationTask
-from eval.layers.fused import layer_fusion
+from eval.layers.search import layer_fusion
 from eval.layers.subsets import count_subsets
 from eval.metrics.significance import Resampling
 from eval.progress import Progress

@@ -1,7 +1,5 @@
 """`search_layers` as a Python API: what it accepts, refuses and returns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -137,7 +135,6 @@ def test_loaded_questions_are_searched_and_tested(model):
     assert (found.objective, found.unit) == ("RR", "questions")
     assert (found.search_data.units, found.search_data.left_out) == (7, 1)
     assert found.held_out_data.name == "made (test)"
-    assert "1 questions without a relevant passage" not in found.text()
     assert "1 question without a relevant passage" in found.text()
 
 
@@ -170,17 +167,17 @@ def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test,
 
 
 def test_what_was_searched_on_is_not_held_out(model, tmp_path):
-    path = tmp_path / "pairs.tsv"
+    path, part = tmp_path / "pairs.tsv", tmp_path / "part.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\tw1\tw2\n2\tw3\tw4\n3\tw5\tw5\n")
-    with pytest.raises(ConfigError, match=r"found \S+pairs\.tsv again; nothing is held out of it"):
-        search_layers(path, asked(model), test=tmp_path / "." / "pairs.tsv")
-    part = tmp_path / "part.tsv"
     part.write_text("score\tsentence1\tsentence2\n2\tw3\tw4\n1\tw1\tw2\n")
-    with pytest.raises(ConfigError, match=r"found \S+part\.tsv again; nothing is held out of it"):
-        search_layers(path, asked(model), test=part)
     folder = write_set(tmp_path / "set", made_set("dev"), made_set("test"))
-    with pytest.raises(ConfigError, match="found dev; nothing is held out of it"):
-        search_layers(folder, asked(model, test_split="dev"))
+    for data, settings, test, found in (
+        (path, {}, path, r"\S+pairs\.tsv again"),
+        (path, {}, part, r"\S+part\.tsv again"),
+        (folder, {"test_split": "dev"}, None, "dev"),
+    ):
+        with pytest.raises(ConfigError, match=f"found {found}; nothing is held out of it"):
+            search_layers(data, asked(model, **settings), test=test)
 
 
 def test_questions_without_candidates_are_refused(model):

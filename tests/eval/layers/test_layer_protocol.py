@@ -1,17 +1,13 @@
-from __future__ import annotations
+"""What a layer search reports, against plain loops over all sets, and its protocols."""
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from eval.datasets.question_set import Question
-from eval.figures import save_figure
-from eval.layers.figures import effects_figure
-from eval.layers.grams import pair_grams
 from eval.layers.protocol import bootstrap_gain, search_given, search_shuffled
-from eval.layers.ranking import PoolRanking
-from eval.layers.search import Task, subset_values
-from eval.layers.subsets import layer_subsets
+from eval.layers.search import PoolObjective, Task, subset_values
+from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
 from eval.metrics.significance import resampling_weights
 from retriever.errors import BadInputError, ConfigError
@@ -32,27 +28,40 @@ def made_task(pairs=120, seed=0, name="spearman"):
     return Task(pair_grams(left, right), Correlation(alike[:, 0, 0], name))
 
 
-def test_a_report_holds_the_best_sets_and_their_held_out_objectives():
-    search, held_out = made_task(seed=0), made_task(seed=1)
-    report = search_given(search, held_out, SUBSETS, **QUICK)
-    values = subset_values(search, SUBSETS)
-    tested = subset_values(held_out, SUBSETS)
-    best = int(np.argmax(values))
+@pytest.fixture(scope="module")
+def tasks():
+    return made_task(seed=0), made_task(seed=1)
+
+
+@pytest.fixture(scope="module")
+def values(tasks):
+    """(subsets,) objectives on the search data and on the held-out data."""
+    return [subset_values(task, SUBSETS) for task in tasks]
+
+
+@pytest.fixture(scope="module")
+def report(tasks):
+    return search_given(*tasks, SUBSETS, **QUICK)
+
+
+def test_a_report_holds_the_best_sets_and_their_held_out_objectives(report, values):
+    found, tested = values
+    best = int(np.argmax(found))
     assert report.subsets == 31
     assert (report.search_units, report.held_out_units) == (120, 120)
     assert report.best.layers == SUBSETS.layers(best)
-    assert report.best.search == values[best]
+    assert report.best.search == found[best]
     assert report.best.held_out == tested[best]
     assert report.best.held_out_rank == 1 + (tested > tested[best] + 1e-12).sum()
     assert report.baseline.layers == (LAYERS - 1,)
-    assert [score.search for score in report.top] == sorted(values, reverse=True)[:10]
+    assert [score.search for score in report.top] == sorted(found, reverse=True)[:10]
     assert report.gain.held_out
     assert report.gain.gain == tested[best] - tested[LAYERS - 1]
     assert report.gain.low < report.gain.gain < report.gain.high
 
 
-def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data():
-    report = search_given(made_task(), None, SUBSETS, **QUICK)
+def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data(tasks):
+    report = search_given(tasks[0], None, SUBSETS, **QUICK)
     assert not report.gain.held_out
     assert report.held_out_units is None
     assert report.best.held_out is None
@@ -60,58 +69,48 @@ def test_without_held_out_data_the_gain_is_marked_as_that_of_the_search_data():
     assert report.gain.gain == report.best.search - report.baseline.search
 
 
-def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(monkeypatch):
-    search, held_out = made_task(seed=0), made_task(seed=1)
-    whole = search_given(search, held_out, SUBSETS, **QUICK)
-    monkeypatch.setattr("eval.layers.protocol._RANKED_COSINES", 0)
-    part = search_given(search, held_out, SUBSETS, **QUICK)
+def test_where_not_every_set_is_tried_on_held_out_data_the_chosen_ones_still_are(tasks, report):
+    part = search_given(*tasks, SUBSETS, **QUICK, ranked_cosines=120 * 31 - 1)
     assert part.best.held_out_rank is None
-    assert part.best.held_out == pytest.approx(whole.best.held_out, abs=1e-12)
-    for one, other in zip(part.sizes, whole.sizes, strict=True):
+    assert part.best.held_out == pytest.approx(report.best.held_out, abs=1e-12)
+    for one, other in zip(part.sizes, report.sizes, strict=True):
         assert one.held_out == pytest.approx(other.held_out, abs=1e-12)
+    assert search_given(*tasks, SUBSETS, **QUICK, ranked_cosines=120 * 31) == report
 
 
-def test_the_best_set_is_also_compared_with_the_last_four_and_with_random_layers():
-    search, held_out = made_task(seed=0), made_task(seed=1)
-    report = search_given(search, held_out, SUBSETS, **QUICK)
-    tested = subset_values(held_out, SUBSETS)
+def test_the_best_set_is_also_compared_with_the_last_four_and_with_random_layers(
+    tasks, report, values
+):
+    found, tested = values
     last_four, random = report.others
     assert (last_four.name, random.name) == ("last 4 layers", "random layers")
     assert last_four.score.layers == (1, 2, 3, 4)
     for one in report.others:
         (place,) = (i for i in range(31) if SUBSETS.layers(i) == one.score.layers)
-        assert one.score.search == pytest.approx(subset_values(search, SUBSETS)[place], abs=1e-12)
+        assert one.score.search == pytest.approx(found[place], abs=1e-12)
         assert one.score.held_out == pytest.approx(tested[place], abs=1e-12)
         assert one.score.held_out_rank == 1 + (tested > tested[place] + 1e-12).sum()
         assert one.gain.gain == pytest.approx(report.best.held_out - tested[place], abs=1e-12)
         assert one.gain.low <= one.gain.gain <= one.gain.high
     drawn = set()
     for seed in range(30):
-        one = search_given(search, None, SUBSETS, top=1, resamples=100, seed=seed).others[1]
+        one = search_given(tasks[0], None, SUBSETS, top=1, resamples=100, seed=seed).others[1]
         assert len(one.score.layers) == len(report.best.layers)
         drawn.add(one.score.layers)
     assert len(drawn) > 1
 
 
-def test_the_last_four_layers_need_not_be_among_the_sets_that_are_tried():
-    report = search_given(made_task(), None, layer_subsets(LAYERS, 2), **QUICK)
-    whole = search_given(made_task(), None, SUBSETS, **QUICK)
-    assert report.others[0].score == whole.others[0].score
-    assert report.others[0].score.held_out_rank is None
+def test_the_last_four_layers_need_not_be_among_the_sets_that_are_tried(tasks, report):
+    part = search_given(*tasks, layer_subsets(LAYERS, 2), **QUICK)
+    one, other = part.others[0].score, report.others[0].score
+    assert (one.search, one.held_out) == (other.search, other.held_out)
 
 
-def test_effects_are_the_best_and_the_mean_of_the_sets_concerned():
-    search, held_out = made_task(seed=0), made_task(seed=1)
-    report = search_given(search, held_out, SUBSETS, **QUICK)
-    values = dict(
-        zip(
-            (SUBSETS.layers(place) for place in range(len(SUBSETS))),
-            zip(subset_values(search, SUBSETS), subset_values(held_out, SUBSETS), strict=True),
-            strict=True,
-        )
-    )
+def test_effects_are_the_best_and_the_mean_of_the_sets_concerned(report, values):
+    sets = map(SUBSETS.layers, range(len(SUBSETS)))
+    objectives = dict(zip(sets, zip(*values, strict=True), strict=True))
     for effect in report.sizes:
-        chosen = {layers: both for layers, both in values.items() if len(layers) == effect.size}
+        chosen = {layers: both for layers, both in objectives.items() if len(layers) == effect.size}
         best = max(chosen, key=lambda layers: chosen[layers][0])
         assert effect.sets == len(chosen)
         assert effect.best_layers == best
@@ -119,15 +118,15 @@ def test_effects_are_the_best_and_the_mean_of_the_sets_concerned():
         assert effect.mean == pytest.approx(np.mean([both[0] for both in chosen.values()]))
     assert [effect.size for effect in report.sizes] == [1, 2, 3, 4, 5]
     for effect in report.layers:
-        lacking = [both for layers, both in values.items() if effect.layer not in layers]
-        having = [both for layers, both in values.items() if effect.layer in layers]
+        lacking = [both for layers, both in objectives.items() if effect.layer not in layers]
+        having = [both for layers, both in objectives.items() if effect.layer in layers]
         assert (effect.without, effect.held_out_without) == max(lacking)
         assert (effect.with_layer, effect.held_out_with) == max(having)
     assert [effect.layer for effect in report.layers] == list(range(LAYERS))
 
 
-def test_the_papers_protocol_divides_the_pairs_by_seed():
-    task = made_task()
+def test_the_papers_protocol_divides_the_pairs_by_seed(tasks):
+    task = tasks[0]
     first = search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
     assert first == search_shuffled(task, SUBSETS, **QUICK, dev_size=40, shuffles=3)
     other = search_shuffled(task, SUBSETS, **QUICK | {"seed": 1}, dev_size=40, shuffles=3)
@@ -137,8 +136,8 @@ def test_the_papers_protocol_divides_the_pairs_by_seed():
     assert more.shuffles[:3] == first.shuffles
 
 
-def test_the_papers_protocol_reports_means_over_shuffles():
-    report = search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=4)
+def test_the_papers_protocol_reports_means_over_shuffles(tasks):
+    report = search_shuffled(tasks[0], SUBSETS, **QUICK, dev_size=40, shuffles=4)
     assert all((one.search_units, one.held_out_units) == (40, 80) for one in report.shuffles)
     gains = [one.best.held_out - one.baseline.held_out for one in report.shuffles]
     assert report.gain == pytest.approx(np.mean(gains))
@@ -147,37 +146,36 @@ def test_the_papers_protocol_reports_means_over_shuffles():
     assert sum(times for _, times in report.wins) == 4
     winners = [one.best.layers for one in report.shuffles]
     assert all(winners.count(layers) == times for layers, times in report.wins)
-    assert report.baseline.search == pytest.approx(
-        np.mean([one.baseline.search for one in report.shuffles])
-    )
-    assert report.sizes[0].mean == pytest.approx(
-        np.mean([one.sizes[0].mean for one in report.shuffles])
-    )
-    assert report.layers[2].held_out_without == pytest.approx(
-        np.mean([one.layers[2].held_out_without for one in report.shuffles])
-    )
-    assert report.best.held_out is None
+    for value in (
+        lambda one: one.baseline.search,
+        *(lambda one, n=name: getattr(one.sizes[1], n) for name in ("best", "mean", "held_out")),
+        *(
+            lambda one, n=name: getattr(one.layers[2], n)
+            for name in ("with_layer", "without", "held_out_with", "held_out_without")
+        ),
+    ):
+        assert value(report) == pytest.approx(np.mean([value(one) for one in report.shuffles]))
+    assert (report.best.held_out, report.sizes[1].best_layers) == (None, None)
     for place, mean in enumerate(report.others):
         gains = [one.best.held_out - one.others[place].score.held_out for one in report.shuffles]
         assert mean.name == report.shuffles[0].others[place].name
         assert mean.gain == pytest.approx(np.mean(gains))
         assert mean.gain_spread == pytest.approx(np.std(gains, ddof=1))
         assert mean.test == pytest.approx(report.test_best - mean.gain)
-    assert search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=40, shuffles=1).gain_spread == 0
+    assert search_shuffled(tasks[0], SUBSETS, **QUICK, dev_size=40, shuffles=1).gain_spread == 0
 
 
 @pytest.mark.parametrize("dev_size", [1, 119, 350])
-def test_a_division_that_leaves_too_few_pairs_is_refused(dev_size):
+def test_a_division_that_leaves_too_few_pairs_is_refused(tasks, dev_size):
     with pytest.raises(ConfigError, match=f"expected 2 to 118 of the 120 pairs, found {dev_size}"):
-        search_shuffled(made_task(), SUBSETS, **QUICK, dev_size=dev_size)
+        search_shuffled(tasks[0], SUBSETS, **QUICK, dev_size=dev_size)
 
 
-def test_a_division_whose_gold_scores_are_all_equal_is_refused():
-    task = made_task()
+def test_a_division_whose_gold_scores_are_all_equal_is_refused(tasks):
     gold = np.zeros(120)
     gold[0] = 1
     with pytest.raises(BadInputError, match="nothing correlates with a constant"):
-        search_shuffled(Task(task.grams, Correlation(gold)), SUBSETS, **QUICK, dev_size=60)
+        search_shuffled(Task(tasks[0].grams, Correlation(gold)), SUBSETS, **QUICK, dev_size=60)
 
 
 def made_ranking(cosines):
@@ -193,19 +191,19 @@ def made_ranking(cosines):
     right = np.empty_like(left)
     right[..., 0] = cosines.reshape(2, -1).T
     right[..., 1] = np.sqrt(1 - right[..., 0] ** 2)
-    return Task(pair_grams(left, right), PoolRanking(questions, "mrr"))
+    return Task(pair_grams(left, right), PoolObjective(questions, "mrr"))
 
 
-def test_the_interval_of_a_difference_that_never_varies_is_a_point():
-    cosines = np.empty((2, 30, 2))
+@pytest.mark.parametrize(
+    ("questions", "baseline", "interval"),
+    [(30, 0b10, (0.5, 0.5)), (30, 0b01, (0.0, 0.0)), (1, 0b10, (-1.0, 1.0))],
+    ids=["never varies", "no difference", "one question says nothing of others"],
+)
+def test_the_interval_of_a_constant_difference(questions, baseline, interval):
+    cosines = np.empty((2, questions, 2))
     cosines[0] = 0.9, 0.1
     cosines[1] = 0.1, 0.9
-    assert bootstrap_gain(made_ranking(cosines), 0b01, 0b10, 300, 0) == (0.5, 0.5)
-    assert bootstrap_gain(made_ranking(cosines), 0b01, 0b01, 300, 0) == (0.0, 0.0)
-
-
-def test_one_question_says_nothing_of_the_gain_on_others():
-    assert bootstrap_gain(made_ranking(np.array([[[0.9, 0.1]]] * 2)), 0b01, 0b10, 300, 0) == (-1, 1)
+    assert bootstrap_gain(made_ranking(cosines), 0b01, baseline, 300, 0) == interval
 
 
 def test_the_interval_of_a_mean_difference_is_near_the_normal_one():
@@ -240,14 +238,3 @@ def test_the_interval_of_a_correlation_is_that_of_resampled_pairs(monkeypatch):
         lambda units, resamples, random: resampling_weights(units, resamples, random, 40 * 7),
     )
     assert bootstrap_gain(task, 0b00010, 0b10000, 150, 7) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "magic"), [("effects.png", b"\x89PNG"), ("effects.SVG", b"<?xml")]
-)
-def test_effects_are_drawn_as_png_or_svg(tmp_path, name, magic):
-    pytest.importorskip("matplotlib")
-    report = search_given(made_task(), None, layer_subsets(LAYERS, 2), **QUICK)
-    figure = effects_figure(report.sizes, report.layers, report.baseline.search, "spearman")
-    save_figure(figure, tmp_path / name)
-    assert (tmp_path / name).read_bytes().startswith(magic)

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""Sets of layers, their cosines and objectives, against plain loops and other libraries."""
 
 import math
 from itertools import combinations
@@ -9,11 +9,8 @@ import pytrec_eval
 import scipy.stats
 
 from eval.datasets.question_set import Question
-from eval.layers.cosines import SubsetCosines
-from eval.layers.grams import encode_pairs, join_grams, pair_grams
-from eval.layers.ranking import PoolRanking
-from eval.layers.search import Task, best_first, subset_values
-from eval.layers.subsets import layer_subsets
+from eval.layers.search import PoolObjective, Task, best_first, subset_values
+from eval.layers.subsets import SubsetCosines, encode_pairs, layer_subsets, pair_grams
 from eval.metrics.correlation import Correlation
 from eval.metrics.measures import PoolMeasures, evaluate
 from eval.qa.pools import EmbeddedPairs
@@ -71,15 +68,18 @@ class TestSubsets:
     def test_deep_models_with_sets_of_eight_have_as_many_sets_as_in_the_paper(self):
         assert len(layer_subsets(25, 8)) == 1_807_780
 
-    def test_too_many_sets_are_refused_with_their_number_and_what_would_fit(self):
-        with pytest.raises(ConfigError) as caught:
-            layer_subsets(25)
-        assert "33,554,431 sets" in str(caught.value)
-        assert "set --max-layers to at most 8 (1,807,780 sets)" in str(caught.value)
-        with pytest.raises(ConfigError, match="set --max-layers"):
-            layer_subsets(49, 12)
-        with pytest.raises(ConfigError, match="expected 1 to 7, found 8"):
-            layer_subsets(7, 8)
+    @pytest.mark.parametrize(
+        ("hidden_states", "largest", "message"),
+        [
+            (25, None, "33,554,431 sets .* set --max-layers to at most 8 \\(1,807,780 sets\\)"),
+            (49, 12, "set --max-layers"),
+            (7, 8, "expected 1 to 7, found 8"),
+            (7, 0, "expected 1 to 7, found 0"),
+        ],
+    )
+    def test_too_many_sets_are_refused(self, hidden_states, largest, message):
+        with pytest.raises(ConfigError, match=message):
+            layer_subsets(hidden_states, largest)
 
 
 class TestCosines:
@@ -122,12 +122,13 @@ class TestCosines:
             pair_grams(left * np.float32(scale), right).cosines(masks), expected, atol=1e-6
         )
 
-    def test_pairs_can_be_taken_and_joined(self):
+    def test_pairs_can_be_taken(self):
         left, right = made_vectors(30, 3, 8)
-        grams = pair_grams(left, right)
-        order = np.random.default_rng(0).permutation(30)
-        joined = join_grams([grams.take(order[:7]), grams.take(order[7:])])
-        np.testing.assert_array_equal(joined.triangles, grams.triangles[:, :, order])
+        order = np.random.default_rng(0).permutation(30)[:7]
+        taken = pair_grams(left, right).take(order)
+        assert taken.pairs == 7
+        expected = pair_grams(left[order], right[order]).triangles
+        np.testing.assert_allclose(taken.triangles, expected, rtol=0, atol=1e-15)
 
 
 class TestCorrelation:
@@ -179,7 +180,7 @@ class TestRanking:
         for pair in range(1, pairs, 3):
             left[pair], right[pair] = left[pair - 1], right[pair - 1]
         subsets = layer_subsets(4)
-        objective = PoolRanking(questions, name)
+        objective = PoolObjective(questions, name)
         grams = pair_grams(left, right)
         values = subset_values(Task(grams, objective), subsets)
         each = objective.per_question(grams.cosines(subsets.masks))
@@ -203,19 +204,19 @@ class TestRanking:
         rows = np.zeros(2, np.int64), np.arange(2)
         pooled = EmbeddedPairs(asked, passages, *rows, cut=0).cosines()
         grams = pair_grams(asked[rows[0]][:, None], passages[rows[1]][:, None])
-        searched = PoolRanking(questions, "mrr")(grams.cosines(np.array([1])))
+        searched = PoolObjective(questions, "mrr")(grams.cosines(np.array([1])))
         assert searched.tolist() == PoolMeasures(questions, ["RR"])(pooled)["RR"].tolist() == [0.5]
 
     def test_scores_of_zero_tie_whatever_their_sign(self):
         question = Question("q", "?", ("b", "a"), {"a": 1})
-        ranking = PoolRanking([question], "mrr")
+        ranking = PoolObjective([question], "mrr")
         assert ranking(np.array([[0.0, -0.0], [-0.0, 0.0], [-0.1, 0.0]])).tolist() == [0.5, 0.5, 1]
 
     def test_a_resample_is_the_mean_over_the_questions_drawn(self):
         questions = made_questions(0)
         pairs = sum(len(question.candidates) for question in questions)
         cosines = np.random.default_rng(0).random((2, pairs))
-        ranking = PoolRanking(questions, "map")
+        ranking = PoolObjective(questions, "map")
         weights = np.array([[2.0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0]])
         each = ranking.per_question(cosines)
         expected = each[:, [0, 0, 2, *[6] * 9]].mean(axis=1)
@@ -274,33 +275,22 @@ class CountingEncoder:
         return np.stack([one.standard_normal((3, 4)).astype(np.float32) for one in made])
 
 
-def test_a_text_is_encoded_once_however_many_pairs_have_it(monkeypatch):
-    monkeypatch.setattr("eval.layers.grams._PAIRS_AT_ONCE", 7)
-    random = np.random.default_rng(0)
-    left = [f"text {number}" for number in random.integers(0, 20, 50)]
-    right = [f"text {number}" for number in random.integers(0, 20, 50)]
+RANDOM = np.random.default_rng(0).integers(0, 20, (2, 50))
+MANY = [[f"text {number}" for number in side] for side in RANDOM]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "options", "encoded"),
+    [
+        (*MANY, {"pairs_at_once": 7}, sorted({*MANY[0], *MANY[1]})),
+        ("aba", "xay", {"queries": True}, ["a", "query: a", "query: b", "x", "y"]),
+        ("abac", "xxxy", {"pairs_at_once": 2, "kept_bytes": 0}, list("aabcxxy")),
+    ],
+    ids=["once however many pairs have it", "as a query", "again beyond the limit"],
+)
+def test_a_text_is_encoded(left, right, options, encoded):
     encoder = CountingEncoder()
-    grams = encode_pairs(encoder, left, right)
-    assert sorted(encoder.encoded) == sorted({*left, *right})
-    expected = pair_grams(encoder(left), encoder(right))
-    np.testing.assert_array_equal(grams.triangles, expected.triangles)
-
-
-def test_the_first_texts_are_encoded_as_queries_where_they_are_queries():
-    encoder = CountingEncoder()
-    left, right = ["a", "b", "a"], ["x", "a", "y"]
-    grams = encode_pairs(encoder, left, right, queries=True)
-    assert sorted(encoder.encoded) == ["a", "query: a", "query: b", "x", "y"]
-    expected = pair_grams(encoder(left, query=True), encoder(right))
-    np.testing.assert_array_equal(grams.triangles, expected.triangles)
-
-
-def test_texts_are_encoded_again_rather_than_kept_beyond_a_limit(monkeypatch):
-    monkeypatch.setattr("eval.layers.grams._PAIRS_AT_ONCE", 2)
-    monkeypatch.setattr("eval.layers.grams._KEPT_BYTES", 0)
-    encoder = CountingEncoder()
-    left, right = ["a", "b", "a", "c"], ["x", "x", "x", "y"]
-    grams = encode_pairs(encoder, left, right)
-    assert encoder.encoded == ["a", "b", "x", "a", "c", "x", "y"]
-    expected = pair_grams(encoder(left), encoder(right))
+    grams = encode_pairs(encoder, list(left), list(right), **options)
+    assert sorted(encoder.encoded) == encoded
+    expected = pair_grams(encoder(left, options.get("queries", False)), encoder(right))
     np.testing.assert_array_equal(grams.triangles, expected.triangles)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from eval.layers.fused import LayerFusion
+from eval.layers.search import LayerFusion
 from eval.layers.subsets import layer_subsets
 from eval.transfer.batched_mlp import MLPs
 from eval.transfer.data import LayerData
