@@ -75,7 +75,7 @@ from eval.sentences.sts import score_sts as score_sts
 from eval.sentences.supervised import RelatednessSettings as RelatednessSettings
 from eval.tables import Table as Table
 from eval.training.corpus_pairs import CorpusPairs as CorpusPairs
-from eval.training.encoder import EncoderFitSettings as EncoderFitSettings
+from eval.training.data import EncoderFitSettings as EncoderFitSettings
 from eval.training.encoder import FittedEncoder as FittedEncoder
 from eval.training.encoder import fit_encoder as fit_encoder
 from eval.transfer.evaluation import TransferSettings as TransferSettings

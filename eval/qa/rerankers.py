@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from eval.figures import learning_figure
 from eval.metrics.comparison import percent
 from eval.progress import Done, Notify, Progress, ignore, silent
-from eval.qa.pools import DevScore, EmbeddedPairs
+from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
 from eval.qa.resources import Questions, Resources, open_resources
 from eval.qa.systems import CrossPlan, HeadPlan, QuestionSettings, training_only
 from eval.tables import Table, table_lines
@@ -368,7 +368,7 @@ def fine_tune(
         keep_head=keep_head,
         checkpoint=checkpoint,
         on_step=steps_shown(name, progress),
-        on_epoch=lambda one: notify(f"{name}: {_line(one)}"),
+        on_epoch=lambda one: notify(f"{name}: {epoch_line(one)}"),
     )
     training = {
         "identity": identity,
@@ -388,8 +388,9 @@ def _with_kept(
     return curve, kept
 
 
-def _line(epoch: Epoch) -> str:
-    dev = f"dev AP {percent(epoch.dev)}"
+def epoch_line(epoch: Epoch, measure: str = DEV_MEASURE) -> str:
+    """What an epoch of a training reached, for a person."""
+    dev = f"dev {measure} {percent(epoch.dev)}"
     if epoch.epoch == 0:
         return f"before training, {dev}"
     return f"epoch {epoch.epoch}, loss {epoch.loss:.4f}, {dev}"

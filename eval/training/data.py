@@ -9,9 +9,11 @@ Files of pairs are TSV, CSV or JSONL, told apart by their fields:
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +31,12 @@ from eval.datasets.pairs import (
 from eval.datasets.question_forms import detect_form
 from eval.datasets.question_set import QuestionSet
 from eval.datasets.sts import read_sts
+from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.progress import Notify, Progress
-from eval.qa.pools import HARD, DevScore, PoolBM25, hold_out
+from eval.qa.pools import DEV_MEASURE, HARD, DevScore, EmbeddedPairs, PoolBM25, hold_out
 from eval.qa.resources import Questions, corpus_texts, open_resources, split_reader
-from eval.qa.systems import QASettings, QuestionSettings
+from eval.qa.systems import QuestionSettings, training_only
 from eval.training.corpus_pairs import CorpusPairs, TextPair
-from eval.training.dev import Accuracy, DevMeasure, HeldOutRanking, PoolRanking, Similarity
 from eval.vectors import Loading
 from retriever.documents.analyzer import Analyzer
 from retriever.encoders.training.examples import (
@@ -43,72 +45,82 @@ from retriever.encoders.training.examples import (
     ScoredExamples,
     paired_texts,
 )
-from retriever.encoders.training.settings import Objective
+from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.training.settings import EncoderTrainingSettings, Objective
 from retriever.errors import BadInputError, ConfigError, SourceError
-from retriever.training.sampling import JudgedPools, NegativeSource, TrainingSet
+from retriever.training.sampling import JudgedPools, TrainingSet
 
-DEV_SHARE = 0.1
-"""The share of data without a dev split that is held out."""
-MOST_DEV = 1000
-"""The most pairs that are held out unless a share is named."""
+# The share of data without a dev split that is held out, and the most pairs unless one is named.
+_DEV_SHARE = 0.1
+_MOST_DEV = 1000
+_ROWS_AT_ONCE = 512
 
 EncoderData = Questions | Sequence[Path] | CorpusPairs
 Material = ScoredPairs | LabeledTexts | list[TextPair]
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderExamples:
-    """What an encoder is trained on, and what chooses the epoch.
+class EncoderFitSettings:
+    """How an encoder is fine-tuned on data.
 
     Attributes:
-        name: of the data.
-        train: the examples.
-        dev: the measure.
+        encoder: text form of what is fine-tuned; empty for the bundled model.
+        objective: None takes the one for the kind of data: ``sts`` for scored pairs, ``nli`` for
+            labeled ones, ``mnr`` for questions or anchors with passages. It decides which part of
+            a folder is read that has several.
+        training: everything else; its own objective is not read.
+        loading: where the model comes from.
+        data: how a question set is read; `dev_share` is the share of any data to hold out.
+        dev: a file or folder to choose epochs on instead; None takes the dev split of the data, or
+            a part of them.
     """
+
+    encoder: str = ""
+    objective: Objective | None = None
+    training: EncoderTrainingSettings = field(default_factory=EncoderTrainingSettings)
+    loading: Loading = field(default_factory=Loading)
+    data: QuestionSettings = field(default_factory=QuestionSettings)
+    dev: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DevMeasure:
+    """A measure of an encoder on held-out data.
+
+    Attributes:
+        name: of the measure.
+        units: number of questions or pairs.
+        digest: SHA-256 over the data, in hexadecimal.
+        score: encoder to its score, at most 1.
+    """
+
+    name: str
+    units: int
+    digest: str
+    score: Callable[[TrainableEncoder], float]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderExamples:
+    """What an encoder is trained on, and what chooses the epoch; with the name of the data."""
 
     name: str
     train: Examples
     dev: DevMeasure
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingSettings:
-    """How data are read and divided.
-
-    Attributes:
-        objective: what they are for; decides which part of a folder is read that has several.
-        negatives: their source.
-        questions: of question sets; its `dev_share` is that of all data.
-        dev: a file or folder to choose epochs on, instead of a part of the data.
-        encoder: text form, for an index that is made.
-        loading: of that encoder.
-    """
-
-    objective: Objective | None
-    negatives: NegativeSource
-    questions: QuestionSettings
-    dev: Path | None
-    encoder: str
-    loading: Loading
-
-
 def read_examples(
-    data: EncoderData, settings: ReadingSettings, progress: Progress, notify: Notify
+    data: EncoderData, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
     """Read what an encoder is trained on.
-
-    Args:
-        data: a folder, files of pairs, splits of a question set, or pairs to draw from a corpus.
-        settings: how.
-        progress: of long stages.
-        notify: what a person should know.
 
     Raises:
         SourceError: a file or folder cannot be read, or is of no known form.
         ConfigError: a split or share leaves nothing, or a question set needs an index.
         BadInputError: there is nothing to train on or to choose on.
     """
-    if settings.dev is not None and settings.questions.dev_share is not None:
+    share = settings.data.dev_share
+    if settings.dev is not None and share is not None:
         raise ConfigError(
             "dev: either other data are chosen on (--dev) or a part of these (--dev-share); leave "
             "one out"
@@ -124,20 +136,19 @@ def read_examples(
         if len(paths) == 1 and _has_questions(paths[0], settings):
             return _of_questions(paths[0], settings, progress, notify)
         _refuse_without(settings)
-        _refuse_splits(settings.questions)
+        _refuse_splits(settings.data)
         if len({path.resolve() for path in paths}) < len(paths):
             raise ConfigError("data: expected each file once, found one twice; leave one out")
         name = ", ".join(path.name for path in paths)
         train, dev = _read(paths, settings.objective)
-    share = settings.questions.dev_share
     if settings.dev is None and (dev is None or share is not None):
         train, dev = _divided(train, share)
-    examples = _examples(train, settings.negatives)
-    return EncoderExamples(name, examples, _measure(dev, examples, settings, progress, notify))
+    examples = _examples(train, settings)
+    return EncoderExamples(name, examples, _measure(dev, examples, settings))
 
 
-def _refuse_without(settings: ReadingSettings) -> None:
-    if settings.questions.without:
+def _refuse_without(settings: EncoderFitSettings) -> None:
+    if settings.data.without:
         raise ConfigError(
             "without: only a question set with pools of candidates can be compared with others; "
             "leave out --without"
@@ -154,8 +165,8 @@ def _refuse_splits(questions: QuestionSettings) -> None:
             )
 
 
-def _has_questions(path: Path, settings: ReadingSettings) -> bool:
-    if settings.questions.form is not None:
+def _has_questions(path: Path, settings: EncoderFitSettings) -> bool:
+    if settings.data.form is not None:
         return True
     if not path.is_dir() or settings.objective in ("sts", "nli"):
         return False
@@ -167,44 +178,32 @@ def _has_questions(path: Path, settings: ReadingSettings) -> bool:
 
 
 def _of_questions(
-    data: Questions, settings: ReadingSettings, progress: Progress, notify: Notify
+    data: Questions, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
-    asked = settings.questions
-    read = split_reader(data, asked)
-    first = read(asked.train_split)
-    if first.corpus and asked.index is None:
-        return _of_corpus_questions(data, first, settings, progress, notify)
-    opened = QASettings(
-        encoder=settings.encoder, loading=settings.loading, data=asked, split=asked.train_split
-    )
+    read = split_reader(data, settings.data)
+    first = read(settings.data.train_split)
+    if first.corpus and settings.data.index is None:
+        return _of_corpus_questions(read, first, settings)
+    opened = training_only(settings.data, settings.loading, settings.encoder)
     with open_resources(data, opened, progress, notify) as resources:
-        train = resources.training_set(settings.negatives)
-        if settings.dev is None:
-            return EncoderExamples(first.name, train, PoolRanking(resources.dev))
-    return EncoderExamples(first.name, train, _measure(None, train, settings, progress, notify))
+        train = resources.training_set(settings.training.sampling.negatives)
+        dev = _pool_ranking(resources.dev) if settings.dev is None else None
+    return EncoderExamples(first.name, train, dev or _measure(None, train, settings))
 
 
 def _of_corpus_questions(
-    data: Questions,
-    first: QuestionSet,
-    settings: ReadingSettings,
-    progress: Progress,
-    notify: Notify,
+    read: Callable[[str], QuestionSet], first: QuestionSet, settings: EncoderFitSettings
 ) -> EncoderExamples:
     """Questions with relevant documents of a corpus, whose other documents are not ranked."""
     _refuse_without(settings)
-    asked = settings.questions
     train, dev = first, None
-    if settings.dev is None:
-        if asked.dev_share is not None:
-            train, dev = hold_out(first, asked.dev_share)
-        else:
-            dev = split_reader(data, asked)(asked.dev_split)
-    examples = _examples(_relevant(train), settings.negatives)
+    if settings.data.dev_share is not None:
+        train, dev = hold_out(first, settings.data.dev_share)
+    elif settings.dev is None:
+        dev = read(settings.data.dev_split)
+    examples = _examples(_relevant(train), settings)
     material = None if dev is None else _relevant(dev)
-    return EncoderExamples(
-        first.name, examples, _measure(material, examples, settings, progress, notify)
-    )
+    return EncoderExamples(first.name, examples, _measure(material, examples, settings))
 
 
 def _relevant(questions: QuestionSet) -> list[TextPair]:
@@ -237,14 +236,11 @@ def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[Material,
         return [pair for part in parts if isinstance(part, list) for pair in part], None
     labeled = [part for part in parts if isinstance(part, LabeledTexts)]
     if len(labeled) == len(parts):
-        return (
-            LabeledTexts(
-                tuple(one for part in labeled for one in part.labels),
-                tuple(one for part in labeled for one in part.left),
-                tuple(one for part in labeled for one in part.right or ()),
-            ),
-            None,
+        labels, left, right = (
+            tuple(one for part in labeled for one in getattr(part, name))
+            for name in ("labels", "left", "right")
         )
+        return LabeledTexts(labels, left, right), None
     raise ConfigError(
         "data: expected files of one kind (scored pairs, labeled pairs, or anchors with "
         f"positives), found several in {', '.join(map(str, paths))}; train on one at a time"
@@ -343,7 +339,8 @@ def _divided(data: Material, share: float | None) -> tuple[Material, Material]:
         return _divided_by_group(data, share)
     order = np.random.default_rng(0).permutation(len(data))
     size = _dev_size(len(data), share)
-    return _taken(data, np.sort(order[size:])), _taken(data, np.sort(order[:size]))
+    train, dev = np.sort(order[size:]).tolist(), np.sort(order[:size]).tolist()
+    return _taken(data, train), _taken(data, dev)
 
 
 def _divided_by_group(
@@ -366,7 +363,7 @@ def _divided_by_group(
 
 
 def _dev_size(pairs: int, share: float | None) -> int:
-    size = min(round(DEV_SHARE * pairs), MOST_DEV) if share is None else round(share * pairs)
+    size = min(round(_DEV_SHARE * pairs), _MOST_DEV) if share is None else round(share * pairs)
     size = max(1, size)
     if not 0 < size < pairs:
         raise ConfigError(
@@ -376,24 +373,20 @@ def _dev_size(pairs: int, share: float | None) -> int:
     return size
 
 
-def _taken(data: ScoredPairs | LabeledTexts, rows: NDArray[np.int64]) -> Material:
-    def texts(side: Sequence[str]) -> list[str]:
-        return [side[row] for row in rows]
-
+def _taken(data: ScoredPairs | LabeledTexts, rows: list[int]) -> Material:
+    left, right = ([side[row] for row in rows] for side in (data.left, data.right or ()))
     if isinstance(data, ScoredPairs):
-        return ScoredPairs(data.gold[rows], texts(data.left), texts(data.right))
-    return LabeledTexts(
-        tuple(texts(data.labels)), tuple(texts(data.left)), tuple(texts(data.right or ()))
-    )
+        return ScoredPairs(data.gold[rows], left, right)
+    return LabeledTexts(tuple(data.labels[row] for row in rows), tuple(left), tuple(right))
 
 
-def _examples(data: Material, negatives: NegativeSource) -> Examples:
+def _examples(data: Material, settings: EncoderFitSettings) -> Examples:
     if isinstance(data, ScoredPairs):
         return ScoredExamples.of(data.left, data.right, data.gold)
     if isinstance(data, LabeledTexts):
         return LabeledExamples.of(data.left, data.right or (), data.labels)
     found = _paired(data)
-    return _mined(found) if negatives == "hard" else found
+    return _mined(found) if settings.training.sampling.negatives == "hard" else found
 
 
 def _paired(data: list[TextPair]) -> TrainingSet:
@@ -416,29 +409,24 @@ def _mined(data: TrainingSet) -> TrainingSet:
     return replace(data, pools=JudgedPools.of(positives, negatives, len(data.passages)))
 
 
-def _measure(
-    dev: Material | None,
-    train: Examples,
-    settings: ReadingSettings,
-    progress: Progress,
-    notify: Notify,
-) -> DevMeasure:
+def _measure(dev: Material | None, train: Examples, settings: EncoderFitSettings) -> DevMeasure:
     """The measure on a part of the data, or on the data that `settings.dev` names."""
     path = settings.dev
     if path is not None:
-        questions = replace(settings.questions, form=None)
-        if path.is_dir() and _has_questions(
-            path, replace(settings, objective=None, questions=questions)
-        ):
-            return _question_measure(path, settings, progress, notify)
+        asked = replace(settings.data, form=None, variant=None, dev_share=None)
+        if path.is_dir() and _has_questions(path, EncoderFitSettings(data=asked)):
+            questions = split_reader(path, asked)(asked.dev_split)
+            if not questions.corpus:
+                return _pool_ranking(DevScore(questions))
+            return _held_out_ranking(_paired(_relevant(questions)))
         train_part, dev_part = _read([path], None)
         dev = train_part if path.is_file() else dev_part
     if dev is None:
         raise SourceError(f"{path}: expected a dev split, found none; name a file with --dev")
     if isinstance(dev, ScoredPairs):
-        return Similarity(dev)
+        return _similarity(dev)
     if isinstance(dev, list):
-        return HeldOutRanking(_paired(dev))
+        return _held_out_ranking(_paired(dev))
     if not isinstance(train, LabeledExamples):
         raise ConfigError(
             "dev: labeled pairs choose the epoch of the objective nli alone, which learns their "
@@ -451,14 +439,70 @@ def _measure(
             f"{unknown[0]!r}; correct the labels"
         )
     labels = np.array([train.names.index(one) for one in dev.labels], np.int64)
-    return Accuracy(LabeledExamples(list(dev.left), list(dev.right or ()), labels, train.names))
+    return _accuracy(LabeledExamples(list(dev.left), list(dev.right or ()), labels, train.names))
 
 
-def _question_measure(
-    path: Path, settings: ReadingSettings, progress: Progress, notify: Notify
-) -> DevMeasure:
-    asked = replace(settings.questions, form=None, variant=None, dev_share=None)
-    questions = split_reader(path, asked)(asked.dev_split)
-    if not questions.corpus:
-        return PoolRanking(DevScore(questions))
-    return HeldOutRanking(_paired(_relevant(questions)))
+def _pool_ranking(dev: DevScore) -> DevMeasure:
+    """Mean average precision of the cosine on questions with pools."""
+    questions, question_rows = _distinct(dev.left)
+    passages, passage_rows = _distinct(dev.right)
+
+    def score(encoder: TrainableEncoder) -> float:
+        asked, found = encoder.encode(questions, query=True), encoder.encode(passages)
+        return dev(EmbeddedPairs(asked, found, question_rows, passage_rows).cosines())
+
+    return DevMeasure(DEV_MEASURE, len(dev.questions), dev.digest(), score)
+
+
+def _held_out_ranking(data: TrainingSet) -> DevMeasure:
+    """Mean reciprocal rank of an anchor's first relevant passage among all held-out passages.
+
+    Equal cosines count as if the relevant passage came last, as do those that are not a number.
+    """
+
+    def score(encoder: TrainableEncoder) -> float:
+        v = encoder.encode(data.passages)
+        u = encoder.encode(data.questions, query=True)
+        rows, everything = np.arange(len(data.questions)), np.arange(len(data.passages))
+        total = 0.0
+        for part in np.array_split(rows, -(-len(rows) // _ROWS_AT_ONCE)):
+            scores = np.round(u[part] @ v.T, RANKED_DECIMALS)
+            relevant = data.pools.relevant(part, everything)
+            best = np.where(relevant, scores, -np.inf).max(axis=1, keepdims=True)
+            ranks = 1 + (~(scores < best) & ~relevant).sum(axis=1)
+            total += float((1 / ranks).sum())
+        return total / len(rows)
+
+    return DevMeasure("RR", len(data.questions), data.digest(), score)
+
+
+def _similarity(pairs: ScoredPairs) -> DevMeasure:
+    """Spearman's correlation of cosines with scores; BadInputError if no scores differ."""
+    try:
+        correlation = Correlation(pairs.gold)
+    except BadInputError as error:
+        raise BadInputError(f"dev: {error}") from error
+    texts, rows = _distinct([*pairs.left, *pairs.right])
+    left, right = np.split(rows, 2)
+
+    def score(encoder: TrainableEncoder) -> float:
+        vectors = encoder.encode(texts)
+        return float(correlation(cosines(vectors[left], vectors[right])[None])[0])
+
+    content = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
+    return DevMeasure("Spearman", len(pairs), hashlib.sha256(content.encode()).hexdigest(), score)
+
+
+def _accuracy(data: LabeledExamples) -> DevMeasure:
+    """The share of pairs whose class the softmax classifier of the training gets right."""
+
+    def score(encoder: TrainableEncoder) -> float:
+        return float((encoder.classify(data.left, data.right) == data.labels).mean())
+
+    return DevMeasure("accuracy", len(data), data.digest(), score)
+
+
+def _distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Each text once, and the row of each given one."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    return list(rows), np.array([rows[text] for text in texts], np.int64)

@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eval.figures import learning_figure
 from eval.metrics.comparison import percent
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.rerankers import steps_shown
-from eval.qa.systems import QuestionSettings
+from eval.qa.rerankers import epoch_line, steps_shown
 from eval.tables import Table, table_lines
-from eval.training.data import EncoderData, EncoderExamples, ReadingSettings, read_examples
-from eval.vectors import Loading
+from eval.training.data import EncoderData, EncoderFitSettings, read_examples
 from retriever.encoders.training.examples import check_objective, natural_objective
 from retriever.encoders.training.folder import check_target, read_training, write_encoder
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import EncoderTrainingSettings, Objective
 from retriever.encoders.training.trainer import train_encoder
 from retriever.training.checkpoint import Checkpoint, require_same
+from retriever.training.sampling import TrainingSet
 from retriever.training.settings import Epoch, kept_epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderFitSettings:
-    """How an encoder is fine-tuned on data.
-
-    Attributes:
-        encoder: text form of what is fine-tuned; empty for the bundled model.
-        objective: None takes the one for the kind of data: ``sts`` for scored pairs, ``nli`` for
-            labeled ones, ``mnr`` for questions or anchors with passages.
-        training: everything else; its own objective is not read.
-        loading: where the model comes from.
-        data: how a question set is read; `dev_share` is the share of any data to hold out.
-        dev: a file or folder to choose epochs on instead; None takes the dev split of the data, or
-            a part of them.
-    """
-
-    encoder: str = ""
-    objective: Objective | None = None
-    training: EncoderTrainingSettings = field(default_factory=EncoderTrainingSettings)
-    loading: Loading = field(default_factory=Loading)
-    data: QuestionSettings = field(default_factory=QuestionSettings)
-    dev: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,116 +121,50 @@ def fit_encoder(
     """
     settings = settings or EncoderFitSettings()
     check_target(folder)
-    examples = read_examples(
-        data,
-        ReadingSettings(
-            settings.objective,
-            settings.training.sampling.negatives,
-            settings.data,
-            settings.dev,
-            settings.encoder,
-            settings.loading,
-        ),
-        progress,
-        notify,
-    )
+    examples = read_examples(data, settings, progress, notify)
     objective = settings.objective or natural_objective(examples.train)
     check_objective(objective, examples.train)
     training = replace(settings.training, objective=objective)
     encoder = TrainableEncoder.load(
         settings.encoder, device=settings.loading.device, download=settings.loading.download
     )
-    identity = _identity(examples, training, encoder)
-    curve = None if restart else _earlier(folder, identity)
-    if curve is None:
-        curve = _fit(examples, training, encoder, folder, identity, restart, progress, notify)
-    kept = kept_epoch(curve, training.tolerance, untrained=True)
-    assert kept is not None
-    return FittedEncoder(folder, objective, examples.dev.name, curve, kept)
-
-
-def _fit(
-    examples: EncoderExamples,
-    training: EncoderTrainingSettings,
-    encoder: TrainableEncoder,
-    folder: Path,
-    identity: dict[str, Any],
-    restart: bool,
-    progress: Progress,
-    notify: Notify,
-) -> tuple[Epoch, ...]:
-    checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
-    if restart:
-        checkpoint.remove()
-    notify(
-        f"{examples.name}: {_size(examples):,} to train on, {len(examples.dev):,} to choose on; "
-        f"objective {training.objective}"
-    )
-    curve = train_encoder(
-        encoder,
-        examples.train,
-        training,
-        examples.dev,
-        checkpoint=checkpoint,
-        on_step=steps_shown("fine-tuning", progress),
-        on_epoch=lambda one: notify(_line(one, examples.dev.name)),
-    )
-    write_encoder(folder, encoder, _provenance(examples, training, encoder, identity, curve))
-    checkpoint.remove()
-    return curve
-
-
-def _line(epoch: Epoch, measure: str) -> str:
-    dev = f"dev {measure} {100 * epoch.dev:.2f}"
-    if epoch.epoch == 0:
-        return f"before training: {dev}"
-    return f"fine-tuning: epoch {epoch.epoch}, loss {epoch.loss:.4f}, {dev}"
-
-
-def _size(examples: EncoderExamples) -> int:
-    train = examples.train
-    return len(train.questions) if hasattr(train, "questions") else len(train)
-
-
-def _earlier(folder: Path, identity: dict[str, Any]) -> tuple[Epoch, ...] | None:
-    """The learning curve of the same training in a folder, None if there is no training."""
-    found = read_training(folder)
-    if found is None:
-        return None
-    require_same(folder, identity, found.get("identity"))
-    return tuple(Epoch(**one) for one in found["curve"])
-
-
-def _identity(
-    examples: EncoderExamples, training: EncoderTrainingSettings, encoder: TrainableEncoder
-) -> dict[str, Any]:
-    """Everything that decides the weights, as JSON values."""
-    return {
+    dev = examples.dev
+    # Everything that decides the weights.
+    identity = {
         "encoder": str(encoder.spec),
         "fingerprint": encoder.spec.fingerprint,
         "settings": asdict(training),
         "train": examples.train.digest(),
-        "dev": examples.dev.digest(),
-        "measure": examples.dev.name,
+        "dev": dev.digest,
+        "measure": dev.name,
     }
-
-
-def _provenance(
-    examples: EncoderExamples,
-    training: EncoderTrainingSettings,
-    encoder: TrainableEncoder,
-    identity: dict[str, Any],
-    curve: tuple[Epoch, ...],
-) -> dict[str, Any]:
-    kept = kept_epoch(curve, training.tolerance, untrained=True)
-    return {
+    found = None if restart else read_training(folder)
+    if found is not None:
+        require_same(folder, identity, found.get("identity"))
+        curve = tuple(Epoch(**one) for one in found["curve"])
+        return FittedEncoder(folder, objective, dev.name, curve, _kept(curve, training))
+    checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
+    if restart:
+        checkpoint.remove()
+    train = examples.train
+    size = len(train.questions) if isinstance(train, TrainingSet) else len(train)
+    notify(
+        f"{examples.name}: {size:,} to train on, {dev.units:,} to choose on; objective {objective}"
+    )
+    curve = train_encoder(
+        encoder,
+        train,
+        training,
+        dev.score,
+        checkpoint=checkpoint,
+        on_step=steps_shown("fine-tuning", progress),
+        on_epoch=lambda one: notify(f"fine-tuning: {epoch_line(one, dev.name)}"),
+    )
+    kept = _kept(curve, training)
+    provenance = {
         "identity": identity,
-        "data": {
-            "name": examples.name,
-            "examples": _size(examples),
-            "dev": len(examples.dev),
-        },
-        "kept_epoch": kept.epoch if kept else 0,
+        "data": {"name": examples.name, "examples": size, "dev": dev.units},
+        "kept_epoch": kept.epoch,
         "curve": [asdict(one) for one in curve],
         "bfloat16": encoder.backbone.autocast,
         "versions": {
@@ -262,3 +172,12 @@ def _provenance(
             **{name: version(name) for name in ("layer-retriever", "torch", "transformers")},
         },
     }
+    write_encoder(folder, encoder, provenance)
+    checkpoint.remove()
+    return FittedEncoder(folder, objective, dev.name, curve, kept)
+
+
+def _kept(curve: tuple[Epoch, ...], training: EncoderTrainingSettings) -> Epoch:
+    kept = kept_epoch(curve, training.tolerance, untrained=True)
+    assert kept is not None
+    return kept

@@ -60,7 +60,7 @@ def test_questions_train_an_encoder_that_indexes_and_is_evaluated(
     assert [one["epoch"] for one in found["curve"]] == [0, 1, 2, 3, 4]
     assert found["dev"] == max(one["dev"] for one in found["curve"])
     assert found["improved"] == (found["kept_epoch"] > 0)
-    assert "before training: dev AP" in done.err
+    assert "fine-tuning: before training, dev AP" in done.err
     ranked = retriever(
         "eval", "qa", dataset, "--split", "dev", "-s", "cosine", "--model", output, "--json"
     )

@@ -10,21 +10,25 @@ from scipy.stats import spearmanr
 from eval.progress import ignore, silent
 from eval.qa.systems import QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs
-from eval.training.data import ReadingSettings, read_examples
-from eval.training.dev import Accuracy, HeldOutRanking, PoolRanking, Similarity
-from eval.vectors import Loading
+from eval.training.data import EncoderFitSettings, _held_out_ranking, read_examples
 from retriever.documents import Document
 from retriever.encoders.training.examples import LabeledExamples, ScoredExamples, paired_texts
+from retriever.encoders.training.settings import EncoderTrainingSettings
 from retriever.errors import BadInputError, ConfigError, SourceError
-from retriever.training.sampling import TrainingSet
+from retriever.training.sampling import SamplingSettings, TrainingSet
 from tests.eval.qa.samples import made_set, write_set
 
 
 def read(data, objective=None, negatives="pool", dev=None, **questions):
-    settings = ReadingSettings(
-        objective, negatives, QuestionSettings(**questions), dev, "", Loading()
-    )
+    training = EncoderTrainingSettings(sampling=SamplingSettings(negatives=negatives))
+    data_settings = QuestionSettings(**questions)
+    settings = EncoderFitSettings("", objective, training, data=data_settings, dev=dev)
     return read_examples(data, settings, silent, ignore)
+
+
+def ranked(table, *pairs):
+    """The reciprocal rank on held-out pairs, with an encoder that a table gives."""
+    return _held_out_ranking(paired_texts(*zip(*pairs, strict=True))).score(FixedEncoder(table))
 
 
 def lines(path, *rows):
@@ -64,11 +68,9 @@ def test_questions_with_pools_are_what_rerankers_train_on(tmp_path):
     folder = write_set(tmp_path / "set", made_set("train"), made_set("dev", answered=0.5))
     found = read(folder)
     assert isinstance(found.train, TrainingSet)
-    assert isinstance(found.dev, PoolRanking)
-    assert (len(found.train.questions), len(found.dev)) == (12, 6)
+    assert found.dev.name == "AP"
+    assert (len(found.train.questions), found.dev.units) == (12, 6)
     assert len(read(folder, dev_share=0.25).train.questions) == 9
-    with pytest.raises(SourceError, match="'dev2'"):
-        read(folder, dev_split="dev2")
 
 
 def test_splits_that_are_loaded_are_read_too():
@@ -81,7 +83,7 @@ def test_a_set_without_pools_pairs_questions_with_their_documents(tmp_path):
     for path in folder.glob("candidates.*"):
         path.unlink()
     found = read(folder)
-    assert isinstance(found.dev, HeldOutRanking)
+    assert found.dev.name == "RR"
     train = made_set("train")
     for row, question in enumerate(train.questions):
         assert found.train.questions[row] == question.text
@@ -92,7 +94,7 @@ def test_a_set_without_pools_pairs_questions_with_their_documents(tmp_path):
         assert [found.train.passages[place] for place in np.flatnonzero(relevant)] == [
             train.passages[right]
         ]
-    assert len(read(folder, dev_share=0.5).dev) == 6
+    assert read(folder, dev_share=0.5).dev.units == 6
 
 
 @pytest.mark.parametrize("name", ["pairs.jsonl", "pairs.tsv", "pairs.csv", "pairs.jsonl.gz"])
@@ -107,7 +109,7 @@ def test_a_file_of_pairs_is_divided_by_its_anchors(tmp_path, name):
         rows = [mark.join([f"q{n}", f"p{n}", f"n{n}"]) for n in range(40)]
         path.write_text("\n".join([mark.join(["anchor", "positive", "negative"]), *rows]) + "\n")
     found = read([path])
-    assert (len(found.train.questions), len(found.dev)) == (36, 4)
+    assert (len(found.train.questions), found.dev.units) == (36, 4)
     assert len(found.train.pools.negatives) == 36
     assert read(path).train.digest() == found.train.digest()
 
@@ -122,22 +124,24 @@ def test_a_pair_may_lack_a_negative(tmp_path):
     assert len(read(path, dev=path).train.pools.negatives) == 1
 
 
-def test_files_of_one_kind_are_joined_and_others_refused(tmp_path):
+def test_files_of_one_kind_are_joined(tmp_path):
     first, second = (pairs_file(tmp_path / f"{n}.jsonl", 10 + n) for n in (1, 2))
     assert len(read([first, second], dev=first).train.questions) == 12
-    with pytest.raises(ConfigError, match="expected files of one kind"):
-        read([first, scored_file(tmp_path / "s.tsv")])
+    labeled = [labeled_file(tmp_path / f"{n}.tsv", 10 + n) for n in (1, 2)]
+    joined = read(labeled, dev=labeled[0]).train
+    assert (joined.left[:12], len(joined)) == ([*(f"a{n}" for n in range(11)), "a0"], 23)
+    assert len(joined.right) == len(joined.labels) == 23
 
 
 def test_scores_and_labels_are_recognized(tmp_path):
     scored = read(scored_file(tmp_path / "s.tsv"))
     assert isinstance(scored.train, ScoredExamples)
-    assert isinstance(scored.dev, Similarity)
-    assert (len(scored.train), len(scored.dev)) == (36, 4)
+    assert scored.dev.name == "Spearman"
+    assert (len(scored.train), scored.dev.units) == (36, 4)
     labeled = read(labeled_file(tmp_path / "l.tsv"), dev_share=0.5)
     assert isinstance(labeled.train, LabeledExamples)
-    assert isinstance(labeled.dev, Accuracy)
-    assert (len(labeled.train), len(labeled.dev)) == (20, 20)
+    assert labeled.dev.name == "accuracy"
+    assert (len(labeled.train), labeled.dev.units) == (20, 20)
 
 
 def test_a_folder_of_both_is_read_by_the_objective(tmp_path):
@@ -146,7 +150,7 @@ def test_a_folder_of_both_is_read_by_the_objective(tmp_path):
         labeled_file(tmp_path / f"entailment.{split}.tsv", 14)
     assert len(read(tmp_path).train) == len(read(tmp_path, "sts").train) == 12
     labeled = read(tmp_path, "nli")
-    assert (len(labeled.train), len(labeled.dev)) == (14, 14)
+    assert (len(labeled.train), labeled.dev.units) == (14, 14)
 
 
 def test_hard_negatives_are_mined_from_the_passages(tmp_path):
@@ -164,29 +168,34 @@ def test_pairs_of_a_document_stay_together():
     text = " ".join(f"Sentence {number} is about ships." for number in range(4))
     corpus = [Document(str(n), text.replace("ships", f"ships{n}")) for n in range(40)]
     found = read(CorpusPairs(corpus, "neighbors"))
-    words = [
-        {one.split()[-1] for one in texts}
-        for texts in (found.train.questions, found.dev._data.questions)
-    ]
+    held = []
+
+    class Recording:
+        def encode(self, texts, *, query=False):
+            held.extend(texts if query else ())
+            return np.ones((len(texts), 2), np.float32)
+
+    found.dev.score(Recording())
+    words = [{one.split()[-1] for one in texts} for texts in (found.train.questions, held)]
     assert len(words[1]) == 4
     assert not words[0] & words[1]
 
 
 def test_at_most_a_thousand_pairs_are_held_out_unless_a_share_is_named(tmp_path):
     path = pairs_file(tmp_path / "p.jsonl", 12_000)
-    assert len(read(path).dev) == 1000
-    assert len(read(path, dev_share=0.1).dev) == 1200
+    assert read(path).dev.units == 1000
+    assert read(path, dev_share=0.1).dev.units == 1200
 
 
 def test_other_data_may_choose_the_epoch(tmp_path):
     train = pairs_file(tmp_path / "p.jsonl")
-    assert isinstance(read(train, dev=scored_file(tmp_path / "s.tsv")).dev, Similarity)
+    assert read(train, dev=scored_file(tmp_path / "s.tsv")).dev.name == "Spearman"
     questions = write_set(tmp_path / "set", made_set("dev"))
     found = read(train, dev=questions)
-    assert isinstance(found.dev, PoolRanking)
+    assert found.dev.name == "AP"
     assert len(found.train.questions) == 40
     swapped = read(write_set(tmp_path / "both", made_set("train"), made_set("dev")), dev=train)
-    assert isinstance(swapped.dev, HeldOutRanking)
+    assert swapped.dev.name == "RR"
 
 
 @pytest.mark.parametrize(
@@ -199,6 +208,14 @@ def test_other_data_may_choose_the_epoch(tmp_path):
         (lambda p: lines(p / "x.jsonl"), "found none; rename the fields"),
         (lambda p: p / "none.jsonl", "no such file or folder"),
         (lambda p: p, "expected a set of questions with passages"),
+        (
+            lambda p: lines(
+                p / "p.jsonl",
+                {"anchor": "q", "positive": "p"},
+                {"anchor": "r", "positive": "\ud800"},
+            ),
+            "p.jsonl:2: the positive holds the lone surrogate",
+        ),
     ],
 )
 def test_data_of_no_known_form_is_refused(tmp_path, make, message):
@@ -208,35 +225,58 @@ def test_data_of_no_known_form_is_refused(tmp_path, make, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_what_cannot_be_divided_is_refused(tmp_path):
-    one = lines(tmp_path / "p.jsonl", *[{"anchor": "q", "positive": f"p{n}"} for n in range(5)])
-    with pytest.raises(BadInputError, match="several anchors"):
-        read(one)
-    with pytest.raises(ConfigError, match="leaves none on one side"):
-        read(scored_file(tmp_path / "s.tsv", 1))
+@pytest.mark.parametrize(
+    ("name", "changed", "error", "message"),
+    [
+        ("set", {"dev_split": "dev2"}, SourceError, "'dev2'"),
+        ("anchor", {}, BadInputError, "several anchors"),
+        ("one", {}, ConfigError, "leaves none on one side"),
+        ("class", {}, BadInputError, "at least two classes"),
+        ("constant", {}, BadInputError, "different scores"),
+        ("labeled", {"dev": "maybe"}, BadInputError, "found 'maybe'"),
+        ("scored", {"dev": "labeled"}, ConfigError, "the objective nli alone"),
+        ("scored", {"dev_split": "test"}, ConfigError, "dev-split: only sets of questions"),
+        ("pairs", {"dev": "scored", "dev_share": 0.5}, ConfigError, "leave one out"),
+        (("pairs", "pairs"), {}, ConfigError, "expected each file once"),
+        (("pairs", "scored"), {}, ConfigError, "expected files of one kind"),
+    ],
+)
+def test_data_and_settings_that_do_not_fit_are_refused(tmp_path, name, changed, error, message):
+    write_set(tmp_path / "set", made_set("train"), made_set("dev"))
+    pairs_file(tmp_path / "pairs.jsonl")
+    lines(tmp_path / "anchor.jsonl", *[{"anchor": "q", "positive": f"p{n}"} for n in range(5)])
+    scored_file(tmp_path / "scored.tsv")
+    scored_file(tmp_path / "one.tsv", 1)
+    (tmp_path / "constant.tsv").write_text("score\tsentence1\tsentence2\n" + "1\ta\tb\n" * 30)
+    labeled_file(tmp_path / "labeled.tsv")
+    labeled_file(tmp_path / "class.tsv", labels=("yes",))
+    labeled_file(tmp_path / "maybe.tsv", labels=("yes", "maybe"))
+
+    def path(name):
+        return next(tmp_path.glob(f"{name}*"))
+
+    if "dev" in changed:
+        changed = changed | {"dev": path(changed["dev"])}
+    with pytest.raises(error, match=message):
+        read(path(name) if isinstance(name, str) else list(map(path, name)), **changed)
 
 
-def test_data_of_one_class_or_score_are_refused(tmp_path):
-    with pytest.raises(BadInputError, match="at least two classes"):
-        read(labeled_file(tmp_path / "l.tsv", labels=("yes",)))
-    (tmp_path / "s.tsv").write_text("score\tsentence1\tsentence2\n" + "1\ta\tb\n" * 30)
-    with pytest.raises(BadInputError, match="different scores"):
-        read(tmp_path / "s.tsv")
-
-
-def test_dev_must_fit_the_training_data(tmp_path):
-    labeled = labeled_file(tmp_path / "l.tsv")
-    with pytest.raises(BadInputError, match="found 'maybe'"):
-        read(labeled, dev=labeled_file(tmp_path / "m.tsv", labels=("yes", "maybe")))
-    with pytest.raises(ConfigError, match="the objective nli alone"):
-        read(scored_file(tmp_path / "s.tsv"), dev=labeled)
-
-
-def test_the_reciprocal_rank_counts_ties_against_the_encoder():
-    table = {"q": (1, 0), "r": (0, 1), "a": (1, 0), "b": (1, 0), "c": (0, 1), "d": (1, 1)}
-    data = paired_texts(["q", "r", "r"], ["a", "d", "c"], [None, None, "b"])
-    # a ties with b and is second; c is first for r.
-    assert HeldOutRanking(data)(FixedEncoder(table)) == pytest.approx((1 / 2 + 1) / 2)
+@pytest.mark.parametrize(
+    ("table", "pairs", "expected"),
+    [
+        # a ties with b and is second; c is first for r.
+        (
+            {"q": (1, 0), "r": (0, 1), "a": (1, 0), "b": (1, 0), "c": (0, 1), "d": (1, 1)},
+            [("q", "a", None), ("r", "d", None), ("r", "c", "b")],
+            (1 / 2 + 1) / 2,
+        ),
+        ({"q": (1, 0), "a": (np.nan, 0), "b": (0, 1)}, [("q", "a", "b")], 1 / 2),
+        ({"q": (1, 0), "a": (0, 1), "b": (np.nan, 0)}, [("q", "a", "b")], 1 / 2),
+    ],
+    ids=["ties", "no number for the relevant", "no number for the other"],
+)
+def test_the_reciprocal_rank_counts_ties_against_the_encoder(table, pairs, expected):
+    assert ranked(table, *pairs) == pytest.approx(expected)
 
 
 def test_similarity_is_the_correlation_of_scipy(tmp_path):
@@ -244,7 +284,7 @@ def test_similarity_is_the_correlation_of_scipy(tmp_path):
     path = scored_file(tmp_path / "s.tsv", 30)
     table = {f"{side}{n}": chance.standard_normal(3) for n in range(30) for side in "ab"}
     encoder = FixedEncoder(table)
-    found = read(pairs_file(tmp_path / "p.jsonl"), dev=path).dev(encoder)
+    found = read(pairs_file(tmp_path / "p.jsonl"), dev=path).dev.score(encoder)
     u, v = (encoder.encode([f"{side}{n}" for n in range(30)]) for side in "ab")
     expected = spearmanr((u * v).sum(1), [n % 6 for n in range(30)]).statistic
     assert found == pytest.approx(expected, abs=1e-9)
@@ -256,7 +296,7 @@ def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, retriever, tiny_models
     monkeypatch.setenv("RETRIEVER_CACHE", str(tmp_path / "cache"))
     folder = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
     name = f"{tiny_models['bert']}::max-length=32"
-    found = read(folder).dev(TrainableEncoder.load(name, device="cpu"))
+    found = read(folder).dev.score(TrainableEncoder.load(name, device="cpu"))
     done = retriever(
         "eval", "qa", folder, "--split", "dev", "-s", "cosine", "--model", name, "--json"
     )
@@ -265,31 +305,16 @@ def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, retriever, tiny_models
     assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_passage_whose_score_is_not_a_number_is_no_hit():
-    data = paired_texts(["q"], ["a"], ["b"])
-    table = {"q": (1, 0), "a": (np.nan, 0), "b": (0, 1)}
-    assert HeldOutRanking(data)(FixedEncoder(table)) == pytest.approx(1 / 2)
-    table = {"q": (1, 0), "a": (0, 1), "b": (np.nan, 0)}
-    assert HeldOutRanking(data)(FixedEncoder(table)) == pytest.approx(1 / 2)
-
-
-def test_options_that_do_not_apply_are_refused_and_a_share_is_held_out_of_a_folder(tmp_path):
+def test_a_share_is_held_out_of_a_folder(tmp_path):
     scored = tmp_path / "sts"
     scored.mkdir()
     for split in ("train", "dev", "test"):
         scored_file(scored / f"{split}.tsv")
     assert len(read(scored).train.scores) == 40
     shared = read(scored, dev_share=0.5)
-    assert (len(shared.train.scores), len(shared.dev)) == (20, 20)
-    with pytest.raises(ConfigError, match="dev-split: only sets of questions"):
-        read(scored, dev_split="test")
-    pairs = pairs_file(tmp_path / "pairs.jsonl")
-    with pytest.raises(ConfigError, match="leave one out"):
-        read(pairs, dev=scored, dev_share=0.5)
-    with pytest.raises(ConfigError, match="expected each file once"):
-        read([pairs, tmp_path / "." / "pairs.jsonl"])
+    assert (len(shared.train.scores), shared.dev.units) == (20, 20)
     questions = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
-    assert isinstance(read(questions, dev=scored, form="own").dev, Similarity)
+    assert read(questions, dev=scored, form="own").dev.name == "Spearman"
 
 
 @pytest.mark.parametrize("label", [None, " ", ["a"]])
@@ -299,9 +324,3 @@ def test_a_label_is_a_text_or_a_number(tmp_path, label):
     rows[20]["label"] = label
     with pytest.raises(SourceError, match=r"bad\.jsonl:21: expected a text as label"):
         read(lines(tmp_path / "bad.jsonl", *rows))
-
-
-def test_a_text_that_cannot_be_stored_is_refused(tmp_path):
-    pairs = [{"anchor": "q", "positive": "p"}, {"anchor": "r", "positive": "\ud800"}]
-    with pytest.raises(SourceError, match=r"p.jsonl:2: the positive holds the lone surrogate"):
-        read(lines(tmp_path / "p.jsonl", *pairs))
