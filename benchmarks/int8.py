@@ -31,8 +31,9 @@ from transformers import AutoModel
 from eval.datasets.pairs import ScoredPairs, read_pairs
 from eval.metrics.correlation import Correlation
 from retriever import Encoder
-from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
-from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
+from retriever.encoders.computing import BATCH_PIECES, token_batches
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.settings import DEFAULT_MODEL
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 BESIDE = "retriever bfloat16"

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
-from retriever.encoders.settings import Dtype
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.settings import DEFAULT_MODEL, Dtype
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.rerankers.cross.head import CrossHead
 from retriever.rerankers.cross.model import CrossEncoder

@@ -25,14 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.progress import Done, ignore
+from retriever.encoders.computing import BATCH_PIECES, token_batches
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.load import load_model
-from retriever.encoders.models.finding import DEFAULT_MODEL
-from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
-from retriever.encoders.settings import EncoderSettings, Pooling, over_model, parse_encoder
-from retriever.encoders.static.folder import FITTED, is_static_folder
+from retriever.encoders.registry import LoadContext, is_static_folder, load_model
+from retriever.encoders.settings import (
+    DEFAULT_MODEL,
+    EncoderSettings,
+    Pooling,
+    over_model,
+    parse_encoder,
+)
+from retriever.encoders.spec import LoadedEncoder, probe_lists, same_vectors
+from retriever.encoders.static.folder import FITTED
 from retriever.encoders.static.model import fit_static
-from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 from retriever.encoders.transformer.shared import sharing
 from retriever.errors import ConfigError, StorageError, require_several
 
@@ -104,9 +109,7 @@ def load_encoders(
         asked = parse_encoder(form)
         if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
             return Encoder.load(asked, device=device, download=download)
-        return Encoder(
-            *load_model(asked, device=device, download=download, backbone_of=backbone_of)
-        )
+        return Encoder(*load_model(asked, LoadContext(device, download, backbone_of)))
 
     return [load(form) for form in forms]
 

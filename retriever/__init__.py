@@ -35,10 +35,10 @@ from retriever.encoders.encoder import Encoder as Encoder
 from retriever.encoders.meta.attention import UnsupSettings as UnsupSettings
 from retriever.encoders.meta.fitting import MetaSettings as MetaSettings
 from retriever.encoders.meta.fitting import fit_meta as fit_meta
-from retriever.encoders.protocol import TextEncoder as TextEncoder
 from retriever.encoders.settings import EncoderSettings as EncoderSettings
 from retriever.encoders.settings import parse_encoder as parse_encoder
 from retriever.encoders.spec import EncoderSpec as EncoderSpec
+from retriever.encoders.spec import TextEncoder as TextEncoder
 from retriever.errors import BadInputError as BadInputError
 from retriever.errors import ClosedIndexError as ClosedIndexError
 from retriever.errors import ConfigError as ConfigError

@@ -17,7 +17,7 @@ from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
-    from retriever.encoders.loading.choice import ModelChoice
+    from retriever.encoders.encoder import ModelChoice
 
 OnLong = Literal["split", "truncate", "error"]
 # Options that the other form of output does not have, by parameter.

@@ -152,7 +152,7 @@ def index_documents(
         warn_reader,
     )
     from retriever import open_store
-    from retriever.encoders.loading.load import describe_faster
+    from retriever.encoders.registry import describe_faster
     from retriever.indexing.report import IndexingReport
 
     started = time.monotonic()

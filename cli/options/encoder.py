@@ -11,7 +11,7 @@ import click
 from cli.options.declaring import RARE, Decorator, F, complete_model, option, settings
 
 if TYPE_CHECKING:
-    from retriever.encoders.loading.choice import ModelChoice
+    from retriever.encoders.encoder import ModelChoice
     from retriever.encoders.settings import (
         Backend,
         Dtype,
@@ -70,7 +70,7 @@ class ModelOptions:
         Raises:
             ConfigError: the text form is malformed, or a setting is impossible.
         """
-        from retriever.encoders.loading.choice import ModelChoice
+        from retriever.encoders.encoder import ModelChoice
 
         return ModelChoice(self.model or "", self.device, self.download)
 
@@ -109,7 +109,7 @@ class EncoderOptions:
         Raises:
             ConfigError: a setting is impossible, or given in --model and as an option.
         """
-        from retriever.encoders.loading.choice import ModelChoice
+        from retriever.encoders.encoder import ModelChoice
         from retriever.encoders.settings import EncoderSettings, parse_encoder
 
         names = {field.name for field in fields(EncoderSettings)} - {"model"}

@@ -20,7 +20,8 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
 from eval.vectors import Loading
-from retriever.encoders.transformer.states import TextStates
+from retriever.encoders.computing import scale_to_unit
+from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError, ConfigError, require_several
 
 if TYPE_CHECKING:
@@ -323,9 +324,7 @@ def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
 def unit_vectors(states: NDArray[np.floating]) -> NDArray[np.float64]:
     """The vectors along the last axis, scaled to length 1, in float64; zero vectors stay zero."""
     vectors = states.astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    np.divide(vectors, lengths, out=vectors, where=lengths > 0)
-    return vectors
+    return scale_to_unit(vectors)
 
 
 def layer_similarity(

@@ -18,9 +18,9 @@ from eval.inspect.words import LONGEST_LABEL, WIDEST
 from eval.progress import Notify, ignore
 from eval.tables import Table, on_one_line, table_lines
 from eval.vectors import Loading
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.word_weights import Unit, WeightedWord, word_weights
-from retriever.encoders.loading.resolution import sbert_wk_settings
-from retriever.encoders.meta.folder import is_meta_folder
+from retriever.encoders.registry import is_meta_folder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError
 
@@ -111,7 +111,7 @@ def inspect_weights(
         What `Encoder.load` raises.
     """
     model = (loading or Loading()).load(as_sbert_wk(encoder))
-    settings = sbert_wk_settings(model.spec.settings, model.depth)
+    settings = SBERTWKSettings.of(model.spec.settings, model.depth)
     inspection = Inspection(model, [text], notify=notify)
     (one,) = inspection
     words = word_weights(one.text, one.states, settings, unit)

@@ -25,8 +25,7 @@ from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
 from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
-from retriever.encoders.loading.resolution import sbert_wk_settings
-from retriever.encoders.transformer.states import TextStates
+from retriever.encoders.transformer.model import TextStates
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def inspect_sensitivity(
     correlation = pair_correlation(read.gold, "pearson", str(pairs))
     # A window and a start layer that every model allows.
     model = (loading or Loading()).load(replace(asked, window=1, start_layer=0, head=False))
-    base = sbert_wk_settings(model.spec.settings, model.depth)
+    base = SBERTWKSettings.of(model.spec.settings, model.depth)
     grid = settings_grid(base, model.depth)
     done = progress("scoring pairs", len(read))
     values = correlation(pair_cosines(model, read, list(grid.values()), done)).tolist()

@@ -46,9 +46,9 @@ from eval.qa.systems import (
 from eval.sentences.result import LayerGrid, SentenceResult
 from eval.vectors import LayerEncoders
 from retriever import Mode
-from retriever.encoders.models.finding import DEFAULT_MODEL, find_model
-from retriever.encoders.remote.address import is_url, require_asked
-from retriever.encoders.settings import Pooling
+from retriever.encoders.models.finding import find_model
+from retriever.encoders.registry import require_asked
+from retriever.encoders.settings import DEFAULT_MODEL, Pooling
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
 from retriever.rerankers.head.folder import HeadReranker
@@ -307,8 +307,7 @@ def _saved(system: System, resources: Resources) -> SystemResult:
         return _pooled(system, pools, [resources.cross_scores(system.text, system.path, pools)])
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)
-    if is_url(reranker.spec.model):
-        require_asked(reranker.spec.model, resources.model)
+    require_asked(reranker.spec.model, resources.model)
     reranker.check_encoder(resources.encoder(encoder).spec)
     return _pooled(system, pools, [head_scores(reranker.score, resources.pairs(pools, encoder))])
 

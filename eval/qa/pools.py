@@ -24,7 +24,7 @@ from eval.progress import Done, ignore
 from eval.vectors import embed_all
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
-from retriever.encoders.protocol import LoadedEncoder
+from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import BadInputError, ConfigError, require_extra
 from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
 from retriever.search.fusion import FusionSettings, fuse

@@ -34,10 +34,9 @@ from eval.qa.systems import QASettings, QuestionSettings
 from retriever import Mode, SearchSettings
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.reader import CorpusReader
-from retriever.encoders.models.finding import DEFAULT_MODEL
-from retriever.encoders.protocol import LoadedEncoder
-from retriever.encoders.remote.address import is_url, require_asked
-from retriever.encoders.settings import over_model, parse_encoder
+from retriever.encoders.registry import require_asked
+from retriever.encoders.settings import DEFAULT_MODEL, over_model, parse_encoder
+from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import ConfigError, SourceError
 from retriever.index import Index
 from retriever.rerankers.cross.folder import load_cross_encoder
@@ -400,8 +399,7 @@ class Resources:
         model = self.model
         if model is None and self.corpus is not None:
             model = self.corpus.index.encoder_spec.model
-            if is_url(model):
-                require_asked(model, None)
+            require_asked(model, None)
         return over_model(encoder, model or DEFAULT_MODEL)
 
     def share(self, encoders: Iterable[str]) -> None:

@@ -34,8 +34,7 @@ from typing import Literal, get_args
 from eval.metrics.significance import Resampling
 from eval.vectors import Loading
 from retriever import Store
-from retriever.encoders.models.finding import DEFAULT_MODEL
-from retriever.encoders.settings import Dtype, parse_encoder
+from retriever.encoders.settings import DEFAULT_MODEL, Dtype, parse_encoder
 from retriever.errors import ConfigError
 from retriever.rerankers.cross.settings import CrossTrainingSettings, Loss
 from retriever.rerankers.head.settings import HeadSettings

@@ -12,7 +12,7 @@ from retriever.documents import Document
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
-    from retriever.encoders.protocol import LoadedEncoder
+    from retriever.encoders.spec import LoadedEncoder
 
 # Characters of a long text that are split into passages at once.
 BLOCK = 2**18

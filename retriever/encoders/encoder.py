@@ -5,25 +5,30 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.documents import string_fault
-from retriever.encoders.loading.load import load_model
-from retriever.encoders.loading.resolution import sbert_wk_settings
-from retriever.encoders.meta.folder import MetaParts
-from retriever.encoders.meta.model import Contributions, MetaModel
-from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder, TextEncoder
-from retriever.encoders.remote.address import is_url, require_asked
-from retriever.encoders.remote.model import RemoteModel
-from retriever.encoders.settings import EncoderSettings, parse_encoder
-from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.backends.model import LightModel
-from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
-from retriever.encoders.transformer.model import TransformerModel
-from retriever.encoders.transformer.states import TextStates, text_states
+from retriever.encoders.computing import BATCH_PIECES, filled_batches, scale_to_unit
+from retriever.encoders.registry import (
+    Batches,
+    EncoderModel,
+    LoadContext,
+    find_weights,
+    load_model,
+    require_asked,
+    same_layers,
+)
+from retriever.encoders.settings import (
+    COMPUTING,
+    EncoderSettings,
+    format_setting,
+    parse_encoder,
+    section_names,
+)
+from retriever.encoders.spec import Done, EncoderSpec, TextEncoder
 from retriever.errors import (
     BadInputError,
     ConfigError,
@@ -34,8 +39,9 @@ from retriever.errors import (
 
 if TYPE_CHECKING:
     from retriever.encoders.fusion.word_weights import WeightedWord
-
-Done = Callable[[int, int], None]
+    from retriever.encoders.meta.folder import MetaParts
+    from retriever.encoders.meta.model import Contributions, MetaModel
+    from retriever.encoders.transformer.model import TextStates, TransformerModel
 
 
 def _silent(texts: int, pieces: int) -> None:
@@ -60,7 +66,7 @@ class Encoder:
             )
         return super().__new__(cls)
 
-    def __init__(self, spec: EncoderSpec, model: PieceEncoder) -> None:
+    def __init__(self, spec: EncoderSpec, model: EncoderModel) -> None:
         self.spec = spec
         self._model = model
         self._busy = threading.RLock()
@@ -90,8 +96,7 @@ class Encoder:
             ConfigError: the model cannot do what the settings say, or the device does not exist.
         """
         asked = parse_encoder(encoder) if isinstance(encoder, str) else encoder
-        objects = [AdoptedEncoder(one) for one in given]
-        return cls(*load_model(asked, device=device, download=download, given=objects))
+        return cls(*load_model(asked, LoadContext(device, download, given=given)))
 
     @classmethod
     def from_spec(
@@ -120,8 +125,7 @@ class Encoder:
                 f"the index was made with an encoder that a program gave ({spec.model}): open it "
                 "in Python with Index.open(folder, encoder=...), or search with --mode bm25"
             )
-        if is_url(spec.model):
-            require_asked(spec.model, asked)
+        require_asked(spec.model, asked)
         encoder = cls.load(spec.settings, device=device, download=download)
         if encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
@@ -148,6 +152,8 @@ class Encoder:
             )
 
     def _prompted(self, texts: Sequence[str], query: bool) -> Sequence[str]:
+        from retriever.documents import string_fault
+
         require_several("texts", texts)
         texts = list(texts)
         for number, text in enumerate(texts, start=1):
@@ -214,31 +220,18 @@ class Encoder:
             RetrieverError: memory is too small even for a single text.
         """
         distinct, places = _distinct(pieces)
-        vectors = self._vectors(distinct, done)
+        vectors = np.zeros((len(distinct), self.spec.dimensions), np.float32)
+        batches = self._model.embed_batches(distinct)
+        if batches is None:
+            model = self._model.in_torch() or self._model
+            batches = self._batches(model.embed, distinct)
+        _fill(vectors, batches, distinct, done)
         if len(distinct) < len(pieces):
             vectors = vectors[places]
             saved = sum(map(len, pieces)) - sum(map(len, distinct))
             done(len(pieces) - len(distinct), saved)
         if self.spec.settings.normalize is not False:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            np.divide(vectors, lengths, out=vectors, where=lengths > 0)
-        return vectors
-
-    def _vectors(self, pieces: Sequence[Any], done: Done) -> NDArray[np.float32]:
-        """(texts, dimensions) float32, not normalized."""
-        vectors = np.zeros((len(pieces), self.spec.dimensions), np.float32)
-        model = self._model
-        if isinstance(model, LightModel):
-            engine = model.choose(sum(map(len, pieces)))
-            if engine != "torch":
-                for rows, found in model.embed_batches(pieces, engine):
-                    vectors[rows] = found
-                    done(len(rows), sum(len(pieces[row]) for row in rows))
-                return vectors
-            model = model.in_torch()
-        for rows, batch in self._batches(pieces, done):
-            with self._busy:
-                vectors[rows] = _halving(model.embed, batch)
+            scale_to_unit(vectors)
         return vectors
 
     @property
@@ -247,9 +240,7 @@ class Encoder:
 
         Empty for encoders that run no transformer of their own.
         """
-        if isinstance(self._model, LightModel | TransformerModel):
-            return frozenset(self._model.computed)
-        return frozenset()
+        return frozenset(self._model.computed)
 
     @property
     def probes(self) -> NDArray[np.float32] | None:
@@ -257,7 +248,7 @@ class Encoder:
 
         They tell whether it is the same model as before; a hash of weights does so elsewhere.
         """
-        return self._model.probes if isinstance(self._model, RemoteModel) else None
+        return self._model.probes
 
     @property
     def depth(self) -> int:
@@ -288,9 +279,8 @@ class Encoder:
         model = self._transformer()
         width = model.backbone.width
         vectors = np.zeros((len(texts), model.backbone.depth + 1, width), np.float32)
-        for rows, batch in self._batches(self._cut(texts, query), done):
-            with self._busy:
-                vectors[rows] = _halving(model.layer_vectors, batch)
+        pieces = self._cut(texts, query)
+        _fill(vectors, self._batches(model.layer_vectors, pieces), pieces, done)
         return vectors
 
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -319,7 +309,7 @@ class Encoder:
         """
         model = self._transformer()
         prompt = len(self.spec.settings.passage_prompt or "")
-        return text_states(model, self._cut(texts), self._prompted(texts, False), prompt)
+        return model.text_states(self._cut(texts), self._prompted(texts, False), prompt)
 
     def word_weights(self, text: str) -> list[WeightedWord]:
         """The weight of each word of a text in its SBERT-WK vector, in the order of the text.
@@ -331,13 +321,14 @@ class Encoder:
             ConfigError: the encoder's fusion is not SBERT-WK.
             BadInputError: the text has no word piece that is pooled.
         """
+        from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
         from retriever.encoders.fusion.word_weights import word_weights
 
         if self.spec.settings.fusion != "sbert-wk":
             raise ConfigError(
                 f"{self.spec}: expected an encoder with SBERT-WK, whose words have weights"
             )
-        settings = sbert_wk_settings(self.spec.settings, self.depth)
+        settings = SBERTWKSettings.of(self.spec.settings, self.depth)
         (states,) = self.hidden_states([text])
         return word_weights(text, states, settings, "word")
 
@@ -360,42 +351,44 @@ class Encoder:
         return self._meta().parts
 
     def _batches(
-        self, pieces: Sequence[Any], done: Done
-    ) -> Iterator[tuple[NDArray[np.int64], list[Any]]]:
-        """Rows and pieces of each batch; `done` is called when the caller asks for the next.
-
-        A text without a piece is in none of them: its vector is zero.
-        """
-        limit = BATCH_PIECES[self.spec.settings.dtype or "float32"]
-        if isinstance(self._model, RemoteModel | MetaModel):
-            limit = self._model.batch_pieces or limit
-        lengths = np.array([len(ids) for ids in pieces], np.int64)
-        filled = np.flatnonzero(lengths)
-        for batch in token_batches(lengths[filled], limit):
-            rows = filled[batch]
-            yield rows, [pieces[row] for row in rows]
-            done(len(rows), int(lengths[rows].sum()))
-        if len(filled) < len(pieces):
-            done(len(pieces) - len(filled), 0)
+        self, embed: Callable[[Sequence[Any]], NDArray[np.float32]], pieces: Sequence[Any]
+    ) -> Batches:
+        limit = self._model.batch_pieces or BATCH_PIECES[self.spec.settings.dtype or "float32"]
+        for rows in filled_batches(pieces, limit):
+            with self._busy:
+                found = _halving(embed, [pieces[row] for row in rows])
+            yield rows, found
 
     def _meta(self) -> MetaModel:
-        if not isinstance(self._model, MetaModel):
+        model = self._model.as_meta()
+        if model is None:
             raise ConfigError(
                 f"{self.spec}: expected a meta-embedding, which `retriever train meta` makes"
             )
-        return self._model
+        return model
 
     def _transformer(self) -> TransformerModel:
-        model = self._model
-        if isinstance(model, LightModel):
-            model = model.in_torch()
-        if not isinstance(model, TransformerModel):
+        model = self._model.in_torch()
+        if model is None:
             raise ConfigError(
                 f"{self.spec}: a static encoder, a meta-embedding or an encoder behind a URL has "
                 "no layers of its own; name a transformer"
             )
         model.backbone.require_layers()
         return model
+
+
+def _fill(
+    vectors: NDArray[np.float32], batches: Batches, pieces: Sequence[Any], done: Done
+) -> None:
+    """Write each batch into its rows; a text without a piece is in none, and its row stays zero."""
+    filled = 0
+    for rows, found in batches:
+        vectors[rows] = found
+        done(len(rows), sum(len(pieces[row]) for row in rows))
+        filled += len(rows)
+    if filled < len(pieces):
+        done(len(pieces) - filled, 0)
 
 
 def _distinct(pieces: Sequence[Any]) -> tuple[Sequence[Any], NDArray[np.int64]]:
@@ -432,3 +425,85 @@ def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which encoder an index is to use, and how to load it.
+
+    Attributes:
+        encoder: the given settings in their text form (see `retriever.encoders.settings`); the rest
+            is the index's own if there is one.
+        device: torch device; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
+        settings: the given settings.
+
+    Raises:
+        ConfigError: the text form is not one.
+    """
+
+    encoder: str = ""
+    device: str | None = None
+    download: bool = False
+    settings: EncoderSettings = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", parse_encoder(self.encoder))
+
+    def load(self) -> Encoder:
+        """Load it for a new index; raises what `Encoder.load` raises."""
+        return Encoder.load(self.settings, device=self.device, download=self.download)
+
+    def weights(self) -> str:
+        """The identity of the model's files; raises what `Encoder.load` raises."""
+        return find_weights(self.settings, download=self.download)
+
+    def completed(self, spec: EncoderSpec) -> ModelChoice:
+        """The given settings; those of `spec` for the rest, if no model is named.
+
+        Raises:
+            ConfigError: `spec` has a model behind a URL, which is used only if it is named.
+        """
+        asked = self.settings
+        if asked.model is not None:
+            return self
+        require_asked(spec.model, None)
+        return replace(self, encoder=str(replace(spec.settings, **asked.named)))
+
+    def check(self, spec: EncoderSpec, folder: object) -> None:
+        """Refuse an encoder that is not the one an index was made with.
+
+        Raises:
+            EncoderMismatchError: naming both.
+            What `find_model` raises; ConfigError: a layer that does not exist.
+        """
+        settings, asked = self.settings, {}
+        outside = ("model", *section_names(COMPUTING))
+        for name, value in settings.named.items():
+            if name not in outside and value != spec.meaning(name):
+                asked[name] = value
+        # The same layers can be written in several ways.
+        if "layers" in asked and same_layers(settings, spec, download=self.download):
+            del asked["layers"]
+        if "fusion" in asked and self._fuses_one_layer(spec):
+            del asked["fusion"]
+        wanted = [format_setting(name, value) for name, value in asked.items()]
+        if settings.model is not None:
+            weights = find_weights(
+                EncoderSettings(model=settings.model, static=spec.settings.static),
+                download=self.download,
+            )
+            if weights != spec.weights:
+                wanted.insert(0, f"the model {settings.model} with weights {weights[:12]}")
+        if wanted:
+            raise EncoderMismatchError(
+                f"{folder}: the index was made with {spec} with weights {spec.weights[:12]}, but "
+                f"{' and '.join(wanted)} was asked for; leave the option out, or make the index "
+                "again with --recreate"
+            )
+
+    def _fuses_one_layer(self, spec: EncoderSpec) -> bool:
+        """Whether mean, maximum and concatenation are the same, there being one layer."""
+        fusions = {self.settings.fusion, spec.meaning("fusion")}
+        layers = spec.meaning("layers")
+        return fusions <= {"mean", "max", "concat"} and (layers == "last" or layers.isdecimal())

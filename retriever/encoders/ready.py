@@ -13,24 +13,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.registry import (
+    EncoderModel,
+    Kind,
+    LoadContext,
+    plain_settings,
+    refuse_settings,
+)
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError, SourceError
+from retriever.errors import SourceError
 
 # A text is one piece, its row, so that any window holds it.
 _WINDOW = 512
 _OWN = ("model", "normalize", "max_length")
-
-
-def is_ready_file(path: str | Path) -> bool:
-    """Whether a name is that of a NumPy file of vectors."""
-    return Path(path).suffix == ".npy"
 
 
 def texts_file_of(path: Path) -> Path:
@@ -38,7 +39,7 @@ def texts_file_of(path: Path) -> Path:
     return path.with_suffix(".texts.jsonl")
 
 
-class ReadyModel:
+class ReadyModel(EncoderModel):
     """Looks the vectors of texts up.
 
     Args:
@@ -65,17 +66,10 @@ class ReadyModel:
         Raises:
             ConfigError: a setting is for encoders that run.
         """
-        for name in EncoderSettings.__dataclass_fields__:
-            if name not in _OWN and getattr(asked, name) is not None:
-                raise ConfigError(
-                    f"{name.replace('_', '-')}: {asked.model} is a file of ready vectors, which "
-                    "has no such setting; leave it out"
-                )
-        settings = replace(
-            asked,
-            max_length=asked.max_length or _WINDOW,
-            normalize=False if asked.normalize is False else None,
+        refuse_settings(
+            asked, _OWN, "is a file of ready vectors, which has no such setting; leave it out"
         )
+        settings = plain_settings(asked, max_length=asked.max_length or _WINDOW)
         return EncoderSpec(settings, self.weights, self.dimensions)
 
     def tokenize(
@@ -176,3 +170,11 @@ def _digest(*paths: Path) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, ReadyModel]:
+    model = ReadyModel(asked.model or "")
+    return model.spec(asked), model
+
+
+KIND = Kind(load=_load, weights=lambda asked, download: ReadyModel(asked.model or "").weights)

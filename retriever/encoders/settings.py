@@ -42,6 +42,7 @@ WKWords = Literal["variance", "uniform"]
 WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
 
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _SEPARATOR = "::"
 # Sections of settings.
 TRANSFORMER, COMPUTING, SBERT_WK = "transformer", "computing", "SBERT-WK"
@@ -64,7 +65,7 @@ class EncoderSettings:
         None,
         "Model folder, name of a bundled model, hub id, file of word vectors or of ready vectors "
         "(.npy), or URL#NAME of an embeddings service.",
-        shown="all-MiniLM-L6-v2",
+        shown=DEFAULT_MODEL,
     )
     static: Static | None = setting(
         None,

@@ -1,12 +1,15 @@
-"""What decides a vector: the whole specification of an encoder, as one immutable value."""
+"""What an index knows of an encoder: the specification of its vectors, and its interface."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from retriever.encoders.settings import (
     COMPUTING,
@@ -19,6 +22,16 @@ from retriever.encoders.settings import (
 from retriever.errors import ConfigError
 from retriever.settings import declared_settings
 
+Done = Callable[[int, int], None]
+
+# Texts whose vectors identify an encoder.
+PROBES = (
+    "The cat sat on the mat.",
+    "How do I read a file line by line?",
+    "In 1969 two people walked on the moon; 650 million watched.",
+)
+# Vectors of the same encoder have at least this cosine, whatever computed them.
+_SAME = 0.999
 # Settings that older releases did not have: their plain meaning does not enter a fingerprint.
 _LATER = ("wk_words", "wk_layers")
 _DECLARED = declared_settings(EncoderSettings)
@@ -142,3 +155,61 @@ def _first_form(value: Mapping[str, Any]) -> dict[str, Any]:
     except KeyError as error:
         raise ConfigError(f"encoder: missing setting {error.args[0]!r}") from None
     return {**rest, "encoder": str(settings)}
+
+
+class LoadedEncoder(Protocol):
+    """An encoder as indexing and searching use it; `Encoder` is one.
+
+    What `tokenize` and `truncate` give of a text is read by `encode_pieces` alone; its length is
+    a number of pieces.
+    """
+
+    spec: EncoderSpec
+
+    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
+        """The pieces of each text, however long."""
+
+    def truncate(self, texts: Sequence[str], *, query: bool = False) -> list[Any]:
+        """The pieces of each text, cut to the window."""
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each piece of a text."""
+
+    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        """(texts, dimensions) float32."""
+
+    def encode_pieces(self, pieces: Sequence[Any], done: Done = ...) -> NDArray[np.float32]:
+        """(texts, dimensions) float32, of what `tokenize` or `truncate` gave."""
+
+
+class TextEncoder(Protocol):
+    """Anything that turns texts into vectors: your own class, or a `SentenceTransformer`.
+
+    Optional attributes: `name`, a string; `dimensions`, an int; `encode_query` and
+    `encode_document`, which replace `encode` for queries and passages; and a Hugging Face
+    `tokenizer` with `max_seq_length`, the window in word pieces at which long texts are split.
+    Without a tokenizer texts are not split. Vectors are brought to length 1.
+    """
+
+    def encode(self, sentences: list[str], /) -> Any:
+        """(texts, dimensions) finite numbers, a row for each text."""
+
+
+def probe_lists(encoder: LoadedEncoder) -> list[list[float]]:
+    """The encoder's vectors of the probe texts as nested lists; empty if it has none."""
+    probes: NDArray[np.float32] | None = getattr(encoder, "probes", None)
+    return [] if probes is None else probes.tolist()
+
+
+def same_vectors(stored: Any, found: NDArray[np.float32]) -> bool:
+    """Whether vectors of the probe texts are of one encoder.
+
+    Args:
+        stored: as nested lists; None or empty for none.
+        found: (texts, dimensions) float32.
+    """
+    known = np.array(stored or [], np.float32)
+    if known.shape != found.shape:
+        return False
+    lengths = np.linalg.norm(known, axis=1) * np.linalg.norm(found, axis=1)
+    return bool(((known * found).sum(axis=1) >= _SAME * lengths).all())

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from indexes import Store, StructureSettings, View
-from retriever.encoders.loading.load import describe_backend
-from retriever.encoders.meta.folder import is_meta_folder, read_folder
-from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ModelError
+from retriever.encoders.registry import describe as describe_encoder
 from retriever.indexing.creation import COMPUTED, IndexState
 
 
@@ -38,22 +33,10 @@ def describe(
             "max_length": encoder.max_length,
             "fingerprint": encoder.fingerprint,
             "computed": view.setting(COMPUTED, []),
-            "backend": describe_backend(encoder),
-            "meta": _describe_meta(encoder),
+            **describe_encoder(encoder),
         },
         "analyzer": state.analyzer.settings.to_json(),
         "long_texts": asdict(state.passages),
         "structures": structures.to_json(),
         **view.describe(),
     }
-
-
-def _describe_meta(encoder: EncoderSpec) -> dict[str, Any] | None:
-    """The sources of a meta-embedding, if its folder is still there."""
-    if not is_meta_folder(encoder.model):
-        return None
-    with suppress(ModelError):
-        parts = read_folder(Path(encoder.model))
-        if parts.identity() == encoder.weights:
-            return parts.describe()
-    return None

@@ -10,11 +10,9 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from indexes import Store, View, Where
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.protocol import AdoptedEncoder, LoadedEncoder, same_vectors
+from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, same_vectors
 from retriever.errors import EncoderMismatchError
 from retriever.indexing.creation import IndexState
 from retriever.search.queries import filter_doubt
@@ -83,7 +81,10 @@ class OpenedIndex:
             state = IndexState.read(view, self.store)
             self.asked.check(state.encoder, self.store)
             given = self._given
-            if isinstance(given, AdoptedEncoder):
+            if given is not None and given.spec.is_given:
+                from retriever.encoders.given import AdoptedEncoder
+
+                assert isinstance(given, AdoptedEncoder)
                 given.require_same(state.encoder, state.probes, self.store)
             elif given is not None and given.spec.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(

@@ -20,8 +20,7 @@ from indexes import (
 from retriever.documents import Document, is_id
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.passages import PassageSettings
-from retriever.encoders.protocol import LoadedEncoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder
 from retriever.errors import ConfigError, require_several
 from retriever.index.description import describe
 from retriever.index.difference import CorpusDifference, corpus_difference

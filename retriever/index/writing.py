@@ -27,10 +27,10 @@ from retriever.documents import AnyDocument, Document, is_id, metadata_fault
 from retriever.documents.passages import OnLong, check_on_long
 from retriever.documents.reader import CorpusReader
 from retriever.documents.tables import is_table, table_documents
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt, probe_lists
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.registry import adopt
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder, probe_lists
 from retriever.errors import (
     BadInputError,
     ConfigError,

@@ -25,8 +25,7 @@ from retriever.documents import Document, content_id, document_fault
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.passages import BLOCK, OnLong, PassageSettings, cut_document, passage_text
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.protocol import LoadedEncoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder
 from retriever.errors import SourceError
 from retriever.indexing.creation import COMPUTED
 from retriever.indexing.ready_documents import ReadyDocument, passages_fault, unit_vectors

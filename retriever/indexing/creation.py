@@ -11,9 +11,8 @@ from typing import Any, Literal, Self, TypedDict
 from indexes import Store, StructureSettings, View
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.passages import PassageSettings
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.protocol import LoadedEncoder, probe_lists
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, probe_lists
 from retriever.errors import ConfigError, unexpected_keyword
 
 # The setting that lists how the vectors of an index were computed.

@@ -16,8 +16,8 @@ from indexes import Store as IndexStore
 from retriever.documents import Fields
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.reader import CorpusReader
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.remote.address import is_url, require_asked
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.registry import require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index import Index
@@ -251,8 +251,7 @@ def _named_encoder(
 def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoice:
     """The encoder that made the vectors, if it is the one that the user names."""
     model = choice.settings.model or spec.model
-    if is_url(model):
-        require_asked(model, choice.settings.model)
+    require_asked(model, choice.settings.model)
     try:
         replace(choice, encoder=str(replace(choice.settings, model=model))).check(spec, made_by)
     except EncoderMismatchError as error:

@@ -12,9 +12,10 @@ from typing import Unpack
 from indexes import Store, StructureSettings, open_store
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.passages import PassageSettings
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.registry import adopt
 from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import LoadedEncoder, TextEncoder
 from retriever.index import Index
 from retriever.indexing.creation import IndexKeywords, IndexSettings
 

@@ -9,10 +9,10 @@ from typing import Unpack
 
 from indexes import Store, View, open_store
 from retriever.documents import Document
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.protocol import LoadedEncoder, TextEncoder, adopt
+from retriever.encoders.encoder import ModelChoice
+from retriever.encoders.registry import adopt
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
 from retriever.index import Index
 from retriever.indexing.add import CommitSettings
 from retriever.indexing.creation import IndexKeywords, IndexSettings

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.types import CorpusDatasetType, QueryDatasetType
 
-    from retriever.encoders.protocol import LoadedEncoder, TextEncoder
+    from retriever.encoders.spec import LoadedEncoder, TextEncoder
 
 
 class IndexSearch:

@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from indexes import compile_where
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.resolution import sbert_wk_settings
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
 from retriever.index import Index
 from retriever.search.engine import Hit
@@ -197,7 +197,7 @@ def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
         if not isinstance(encoder, Encoder):
             raise ConfigError(f"{encoder.spec}: its words have no weights")
         words = encoder.word_weights(asked.text)
-        start = sbert_wk_settings(encoder.spec.settings, encoder.depth).start_layer
+        start = SBERTWKSettings.of(encoder.spec.settings, encoder.depth).start_layer
         return {"first_layer": start, "words": [asdict(word) for word in words]}
 
     return routes

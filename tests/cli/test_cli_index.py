@@ -100,7 +100,7 @@ def test_a_faster_number_format_is_noted_unless_the_run_uses_it(
     monkeypatch.setattr(Encoder, "from_spec", from_spec)
     monkeypatch.setattr(cli.commands.index, "_LONG", -1)
     monkeypatch.setattr(
-        "retriever.encoders.loading.load.faster_format",
+        "retriever.encoders.transformer.loading.faster_format",
         lambda settings: None if settings.dtype == "bfloat16" else "bfloat16",
     )
     note = "note: --dtype bfloat16 would encode in half the time or less on this processor\n"

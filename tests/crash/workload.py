@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import indexes.folder.writer
-import retriever.encoders.loading.choice
+import retriever.encoders.encoder
 import retriever.indexing.add
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
@@ -90,7 +90,7 @@ def install(replace: Callable[[object, str, object], None] = setattr) -> None:
     replace(Encoder, "load", lambda *_, **__: encoder)
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
     weights = encoder.spec.weights
-    replace(retriever.encoders.loading.choice, "find_weights", lambda *_, **__: weights)
+    replace(retriever.encoders.encoder, "find_weights", lambda *_, **__: weights)
     replace(retriever.indexing.add, "_CHUNK", GROUP)
     replace(indexes.folder.writer, "PENDING_LIMIT", WAITING)
 

@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from retriever.encoders.fusion.window_geometry import Geometry, Neighbors, measure
+from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,6 +98,19 @@ class SBERTWKSettings:
             raise ConfigError(
                 "wk-variance: expected fused with wk-preset=released, found all; leave it out"
             )
+
+    @classmethod
+    def of(cls, settings: EncoderSettings, depth: int) -> SBERTWKSettings:
+        """Those among the settings of an encoder, resolved; raises what `resolved` raises."""
+        return cls(
+            preset=settings.wk_preset or "paper",
+            start_layer=settings.start_layer,
+            window=2 if settings.window is None else settings.window,
+            omega=0.5 if settings.omega is None else settings.omega,
+            variance=settings.wk_variance,
+            words=settings.wk_words or "variance",
+            layers=settings.wk_layers or "weighted",
+        ).resolved(depth)
 
     def resolved(self, depth: int) -> SBERTWKSettings:
         """The same for a model of `depth` layers, with a start layer and a variance.

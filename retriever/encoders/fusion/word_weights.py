@@ -14,7 +14,7 @@ from retriever.encoders.fusion.whole_words import word_of_pieces, word_spans
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
-    from retriever.encoders.transformer.states import TextStates
+    from retriever.encoders.transformer.model import TextStates
 
 Unit = Literal["word", "piece"]
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import storage_errors
+from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.load import load_model
+from retriever.encoders.given import AdoptedEncoder
 from retriever.encoders.meta.attention import (
     AttentionSettings,
     MetaEpoch,
@@ -36,7 +37,7 @@ from retriever.encoders.meta.linear import (
     svd,
 )
 from retriever.encoders.meta.model import MetaModel
-from retriever.encoders.meta.sources import Level, Source, Sources, TextSource, make_source
+from retriever.encoders.meta.sources import Level, Source, Sources
 from retriever.encoders.meta.streaming import (
     Done,
     StoredWords,
@@ -45,8 +46,9 @@ from retriever.encoders.meta.streaming import (
     read_moments,
     store_words,
 )
-from retriever.encoders.protocol import AdoptedEncoder, TextEncoder, adopt
+from retriever.encoders.registry import LoadContext, load_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders.spec import TextEncoder
 from retriever.encoders.transformer.shared import sharing
 from retriever.errors import ConfigError, SourceError, require_several
 
@@ -392,23 +394,19 @@ class _PairWords:
 
 
 def _load(sources: Sequence[str | TextEncoder], device: str | None, download: bool) -> list[Source]:
-    backbone_of = sharing(())
+    loading = LoadContext(device, download, sharing(()))
     found: list[Source] = []
     seen: dict[str, str] = {}
     for one in sources:
         if isinstance(one, str):
-            source = make_source(
-                *load_model(
-                    parse_encoder(one), device=device, download=download, backbone_of=backbone_of
-                )
+            source = Source(*load_model(parse_encoder(one), loading))
+        elif isinstance(one, Encoder):
+            raise ConfigError(
+                f"source: found a loaded encoder; name it by its text form: {one.spec}"
             )
         else:
-            adopted = adopt(one)
-            if not isinstance(adopted, AdoptedEncoder):
-                raise ConfigError(
-                    f"source: found a loaded encoder; name it by its text form: {adopted.spec}"
-                )
-            source = TextSource(adopted.spec, adopted)
+            adopted = AdoptedEncoder(one)
+            source = Source(adopted.spec, adopted)
         name = str(source.spec)
         if source.spec.fingerprint in seen:
             raise ConfigError(
@@ -464,8 +462,7 @@ def _score(
                 for batch in (words.batch(rows),)
             ]
         )
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+        scale_to_unit(vectors)
         cosines = (vectors[: len(gold)] * vectors[len(gold) :]).sum(axis=1)
         return 0.0 if np.ptp(cosines) == 0 else float(np.corrcoef(cosines, gold)[0, 1])
 

@@ -20,6 +20,7 @@ from indexes import whole_folder
 from retriever.encoders.meta.linear import Floats, Projection, WordPooling
 from retriever.encoders.meta.sources import Level
 from retriever.encoders.models.folder_form import FolderForm, array_digest
+from retriever.encoders.registry import META_FILE
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError
 
@@ -30,7 +31,7 @@ _FORM = FolderForm(
     command="retriever train meta",
     again="train again",
     version=1,
-    settings="meta.json",
+    settings=META_FILE,
     arrays="projection.safetensors",
     keys={
         "format": int,
@@ -114,11 +115,6 @@ class MetaParts:
             "parameters": dict(self.parameters),
             "provenance": dict(self.provenance),
         }
-
-
-def is_meta_folder(path: str | Path) -> bool:
-    """Whether a folder holds a meta-embedding."""
-    return _FORM.is_at(path)
 
 
 def check_target(folder: Path) -> None:

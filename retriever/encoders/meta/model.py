@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.given import AdoptedEncoder
 from retriever.encoders.meta.folder import MetaParts, read_folder, write_folder
 from retriever.encoders.meta.linear import contributions, pooled
-from retriever.encoders.meta.sources import (
-    LoadSource,
-    MetaPieces,
-    Source,
-    Sources,
-    TextSource,
-    make_source,
-)
+from retriever.encoders.meta.sources import MetaPieces, Source, Sources
 from retriever.encoders.meta.words import Span
-from retriever.encoders.protocol import AdoptedEncoder
+from retriever.encoders.registry import (
+    EncoderModel,
+    Kind,
+    LoadContext,
+    is_url,
+    load_model,
+    plain_settings,
+    refuse_settings,
+)
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.transformer.shared import sharing
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 
 # Settings of an encoder that a meta-embedding has too; the others are its sources'.
@@ -46,7 +52,7 @@ class Contributions:
     cut: bool
 
 
-class MetaModel:
+class MetaModel(EncoderModel):
     """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`.
 
     Args:
@@ -60,38 +66,39 @@ class MetaModel:
         weights: SHA-256 over everything that decides a vector.
     """
 
+    not_a_source = "is a meta-embedding itself; name the sources that it is made of"
+
     def __init__(self, sources: Sources, parts: MetaParts) -> None:
         self.sources = sources
         self.parts = parts
         self.dimensions = parts.projection.dimensions
         self.weights = parts.identity()
+        self.batch_pieces = sources.batch_pieces
 
     @classmethod
-    def load(
-        cls, folder: str | Path, load_source: LoadSource, given: Sequence[AdoptedEncoder] = ()
-    ) -> MetaModel:
+    def load(cls, folder: str, loading: LoadContext) -> MetaModel:
         """Load a folder and its sources.
-
-        Args:
-            folder: what `save` wrote.
-            load_source: loads the encoder of given settings.
-            given: sources that a program passes; found by their names.
 
         Raises:
             ModelError: a file is missing, altered, or written by a newer release; a source is
                 missing.
             EncoderMismatchError: a source is another one than the folder was made with, or a
                 program has to pass it.
-            What `load_source` raises.
+            What `load_model` raises.
         """
         parts = read_folder(Path(folder))
-        objects = {one.name: one for one in given}
+        objects = {one.name: one for one in map(AdoptedEncoder, loading.given)}
+        # Sources over one model share its forward pass in torch, whoever else does.
+        shared = replace(loading, backbone_of=loading.backbone_of or sharing(()), given=())
+        alone = replace(loading, given=())
+        weights = Counter(spec.weights for spec in parts.sources)
         found: list[Source] = []
         for spec, place in zip(parts.sources, parts.places, strict=True):
             if spec.is_given:
                 found.append(_given(spec, objects, folder))
             else:
-                found.append(_loaded(spec, place, Path(folder), load_source))
+                how = alone if weights[spec.weights] == 1 else shared
+                found.append(_loaded(spec, place, Path(folder), how))
         return cls(Sources(found, parts.level), parts)
 
     def save(self, folder: str | Path) -> None:
@@ -109,28 +116,24 @@ class MetaModel:
         Raises:
             ConfigError: a setting belongs to the sources, or the window is larger than theirs.
         """
-        for name in EncoderSettings.__dataclass_fields__:
-            if name not in _OWN and getattr(asked, name) is not None:
-                raise ConfigError(
-                    f"{name.replace('_', '-')}: {asked.model} is a meta-embedding, whose sources "
-                    "have their own settings; leave it out, or train another with the source named "
-                    "as you want it"
-                )
+        refuse_settings(
+            asked,
+            _OWN,
+            "is a meta-embedding, whose sources have their own settings; leave it out, or train "
+            "another with the source named as you want it",
+        )
         window = asked.max_length or self.sources.window
         if window > self.sources.window:
             raise ConfigError(
                 f"max-length: expected at most {self.sources.window}, the smallest window of the "
                 f"sources of {asked.model}, found {window}"
             )
-        settings = replace(
-            asked, max_length=window, normalize=False if asked.normalize is False else None
-        )
+        settings = plain_settings(asked, max_length=window)
         return EncoderSpec(settings, self.weights, self.dimensions)
 
-    @property
-    def batch_pieces(self) -> int | None:
-        """The best number of pieces of one call of `embed`; None for that of a transformer."""
-        return self.sources.batch_pieces
+    def as_meta(self) -> MetaModel:
+        """Itself."""
+        return self
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
@@ -162,7 +165,7 @@ class MetaModel:
         )
 
 
-def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str | Path) -> Source:
+def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str) -> Source:
     found = objects.get(spec.model)
     if found is None:
         raise EncoderMismatchError(
@@ -174,14 +177,16 @@ def _given(spec: EncoderSpec, objects: dict[str, AdoptedEncoder], folder: str | 
             f"{folder}: expected the source {spec.model!r} with fingerprint {spec.fingerprint}, "
             f"found {found.spec.fingerprint}; pass the object that the folder was made with"
         )
-    return TextSource(found.spec, found)
+    return Source(found.spec, found)
 
 
-def _loaded(spec: EncoderSpec, place: str | None, folder: Path, load_source: LoadSource) -> Source:
+def _loaded(spec: EncoderSpec, place: str | None, folder: Path, loading: LoadContext) -> Source:
     beside = os.path.join(folder.resolve().parent, place) if place else ""
     name = beside if os.path.exists(beside) else spec.model
+    if is_url(name):
+        raise ConfigError(f"{folder}: expected sources on this machine, found a URL")
     try:
-        found, model = load_source(replace(spec.settings, model=name))
+        found, model = load_model(replace(spec.settings, model=name), loading)
     except ModelError as error:
         raise ModelError(f"{folder}: its source {spec.model} cannot be loaded: {error}") from error
     if found.fingerprint != spec.fingerprint:
@@ -191,4 +196,25 @@ def _loaded(spec: EncoderSpec, place: str | None, folder: Path, load_source: Loa
             "train again"
         )
     # The name by which the folder knows it, wherever it is now.
-    return make_source(replace(found, settings=spec.settings), model)
+    return Source(replace(found, settings=spec.settings), model)
+
+
+def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, MetaModel]:
+    model = MetaModel.load(asked.model or "", loading)
+    return model.spec(asked), model
+
+
+def _describe(spec: EncoderSpec) -> dict[str, Any]:
+    """The sources, if the folder is the one that the specification is of."""
+    with suppress(ModelError):
+        parts = read_folder(Path(spec.model))
+        if parts.identity() == spec.weights:
+            return {"meta": parts.describe()}
+    return {}
+
+
+KIND = Kind(
+    load=_load,
+    weights=lambda asked, download: read_folder(Path(asked.model or "")).identity(),
+    describe=_describe,
+)

@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from retriever.encoders.computing import scale_to_unit
 from retriever.encoders.meta.linear import Floats, Integers
 from retriever.encoders.meta.words import Alignment, Span, align, word_spans
-from retriever.encoders.protocol import AdoptedEncoder, PieceEncoder
-from retriever.encoders.ready import ReadyModel
-from retriever.encoders.remote.address import is_url
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.registry import EncoderModel
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.static.model import StaticModel
-from retriever.encoders.transformer.backends.model import LightModel
-from retriever.encoders.transformer.model import TransformerModel
-from retriever.encoders.transformer.shared import SharedBackbone
 from retriever.errors import ConfigError
 
 # Bounds the memory of one batch's vectors of words, to about 50 MB for each source.
 _BATCH_PIECES = 16384
 
 Level = Literal["word", "sentence"]
-LoadSource = Callable[[EncoderSettings], tuple[EncoderSpec, PieceEncoder]]
 
 
-class Source(Protocol):
+@dataclass(frozen=True, slots=True)
+class Source:
     """One encoder of a meta-embedding.
 
-    Attributes:
-        spec: of the encoder.
-        has_words: whether it has a vector for each word.
+    Raises:
+        ConfigError: it is a meta-embedding itself, or behind a URL.
     """
 
     spec: EncoderSpec
-    has_words: bool
+    model: EncoderModel
+
+    def __post_init__(self) -> None:
+        if self.model.not_a_source:
+            raise ConfigError(f"source: {self.spec.model} {self.model.not_a_source}")
 
     def width(self, level: Level) -> int:
         """Components of a word's or of a text's vector."""
+        return self.model.word_dimensions if level == "word" else self.model.dimensions
 
     def reader(self) -> object:
         """Sources with the same one read the same pieces of every text."""
+        settings = self.spec.settings
+        return self.model.reader, settings.query_prompt, settings.passage_prompt
 
     def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
         """The pieces of each text, however long, and the offsets of each piece.
 
         Special tokens and pieces of a prompt have offsets (0, 0).
         """
+        settings = self.spec.settings
+        prompt = (settings.query_prompt if query else settings.passage_prompt) or ""
+        prompted = [prompt + text for text in texts]
+        pieces, offsets = self.model.tokenize_with_offsets(prompted, query=query)
+        return list(pieces), _after(prompt, offsets)
 
     def words(
         self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
@@ -65,95 +69,9 @@ class Source(Protocol):
         Returns:
             (sum of counts, width) float32; zeros for a word without a known piece.
         """
-
-    def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
-        """(texts, width) float32, the vector of each text."""
-
-
-class TransformerSource:
-    """A transformer; words are those of the layers that it reads, before its own pooling."""
-
-    def __init__(self, spec: EncoderSpec, model: TransformerModel) -> None:
-        self.spec = spec
-        self._model = model
-        self.has_words = model.fuses_pieces
-        if isinstance(model.backbone, SharedBackbone):
-            model.backbone.want(model.layers)
-
-    def width(self, level: Level) -> int:
-        """See `Source`."""
-        return self._model.dimensions
-
-    def reader(self) -> object:
-        """See `Source`."""
-        settings = self.spec.settings
-        return id(self._model.backbone), settings.query_prompt, settings.passage_prompt
-
-    def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
-        """See `Source`."""
-        prompt = _prompt(self.spec, query)
-        ids, offsets = self._model.backbone.tokenize_with_offsets([prompt + text for text in texts])
-        special = self._model.backbone.special
-        # A special token that stands for a piece of text, such as [UNK], has its offsets.
-        for row in offsets:
-            row[: special.before] = [(0, 0)] * special.before
-            row[len(row) - special.after :] = [(0, 0)] * special.after
-        return ids, _after(prompt, offsets)
-
-    def words(
-        self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
-    ) -> Floats:
-        """See `Source`."""
-        import torch
-
-        states = self._model.piece_vectors(pieces)
-        longest, width = states.shape[1], states.shape[2]
-        rows, owners = _flat(aligned, np.arange(len(pieces)) * longest, counts)
-        device = states.device
-        with torch.inference_mode():
-            found = torch.zeros((int(counts.sum()), width), device=device).index_add_(
-                0,
-                torch.from_numpy(owners).to(device),
-                states.reshape(-1, width)[torch.from_numpy(rows).to(device)],
-            )
-            sums: Floats = found.cpu().numpy()
-        return sums
-
-    def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
-        """See `Source`."""
-        return _filled(self._model, pieces)
-
-
-class LightSource:
-    """A transformer that runs without torch where it can; see `TransformerSource`."""
-
-    def __init__(self, spec: EncoderSpec, model: LightModel) -> None:
-        self.spec = spec
-        self._model = model
-        self.has_words = model.fuses_pieces
-
-    def width(self, level: Level) -> int:
-        """See `Source`."""
-        return self._model.dimensions
-
-    def reader(self) -> object:
-        """See `Source`."""
-        settings = self.spec.settings
-        return id(self._model), settings.query_prompt, settings.passage_prompt
-
-    def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
-        """See `Source`."""
-        prompt = _prompt(self.spec, query)
-        ids, offsets = self._model.tokenize_with_offsets([prompt + text for text in texts])
-        return list(ids), _after(prompt, offsets)
-
-    def words(
-        self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
-    ) -> Floats:
-        """See `Source`."""
-        found = np.zeros((int(counts.sum()), self._model.dimensions), np.float32)
+        found = np.zeros((int(counts.sum()), self.model.word_dimensions), np.float32)
         firsts = np.cumsum(counts) - counts
-        for texts, states in self._model.piece_batches(pieces):
+        for texts, states in self.model.piece_batches(pieces):
             starts = np.arange(len(texts)) * states.shape[1]
             here = [aligned[text] for text in texts]
             rows = _joined([one.pieces + start for one, start in zip(here, starts, strict=True)])
@@ -166,110 +84,13 @@ class LightSource:
             found[owners[order][runs]] = np.add.reduceat(flat[rows[order]], runs, axis=0)
         return found
 
-    def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
-        """See `Source`."""
-        return _filled(self._model, pieces)
-
-
-class StaticSource:
-    """Word vectors; at the level of words without the weights and components of its method."""
-
-    has_words = True
-
-    def __init__(self, spec: EncoderSpec, model: StaticModel) -> None:
-        self.spec = spec
-        self._model = model
-
-    def width(self, level: Level) -> int:
-        """See `Source`; `p-mean` is three times as wide for a text as for a word."""
-        return self._model.dimensions if level == "sentence" else int(self._vectors.shape[1])
-
-    @property
-    def _vectors(self) -> Floats:
-        return self._model.parts.lexicon.vectors
-
-    def reader(self) -> object:
-        """See `Source`."""
-        return id(self._model)
-
-    def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
-        """See `Source`."""
-        prompt = _prompt(self.spec, query)
-        tokenizer = self._model.parts.lexicon.tokenizer
-        ids, offsets = tokenizer.ids_with_spans([prompt + text for text in texts])
-        return ids, _after(prompt, offsets)
-
-    def words(
-        self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
-    ) -> Floats:
-        """See `Source`."""
-        sizes = np.array([len(one) for one in pieces], np.int64)
-        ids = np.fromiter((number for one in pieces for number in one), np.int64, int(sizes.sum()))
-        rows, owners = _flat(aligned, np.cumsum(sizes) - sizes, counts)
-        known = ids[rows] < len(self._vectors)
-        found = np.zeros((int(counts.sum()), self._vectors.shape[1]), np.float32)
-        np.add.at(found, owners[known], self._vectors[ids[rows[known]]])
+    def texts(self, pieces: Sequence[Any]) -> Floats:
+        """(texts, width) float32, the vector of each text; zeros of one without pieces."""
+        found = np.zeros((len(pieces), self.model.dimensions), np.float32)
+        rows = [row for row, one in enumerate(pieces) if len(one)]
+        if rows:
+            found[rows] = self.model.embed([pieces[row] for row in rows])
         return found
-
-    def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
-        """See `Source`."""
-        return _filled(self._model, pieces)
-
-
-class TextSource:
-    """Vectors of texts alone: an object that a program passes, or a file of ready vectors."""
-
-    has_words = False
-
-    def __init__(self, spec: EncoderSpec, encoder: AdoptedEncoder | ReadyModel) -> None:
-        self.spec = spec
-        self._encoder = encoder
-
-    def width(self, level: Level) -> int:
-        """See `Source`."""
-        return self.spec.dimensions
-
-    def reader(self) -> object:
-        """See `Source`."""
-        return id(self._encoder)
-
-    def read(self, texts: Sequence[str], *, query: bool) -> tuple[list[Any], list[list[Span]]]:
-        """See `Source`."""
-        pieces = self._encoder.tokenize(texts, query=query)
-        return list(pieces), [self._encoder.piece_offsets(text) for text in texts]
-
-    def words(
-        self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
-    ) -> Floats:
-        """It has none."""
-        raise ConfigError(f"{self.spec.model}: has no vectors of words; use --level sentence")
-
-    def texts(self, pieces: Sequence[Any], *, query: bool) -> Floats:
-        """See `Source`."""
-        if isinstance(self._encoder, ReadyModel):
-            return self._encoder.embed(pieces)
-        return self._encoder.encode([piece.text for piece in pieces], query=query)
-
-
-def make_source(spec: EncoderSpec, model: PieceEncoder) -> Source:
-    """The source that a loaded model is.
-
-    Raises:
-        ConfigError: it is a meta-embedding itself, or behind a URL.
-    """
-    if isinstance(model, TransformerModel):
-        return TransformerSource(spec, model)
-    if isinstance(model, LightModel):
-        return LightSource(spec, model)
-    if isinstance(model, StaticModel):
-        return StaticSource(spec, model)
-    if isinstance(model, ReadyModel):
-        return TextSource(spec, model)
-    if is_url(spec.model):
-        raise ConfigError(f"source: expected encoders on this machine, found {spec.model}")
-    raise ConfigError(
-        f"source: {spec.model} is a meta-embedding itself; name the sources that it is made of"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +137,7 @@ class Sources:
     def __init__(self, sources: Sequence[Source], level: Level | None = None) -> None:
         if len(sources) < 2:
             raise ConfigError(f"source: expected two or more, found {len(sources)}; name another")
-        wordless = [str(one.spec) for one in sources if not one.has_words]
+        wordless = [str(one.spec) for one in sources if not one.model.word_dimensions]
         if level == "word" and wordless:
             raise ConfigError(
                 f"level: {wordless[0]} has no vectors of words (SBERT-WK, a head, the vector of a "
@@ -329,7 +150,7 @@ class Sources:
         self.widths = tuple(one.width(self.level) for one in sources)
         self.window = min(spec.max_length for spec in self.specs)
         # Engines without torch divide a batch themselves, and need work for every core.
-        in_torch = any(isinstance(one, TransformerSource) for one in sources)
+        in_torch = any(one.model.runs_in_torch for one in sources)
         self.batch_pieces = None if in_torch else _BATCH_PIECES
         readers: dict[object, int] = {}
         self._reader_of = [readers.setdefault(one.reader(), len(readers)) for one in sources]
@@ -363,25 +184,17 @@ class Sources:
         one forward pass.
         """
         if self.level == "sentence":
-            rows = [self._text_vectors(number, batch) for number in range(len(self._sources))]
-            return tuple(map(unit_rows, rows)), np.arange(len(batch))
+            found = [
+                source.texts([one.readings[reader] for one in batch])
+                for source, reader in zip(self._sources, self._reader_of, strict=True)
+            ]
+            return tuple(map(scale_to_unit, found)), np.arange(len(batch))
         counts = np.array([len(one.spans) for one in batch], np.int64)
         found = []
         for source, reader in zip(self._sources, self._reader_of, strict=True):
             pieces = [one.readings[reader] for one in batch]
-            found.append(
-                unit_rows(source.words(pieces, [b.aligned[reader] for b in batch], counts))
-            )
-        return tuple(found), np.repeat(np.arange(len(batch)), counts)
-
-    def _text_vectors(self, number: int, batch: Sequence[MetaPieces]) -> Floats:
-        found = np.zeros((len(batch), self.widths[number]), np.float32)
-        for query in (False, True):
-            rows = [row for row, one in enumerate(batch) if one.query is query]
-            if rows:
-                pieces = [batch[row].readings[self._reader_of[number]] for row in rows]
-                found[rows] = self._sources[number].texts(pieces, query=query)
-        return found
+            found.append(source.words(pieces, [b.aligned[reader] for b in batch], counts))
+        return tuple(map(scale_to_unit, found)), np.repeat(np.arange(len(batch)), counts)
 
     def _read(self, texts: Sequence[str], query: bool) -> list[MetaPieces]:
         reads = [reader.read(texts, query=query) for reader in self._readers]
@@ -427,18 +240,6 @@ class Sources:
         return sizes, found
 
 
-def unit_rows(vectors: Floats) -> Floats:
-    """Each row scaled to length 1; a row of zeros stays."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return scaled
-
-
-def _prompt(spec: EncoderSpec, query: bool) -> str:
-    settings = spec.settings
-    return (settings.query_prompt if query else settings.passage_prompt) or ""
-
-
 def _after(prompt: str, offsets: list[list[Span]]) -> list[list[Span]]:
     """Offsets in the text after its prompt."""
     if not prompt:
@@ -450,24 +251,5 @@ def _after(prompt: str, offsets: list[list[Span]]) -> list[list[Span]]:
     ]
 
 
-def _flat(
-    aligned: Sequence[Alignment], firsts: NDArray[np.integer], counts: Integers
-) -> tuple[Integers, Integers]:
-    """The pieces of all texts as rows of one table, and the word of each in the order of texts."""
-    words = np.cumsum(counts) - counts
-    pieces = [one.pieces + first for one, first in zip(aligned, firsts, strict=True)]
-    owners = [one.words + first for one, first in zip(aligned, words, strict=True)]
-    return np.concatenate(pieces), np.concatenate(owners)
-
-
 def _joined(parts: Sequence[Integers]) -> Integers:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-def _filled(model: PieceEncoder, pieces: Sequence[Any]) -> Floats:
-    """The vectors of texts; zeros of those without pieces."""
-    found = np.zeros((len(pieces), model.dimensions), np.float32)
-    rows = [row for row, one in enumerate(pieces) if len(one)]
-    if rows:
-        found[rows] = model.embed([pieces[row] for row in rows])
-    return found

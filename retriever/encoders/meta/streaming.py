@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import fsync_path, storage_errors, whole_files
+from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, Sources
 from retriever.encoders.meta.words import WordBatch, word_types
-from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 
 Done = Callable[[int, int], None]
 
@@ -238,10 +238,7 @@ def _batches(
 ) -> Iterator[tuple[NDArray[np.int64], list[MetaPieces]]]:
     """Rows and pieces of the texts of a group, cut at the window; texts without pieces left out."""
     pieces = sources.tokenize(texts, sources.window)
-    lengths = np.array([len(one) for one in pieces], np.int64)
-    filled = np.flatnonzero(lengths)
-    for batch in token_batches(lengths[filled], BATCH_PIECES["float32"]):
-        rows = filled[batch]
+    for rows in filled_batches(pieces, BATCH_PIECES["float32"]):
         yield rows, [pieces[row] for row in rows]
 
 

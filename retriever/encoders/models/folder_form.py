@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +45,6 @@ class FolderForm:
     keys: Mapping[str, type | UnionType]
     choices: Mapping[str, tuple[str, ...]]
     others: tuple[str, ...] = ()
-
-    def is_at(self, path: str | Path) -> bool:
-        """Whether a path is such a folder."""
-        return os.path.isfile(os.path.join(path, self.settings))
 
     def check_target(self, folder: Path) -> None:
         """Refuse a folder that cannot be written to.

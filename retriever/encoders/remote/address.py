@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
+from retriever.encoders.registry import is_url
 from retriever.errors import ConfigError, ModelError
 
 # URLs that may be used without being named, separated by white space.
@@ -16,11 +17,6 @@ TRUSTED = "RETRIEVER_URLS"
 _KEY = "RETRIEVER_API_KEY"
 # This key goes to its own host alone.
 _OPENAI_KEY, _OPENAI = "OPENAI_API_KEY", "api.openai.com"
-
-
-def is_url(model: str | None) -> bool:
-    """Whether a model is named by a URL."""
-    return re.match(r"https?://", model or "") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +72,7 @@ class Address:
 
 
 def require_asked(stored: str, asked: str | None) -> None:
-    """Refuse a URL that an index or another folder names, and the user does not.
-
-    Whoever made the folder chose it; texts and the key would go there.
-
-    Args:
-        stored: the model that the folder names.
-        asked: the model that the user names, if any.
-
-    Raises:
-        ModelError: the user neither names the URL nor trusts it.
-    """
+    """See `retriever.encoders.registry.require_asked`; of a URL."""
     address = Address.parse(stored)
     if asked is not None and is_url(asked) and Address.parse(asked) == address:
         return

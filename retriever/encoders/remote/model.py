@@ -5,16 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.protocol import PROBES
+from retriever.encoders.registry import (
+    EncoderModel,
+    Kind,
+    LoadContext,
+    SizedText,
+    Span,
+    plain_settings,
+    refuse_settings,
+    require_asked,
+)
+from retriever.encoders.remote.address import Address
 from retriever.encoders.remote.client import Client
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError
+from retriever.encoders.spec import PROBES, EncoderSpec
 
 # Pieces of a passage by default: 256 of them are 300 to 400 word pieces of common tokenizers.
 WINDOW = 256
@@ -30,18 +38,7 @@ _PIECE = re.compile(
 _OWN = ("model", "normalize", "query_prompt", "passage_prompt", "max_length")
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A text, and how many pieces it has."""
-
-    text: str
-    pieces: int
-
-    def __len__(self) -> int:
-        return self.pieces
-
-
-class RemoteModel:
+class RemoteModel(EncoderModel):
     """Sends texts to an embeddings service and gives its vectors.
 
     Args:
@@ -57,6 +54,7 @@ class RemoteModel:
     """
 
     batch_pieces = _IN_FLIGHT * _PIECES
+    not_a_source = "is behind a URL; expected encoders on this machine"
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -69,40 +67,31 @@ class RemoteModel:
         Raises:
             ConfigError: a setting belongs to models whose layers are at hand.
         """
-        for name in EncoderSettings.__dataclass_fields__:
-            if name not in _OWN and getattr(asked, name) is not None:
-                raise ConfigError(
-                    f"{name.replace('_', '-')}: {asked.model} is behind a URL, and only its "
-                    "vectors can be read; leave it out"
-                )
-        settings = replace(
-            asked,
-            model=str(self._client.address),
-            normalize=False if asked.normalize is False else None,
-            query_prompt=asked.query_prompt or None,
-            passage_prompt=asked.passage_prompt or None,
-            max_length=asked.max_length or WINDOW,
+        reason = "is behind a URL, and only its vectors can be read; leave it out"
+        refuse_settings(asked, _OWN, reason)
+        settings = plain_settings(
+            asked, model=str(self._client.address), max_length=asked.max_length or WINDOW
         )
         return EncoderSpec(settings, self._client.address.identity, self.dimensions)
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
-    ) -> list[_Text]:
+    ) -> list[SizedText]:
         """Each text with the number of its pieces, cut at `max_length` if given."""
         found = []
         for text in texts:
             offsets = self.piece_offsets(text)
             if max_length is not None and len(offsets) > max_length:
-                found.append(_Text(text[: offsets[max_length - 1][1]], max_length))
+                found.append(SizedText(text[: offsets[max_length - 1][1]], max_length))
             else:
-                found.append(_Text(text, len(offsets)))
+                found.append(SizedText(text, len(offsets)))
         return found
 
-    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+    def piece_offsets(self, text: str) -> list[Span]:
         """(start, stop) character offsets of each piece."""
         return [match.span() for match in _PIECE.finditer(text)]
 
-    def embed(self, pieces: Sequence[_Text]) -> NDArray[np.float32]:
+    def embed(self, pieces: Sequence[SizedText]) -> NDArray[np.float32]:
         """(texts, dimensions) float32, not normalized; several requests are in flight."""
         requests = list(_requests(pieces))
         if len(requests) == 1:
@@ -117,7 +106,7 @@ class RemoteModel:
                 raise
 
 
-def _requests(pieces: Sequence[_Text]) -> Iterator[list[str]]:
+def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
     """The texts of each request, in order."""
     texts: list[str] = []
     held = 0
@@ -128,3 +117,15 @@ def _requests(pieces: Sequence[_Text]) -> Iterator[list[str]]:
         texts.append(one.text)
         held += len(one)
     yield texts
+
+
+def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteModel]:
+    model = RemoteModel(Client(Address.parse(asked.model or "")))
+    return model.spec(asked), model
+
+
+KIND = Kind(
+    load=_load,
+    weights=lambda asked, download: Address.parse(asked.model or "").identity,
+    require_asked=require_asked,
+)

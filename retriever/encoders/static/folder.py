@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from indexes import whole_folder
 from retriever.encoders.models.folder_form import FolderForm, array_digest
+from retriever.encoders.registry import STATIC_FILE
 from retriever.encoders.settings import Static
 from retriever.encoders.static.methods import Fitted
 from retriever.encoders.static.words import FileTokenizer, Lexicon, PieceTokenizer, words_digest
@@ -29,7 +30,7 @@ _FORM = FolderForm(
     command="retriever fit static",
     again="make it again",
     version=1,
-    settings="static.json",
+    settings=STATIC_FILE,
     arrays="vectors.safetensors",
     others=tuple(_CONTENT.values()),
     keys={
@@ -76,11 +77,6 @@ class StaticParts:
             for name in ("weights", "components", "shares"):
                 content[name] = array_digest(getattr(fitted, name))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def is_static_folder(path: str | Path) -> bool:
-    """Whether a folder holds a static encoder."""
-    return _FORM.is_at(path)
 
 
 def check_target(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.models.finding import ModelFolder, find_model
-from retriever.encoders.settings import Static
+from retriever.encoders.registry import (
+    Batches,
+    EncoderModel,
+    Kind,
+    LoadContext,
+    Span,
+    is_static_folder,
+    plain_settings,
+)
+from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Static
+from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.files import read_word_vectors
 from retriever.encoders.static.fitting import DEFAULT_SETTINGS, Done, FitSettings, fit
 from retriever.encoders.static.folder import (
     FITTED,
     StaticParts,
     check_target,
-    is_static_folder,
     read_folder,
     write_folder,
 )
@@ -25,7 +36,7 @@ from retriever.encoders.static.methods import Fitted, flatten, sentence_vectors
 from retriever.encoders.static.words import Lexicon, file_lexicon, model_lexicon
 from retriever.errors import ConfigError
 
-__all__ = ["StaticModel", "check_target", "fit_static", "is_static_folder"]
+__all__ = ["StaticModel", "check_target", "fit_static"]
 
 # Default number of words of a text that are read.
 WINDOW = 512
@@ -35,7 +46,7 @@ def _silent(texts: int, words: int) -> None:
     """Do nothing."""
 
 
-class StaticModel:
+class StaticModel(EncoderModel):
     """Turns the words of a text into a vector; make one with a class method or `fit_static`.
 
     Attributes:
@@ -129,6 +140,30 @@ class StaticModel:
         """(start, stop) character offsets of each word that `tokenize` gives an id."""
         return self.parts.lexicon.tokenizer.spans(text)
 
+    def tokenize_with_offsets(
+        self, texts: Sequence[str], *, query: bool = False
+    ) -> tuple[list[list[int]], list[list[Span]]]:
+        """The ids of whole texts, and the offsets of each."""
+        return self.parts.lexicon.tokenizer.ids_with_spans(texts)
+
+    @property
+    def word_dimensions(self) -> int:
+        """Of a word vector, without the weights and components of the method."""
+        return int(self.parts.lexicon.vectors.shape[1])
+
+    def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
+        """The vectors of all words in one batch; zeros of those that are not known."""
+        vectors = self.parts.lexicon.vectors
+        lengths = np.array([len(ids) for ids in pieces], np.int64)
+        ids = np.full((len(pieces), lengths.max(initial=0)), len(vectors), np.int64)
+        ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.fromiter(
+            chain.from_iterable(pieces), np.int64
+        )
+        known = ids < len(vectors)
+        found = np.zeros((*ids.shape, self.word_dimensions), np.float32)
+        found[known] = vectors[ids[known]]
+        yield np.arange(len(pieces)), found
+
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, not normalized, from the ids that `tokenize` gives.
 
@@ -191,3 +226,33 @@ def _refuse_unfitted(method: Static, source: str) -> None:
             f"static: {method} has to be fitted on texts: `retriever fit static CORPUS --vectors "
             f"{source} --method {method} --output FOLDER`, then name that folder with --model"
         )
+
+
+def _find(asked: EncoderSettings, download: bool) -> StaticModel:
+    name = asked.model or DEFAULT_MODEL
+    if is_static_folder(name):
+        static = StaticModel.load(name)
+        if asked.static not in (None, static.method):
+            raise ConfigError(
+                f"static: {name} was fitted for {static.method}, but {asked.static} was asked for; "
+                "leave static out, or fit another with `retriever fit static`"
+            )
+        return static
+    if os.path.isfile(name):
+        return StaticModel.from_file(name, asked.static or "average")
+    assert asked.static is not None
+    return StaticModel.from_model(find_model(name, download=download), asked.static)
+
+
+def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, StaticModel]:
+    static = _find(asked, loading.download)
+    settings = plain_settings(
+        asked,
+        model=asked.model or DEFAULT_MODEL,
+        static=static.method,
+        max_length=asked.max_length or static.max_length,
+    )
+    return EncoderSpec(settings, static.weights, static.dimensions), static
+
+
+KIND = Kind(load=_load, weights=lambda asked, download: _find(asked, download).weights)

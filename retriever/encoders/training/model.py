@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import TRAINING_PIECES, scale_to_unit, token_batches
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.load import load_model
 from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.registry import LoadContext, load_model
 from retriever.encoders.settings import Dtype, EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.training.objectives import pair_features
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.encoders.transformer.batching import TRAINING_PIECES, token_batches
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.errors import ConfigError
 
@@ -82,8 +82,9 @@ class TrainableEncoder:
             bases.append(folder)
             return Backbone(folder, device, dtype, training=True)
 
-        spec, model = load_model(asked, device=device, download=download, backbone_of=trainable)
-        if not isinstance(model, TransformerModel):
+        spec, loaded = load_model(asked, LoadContext(device, download, trainable))
+        model = loaded.in_torch()
+        if model is None:
             raise ConfigError(f"{spec}: a static encoder has no weights to train; name another")
         _require_plain(spec.settings)
         return cls(spec, model, bases[0])
@@ -125,9 +126,7 @@ class TrainableEncoder:
         self.backbone.model.eval()
         vectors = self._encoder.encode_pieces(self._encoder.truncate(texts, query=query))
         self.backbone.model.train(was_training)
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        np.divide(vectors, lengths, out=vectors, where=lengths > 0)
-        return vectors
+        return scale_to_unit(vectors)
 
     def classify(self, left: Sequence[str], right: Sequence[str]) -> NDArray[np.int64]:
         """The most probable class of each pair, (pairs,) int64."""

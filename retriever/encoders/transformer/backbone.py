@@ -114,6 +114,9 @@ class Backbone:
         self.special = read_special_tokens(self._tokenizer)
         self._pad = int(self._tokenizer.pad_token_id or 0)
 
+    def want(self, layers: Collection[int]) -> None:
+        """An encoder of this model reads these hidden states; see `SharedBackbone`."""
+
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
         if not texts:

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import way
 from retriever.encoders.fusion.pooling import POOLINGS, Pieces
 from retriever.encoders.fusion.sbert_wk import sbert_wk
-from retriever.encoders.loading.resolution import Fusion
 from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.registry import Batches, EncoderModel, Span
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, Batch
-from retriever.encoders.transformer.backends.choice import way
 from retriever.encoders.transformer.head import make_head
+from retriever.encoders.transformer.resolution import Fusion
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
+# Texts whose hidden states are in memory together.
+_TEXTS = 32
 
-class TransformerModel:
+
+@dataclass(frozen=True, slots=True)
+class TextStates:
+    """All hidden states of one text.
+
+    Attributes:
+        pieces: its word pieces as the tokenizer writes them, special tokens included.
+        spans: (start, stop) character offsets of each in the text; (0, 0) for special tokens.
+        states: (layers, pieces, width) float32, the embedding output first.
+        kept: (pieces,) bool, which of them the encoder pools.
+    """
+
+    pieces: list[str]
+    spans: list[tuple[int, int]]
+    states: NDArray[np.float32]
+    kept: NDArray[np.bool_]
+
+
+class TransformerModel(EncoderModel):
     """Turns word pieces into vectors.
 
     One batch of hidden states is in memory at a time; for mean and concatenation only the pooled
@@ -42,10 +64,13 @@ class TransformerModel:
         ConfigError: the model has no such head, or no such special token.
     """
 
+    runs_in_torch = True
+
     def __init__(
         self, backbone: Backbone, folder: ModelFolder, settings: EncoderSettings, fusion: Fusion
     ) -> None:
         self.backbone = backbone
+        self.computed = {way(settings.dtype, "torch")}
         self._settings = settings
         self._fusion = fusion
         self._pool = POOLINGS[settings.pooling or "mean"]
@@ -53,6 +78,7 @@ class TransformerModel:
         width = backbone.width * (len(fusion.layers) if settings.fusion == "concat" else 1)
         self._head = make_head(backbone, folder, width) if settings.head else None
         self.dimensions = self._head.dimensions if self._head else width
+        backbone.want(self.layers)
 
     def _require_special_token(self) -> None:
         special = self.backbone.special
@@ -63,10 +89,19 @@ class TransformerModel:
                     "choose mean or max"
                 )
 
+    def in_torch(self) -> TransformerModel:
+        """Itself."""
+        return self
+
     @property
-    def computed(self) -> set[str]:
-        """The way in which vectors are computed."""
-        return {way(self._settings.dtype, "torch")}
+    def reader(self) -> object:
+        """Models of one backbone read the same pieces."""
+        return self.backbone
+
+    @property
+    def word_dimensions(self) -> int:
+        """Those of a vector, if a piece has one of its own: see `Fusion.fuses_pieces`."""
+        return self.dimensions if self.fuses_pieces else 0
 
     @property
     def cuts_off_ends(self) -> bool:
@@ -85,6 +120,18 @@ class TransformerModel:
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """(start, stop) character offsets of each word piece, special tokens left out."""
         return self.backbone.piece_offsets(text)
+
+    def tokenize_with_offsets(
+        self, texts: Sequence[str], *, query: bool = False
+    ) -> tuple[list[list[int]], list[list[Span]]]:
+        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        ids, offsets = self.backbone.tokenize_with_offsets(texts)
+        special = self.backbone.special
+        # A special token that stands for a piece of text, such as [UNK], has its offsets.
+        for row in offsets:
+            row[: special.before] = [(0, 0)] * special.before
+            row[len(row) - special.after :] = [(0, 0)] * special.after
+        return ids, offsets
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, not normalized, from word-piece ids with special tokens.
@@ -124,12 +171,8 @@ class TransformerModel:
         plain = self._settings.fusion != "max" and self._fusion.sbert_wk is None
         return pooled and plain and self._head is None
 
-    def piece_vectors(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
-        """The vector of every piece, its layers averaged or concatenated; see `fuses_pieces`.
-
-        Returns:
-            (texts, longest text, dimensions) float32 on the model's device; undefined at padding.
-        """
+    def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
+        """The vector of every piece, its layers averaged or concatenated, in one batch."""
         import torch
 
         states: dict[int, torch.Tensor] = {}
@@ -138,8 +181,10 @@ class TransformerModel:
             self.backbone.run(batch, self.layers, states.__setitem__)
             found = [states[layer].float() for layer in self._fusion.layers]
             if self._settings.fusion == "concat":
-                return torch.cat(found, dim=2)
-            return found[0] if len(found) == 1 else torch.stack(found).mean(dim=0)
+                fused = torch.cat(found, dim=2)
+            else:
+                fused = found[0] if len(found) == 1 else torch.stack(found).mean(dim=0)
+            yield np.arange(len(pieces)), fused.cpu().numpy()
 
     def layer_vectors(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The pooled vector of every hidden state, 0 to the last: (texts, layers, width)."""
@@ -182,6 +227,42 @@ class TransformerModel:
             if kept is None:
                 kept = torch.ones(len(pieces), batch.longest, dtype=torch.bool)
             return torch.stack(states).float().cpu().numpy(), kept.cpu().numpy()
+
+    def text_states(
+        self, pieces: Sequence[Sequence[int]], texts: Sequence[str], prompt: int
+    ) -> Iterator[TextStates]:
+        """The states of each text, in order, a batch at a time.
+
+        Args:
+            pieces: the ids of each text, with special tokens, within the window.
+            texts: the same texts with their prompts, for the offsets.
+            prompt: characters of the prompt before each.
+        """
+        for first in range(0, len(pieces), _TEXTS):
+            batch = pieces[first : first + _TEXTS]
+            states, kept = self.hidden_states(batch)
+            for row, ids in enumerate(batch):
+                yield TextStates(
+                    self.backbone.piece_names(ids),
+                    self._spans(texts[first + row], len(ids), prompt),
+                    # Copies, so that a caller who keeps one text does not keep the batch.
+                    states[:, row, : len(ids)].copy(),
+                    kept[row, : len(ids)].copy(),
+                )
+            del states, kept
+
+    def _spans(self, text: str, pieces: int, prompt: int) -> list[Span]:
+        """Where each piece is in the text without its prompt; (0, 0) for what is not in it."""
+        special = self.backbone.special
+        offsets = self.piece_offsets(text)
+        cut = len(offsets) + special.before + special.after > pieces
+        room = pieces - special.before - (0 if cut and self.cuts_off_ends else special.after)
+        inside = [
+            (max(start - prompt, 0), stop - prompt) if stop > prompt else (0, 0)
+            for start, stop in offsets[:room]
+        ]
+        spans = [(0, 0)] * special.before + inside
+        return spans + [(0, 0)] * (pieces - len(spans))
 
     def _fused(self, batch: Batch, places: Pieces) -> torch.Tensor:
         import torch

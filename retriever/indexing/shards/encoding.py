@@ -12,10 +12,9 @@ from indexes import LOCK_FILE, WriterLock, storage_errors
 from retriever.documents import AnyDocument
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.passages import OnLong, PassageSettings, check_on_long
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.choice import ModelChoice
-from retriever.encoders.protocol import LoadedEncoder, probe_lists, same_vectors
+from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import LoadedEncoder, probe_lists, same_vectors
 from retriever.errors import (
     ConfigError,
     DamagedIndexError,

@@ -16,7 +16,7 @@ from indexes import NewDocument, Stage, StoredHead, no_progress
 from retriever.documents import AnyDocument, as_document, document_fault
 from retriever.documents.passages import OnLong
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.protocol import LoadedEncoder
+from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import DamagedIndexError, SourceError
 from retriever.indexing.add import CommitSettings, Indexer
 from retriever.indexing.creation import COMPUTED

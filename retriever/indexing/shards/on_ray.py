@@ -16,7 +16,7 @@ from typing import Any
 
 from indexes import storage_errors, whole_file
 from retriever import errors
-from retriever.encoders.protocol import LoadedEncoder
+from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import ConfigError, RetrieverError, StorageError, require_extra
 from retriever.indexing.report import NoProgress
 from retriever.indexing.shards.making import Block, ShardJob

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexes import whole_folder
+from retriever.encoders.computing import check_computing, runs_on_cpu
 from retriever.encoders.models.finding import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.encoders.transformer.backends.choice import check_computing, runs_on_cpu
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.cross.light import LightCrossEncoder

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import engine_for
 from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.transformer.backends.choice import engine_for
 from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import BATCH_PIECES, token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backbone import Backbone, PiecePairs
-from retriever.encoders.transformer.batching import BATCH_PIECES, token_batches
 
 if TYPE_CHECKING:
     import torch

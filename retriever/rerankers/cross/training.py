@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retriever.encoders.transformer.batching import TRAINING_PIECES, token_batches
+from retriever.encoders.computing import TRAINING_PIECES, token_batches
 from retriever.rerankers.cross.losses import hinge, pointwise, softmax
 from retriever.rerankers.cross.model import CrossEncoder
 from retriever.rerankers.cross.settings import CrossTrainingSettings

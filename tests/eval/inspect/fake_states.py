@@ -10,7 +10,7 @@ import numpy as np
 
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.states import TextStates
+from retriever.encoders.transformer.model import TextStates
 
 _PIECE = re.compile(r"\w{1,3}|[^\w\s]")
 

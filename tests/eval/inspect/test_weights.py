@@ -6,7 +6,7 @@ import pytest
 from eval.inspect.layers import InspectedText, Inspection
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.fusion.word_weights import word_weights
-from retriever.encoders.transformer.states import TextStates
+from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError
 from tests.eval.inspect.fake_states import FakeStates
 from tests.retriever.encoders.fusion.sbert_wk_reference import reference

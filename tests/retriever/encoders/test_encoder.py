@@ -7,11 +7,12 @@ import random
 import numpy as np
 import pytest
 
+from retriever.encoders.computing import BATCH_PIECES
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models.finding import BUNDLED, DEFAULT_MODEL, find_model
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.models.finding import BUNDLED, find_model
+from retriever.encoders.registry import EncoderModel
+from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.batching import BATCH_PIECES
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, RetrieverError
 
 PROSE = """
@@ -215,7 +216,7 @@ def test_the_name_of_a_model_does_not_change_its_identity(tiny_models, tmp_path)
     assert one.spec.fingerprint == other.spec.fingerprint
 
 
-class SmallMemory:
+class SmallMemory(EncoderModel):
     """A model whose forward pass fails above a number of texts."""
 
     dimensions = 4

@@ -129,7 +129,7 @@ def test_an_open_index_follows_the_settings_it_gets(folder):
 
 def test_import_takes_an_index_without_documents(folder, fake_encoder, tmp_path, monkeypatch):
     weights = fake_encoder.spec.weights
-    monkeypatch.setattr("retriever.encoders.loading.choice.find_weights", lambda *_, **__: weights)
+    monkeypatch.setattr("retriever.encoders.encoder.find_weights", lambda *_, **__: weights)
     with Index.create(folder, encoder=Lengths(3)):
         pass
     source = tmp_path / "v.jsonl"

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.fusion.sbert_wk_arrays import sbert_wk
-from retriever.encoders.loading.resolution import Fusion
 from retriever.encoders.models.finding import ModelFolder
 from retriever.encoders.models.settings import Projection
 from retriever.encoders.settings import EncoderSettings, Pooling
@@ -19,6 +18,7 @@ from retriever.encoders.transformer.backends.weights import (
     map_tensors,
     read_pooler,
 )
+from retriever.encoders.transformer.resolution import Fusion
 
 Floats = NDArray[np.float32]
 Booleans = NDArray[np.bool_]

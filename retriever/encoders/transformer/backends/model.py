@@ -5,29 +5,30 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.loading.resolution import Fusion
+from retriever.encoders.computing import Engine, engine_for, way
 from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.registry import Batches, EncoderModel, Span
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.transformer.backends.choice import Engine, engine_for, way
 from retriever.encoders.transformer.backends.fusing import make_fuser
 from retriever.encoders.transformer.backends.int8 import calibrated
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine, States
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
 from retriever.encoders.transformer.backends.word_pieces import WordPieces
-from retriever.encoders.transformer.model import TransformerModel
+from retriever.encoders.transformer.resolution import Fusion
+
+if TYPE_CHECKING:
+    from retriever.encoders.transformer.model import TransformerModel
 
 _UNLIMITED = 10**9
 
-Embedded = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
-
-class LightModel:
+class LightModel(EncoderModel):
     """Turns word pieces into vectors; the same as `TransformerModel` gives, within rounding.
 
     Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
@@ -85,65 +86,50 @@ class LightModel:
         """(start, stop) character offsets of each word piece, special tokens left out."""
         return self._pieces.piece_offsets(text)
 
+    @property
+    def word_dimensions(self) -> int:
+        """Those of a vector, if a piece has one of its own."""
+        return self.dimensions if self._fuser.fuses_pieces else 0
+
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """One vector per text, (texts, dimensions) float32, not normalized."""
-        engine = self.choose(sum(map(len, pieces)))
-        if engine == "torch":
+        batches = self.embed_batches(pieces)
+        if batches is None:
             return self.in_torch().embed(pieces)
         vectors = np.zeros((len(pieces), self.dimensions), np.float32)
-        for rows, found in self.embed_batches(pieces, engine):
+        for rows, found in batches:
             vectors[rows] = found
         return vectors
 
-    def choose(self, pieces: int) -> Engine:
-        """The engine for the next texts, which have this number of word pieces in all.
+    def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
+        """The vectors of any number of texts by NumPy or OpenVINO; None where torch computes."""
+        engine = self._choose(sum(map(len, pieces)))
+        if engine == "torch":
+            return None
+        return (
+            (found.key, self._fuser(found.states, found.lengths))
+            for found in self._states(pieces, engine)
+        )
 
-        Raises:
-            MissingExtraError: OpenVINO is needed and not installed.
-        """
+    def _choose(self, pieces: int) -> Engine:
+        """The engine for the next texts, which have this number of word pieces in all."""
         self._encoded = min(self._encoded + pieces, _UNLIMITED)
         engine = engine_for(self._settings, self._encoded)
         if pieces:
             self.computed.add(way(self._settings.dtype, engine))
         return engine
 
-    def embed_batches(
-        self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]
-    ) -> Embedded:
-        """The vectors of any number of texts, a batch after the other.
-
-        Args:
-            pieces: the ids of each text, special tokens included.
-            engine: what `choose` said.
-
-        Yields:
-            (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32, not
-            normalized.
-        """
-        for found in self._states(pieces, engine):
-            yield found.key, self._fuser(found.states, found.lengths)
-
-    @property
-    def fuses_pieces(self) -> bool:
-        """Whether a piece has a vector of its own; see `TransformerModel.fuses_pieces`."""
-        return self._fuser.fuses_pieces
-
     def tokenize_with_offsets(
-        self, texts: Sequence[str]
-    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        self, texts: Sequence[str], *, query: bool = False
+    ) -> tuple[list[list[int]], list[list[Span]]]:
         """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
         return self._pieces.tokenize_with_offsets(texts)
 
-    def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Embedded:
-        """The vectors of all pieces of any number of texts, a batch after the other.
-
-        Yields:
-            (rows,) int64 indexes into `pieces`, each once, and (rows, longest, dimensions) float32,
-            without meaning at padding; overwritten when the next batch is asked for.
-        """
-        engine = self.choose(sum(map(len, pieces)))
+    def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
+        """The vectors of all pieces, a batch after the other."""
+        engine = self._choose(sum(map(len, pieces)))
         if engine == "torch":
-            yield np.arange(len(pieces)), self.in_torch().piece_vectors(pieces).cpu().numpy()
+            yield from self.in_torch().piece_batches(pieces)
             return
         for found in self._states(pieces, engine):
             yield found.key, self._fuser.pieces(found.states)

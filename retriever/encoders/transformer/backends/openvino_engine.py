@@ -18,11 +18,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.encoders.computing import token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backends.forward import distance_buckets, hidden_states
 from retriever.encoders.transformer.backends.int8 import QuantizedLinear, Ranges, quantize
 from retriever.encoders.transformer.backends.weights import Affine, Weights
-from retriever.encoders.transformer.batching import token_batches
 
 Floats = NDArray[np.float32]
 Key = TypeVar("Key")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.choice import ModelChoice
+from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.models.finding import find_model
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec

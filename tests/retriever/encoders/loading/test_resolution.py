@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading.resolution import resolve
 from retriever.encoders.models.finding import find_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
+from retriever.encoders.transformer.resolution import resolve
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import CLOSE, TEXTS, WIDTH
 from tests.retriever.encoders.sentence_models import (

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models import finding
-from retriever.encoders.models.finding import BUNDLED, DEFAULT_MODEL, find_model
+from retriever.encoders.models.finding import BUNDLED, find_model
+from retriever.encoders.settings import DEFAULT_MODEL
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 PARTS = "sentence_transformers.models."

@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from retriever.encoders.registry import is_static_folder
 from retriever.encoders.static.fitting import FitSettings
-from retriever.encoders.static.model import StaticModel, check_target, fit_static, is_static_folder
+from retriever.encoders.static.model import StaticModel, check_target, fit_static
 from retriever.errors import ConfigError, ModelError
 from tests.retriever.encoders.static.static_samples import TEXTS, write_vectors
 

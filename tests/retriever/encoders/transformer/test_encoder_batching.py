@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.transformer.batching import token_batches
+from retriever.encoders.computing import token_batches
 
 LENGTHS = st.lists(st.integers(1, 300), max_size=120)
 

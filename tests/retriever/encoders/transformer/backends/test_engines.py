@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
+from retriever.encoders import computing
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.models.finding import find_model
-from retriever.encoders.transformer.backends import choice
 from retriever.encoders.transformer.backends.forward import distance_buckets
 from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine, erf
 from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
@@ -106,7 +106,7 @@ def test_bfloat16_is_close_to_float32(minilm):
 def test_a_caller_that_stops_in_the_middle_leaves_an_engine_that_works(load):
     model = load("bert", "backend=openvino")._model
     pieces = model.tokenize(list(TEXTS) * 300)
-    batches = model.embed_batches(pieces, "openvino")
+    batches = model.embed_batches(pieces)
     rows, first = next(batches)
     batches.close()
     np.testing.assert_allclose(model.embed([pieces[row] for row in rows]), first, **CLOSE)
@@ -172,7 +172,7 @@ def test_equal_texts_are_encoded_once(backend, load, monkeypatch):
 
 
 def test_many_texts_run_in_torch_where_openvino_is_not_installed(folders, monkeypatch):
-    monkeypatch.setattr(choice, "has_openvino", lambda: False)
+    monkeypatch.setattr(computing, "has_openvino", lambda: False)
     encoder = Encoder.load(str(folders("bert")), device="cpu")
     found = encoder.encode([f"w{n // 40} w{n % 40}" for n in range(400)])
     assert {way.split()[2] for way in encoder.computed} == {"torch"}

@@ -1,23 +1,42 @@
-"""Which backend computes, and whether this computer has a GPU, which torch uses by itself."""
+"""How vectors are computed: engine and number format, batches of texts, unit length."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from retriever.encoders.settings import Dtype, EncoderSettings
 from retriever.errors import ConfigError, require_extra
 
 Engine = Literal["numpy", "openvino", "torch"]
+Floating = TypeVar("Floating", bound=np.floating[Any])
 
 # Word pieces in all that a process encodes before another engine than NumPy pays for its start:
 # 0.3 to 0.6 s of OpenVINO, of which a third is compiling; 2 to 6 s of torch and transformers.
 OPENVINO_PAYS = 512
 TORCH_PAYS = 4096
+# Batches of about this many word pieces keep a layer's activations in the processor's caches.
+BATCH_PIECES: dict[Dtype, int] = {
+    "float32": 1536,
+    "bfloat16": 2048,
+    "float16": 2048,
+    "int8": 2048,
+}
+# A forward pass in training; a step takes several.
+TRAINING_PIECES = 2048
+_FORMATS: dict[str, tuple[Dtype, ...]] = {
+    "numpy": ("float32",),
+    "openvino": ("float32", "bfloat16", "int8"),
+    "torch": ("float32", "bfloat16", "float16"),
+}
 _PROCESSOR = Path("/proc/cpuinfo")
 # What the drivers of NVIDIA, of AMD and of Windows's subsystem for Linux leave in the system.
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -69,7 +88,7 @@ def way(dtype: Dtype | None, engine: Engine) -> str:
     return f"{dtype or 'float32'} by {engine} {metadata.version(engine)}"
 
 
-def describe_choice(settings: EncoderSettings) -> str:
+def describe_engines(settings: EncoderSettings) -> str:
     """Which engines `engine_for` takes, for a person.
 
     Raises:
@@ -104,14 +123,46 @@ def check_computing(settings: EncoderSettings) -> None:
     Raises:
         ConfigError: naming both.
     """
-    formats = {
-        "numpy": ("float32",),
-        "openvino": ("float32", "bfloat16", "int8"),
-        "torch": ("float32", "bfloat16", "float16"),
-    }
     backend, dtype = settings.backend or "auto", settings.dtype or "float32"
-    if backend != "auto" and dtype not in formats[backend]:
+    if backend != "auto" and dtype not in _FORMATS[backend]:
         raise ConfigError(
-            f"dtype: the backend {backend} computes in {' or '.join(formats[backend])}, found "
+            f"dtype: the backend {backend} computes in {' or '.join(_FORMATS[backend])}, found "
             f"{dtype}; leave backend out, or choose another dtype"
         )
+
+
+def token_batches(
+    lengths: Sequence[int] | NDArray[np.int64], pieces: int
+) -> Iterator[NDArray[np.int64]]:
+    """Texts of like length together, so that rows times longest row stays within `pieces`.
+
+    Args:
+        lengths: word pieces of each text, each at least 1.
+        pieces: the most padded word pieces in a batch; a single longer text is a batch.
+
+    Yields:
+        int64 indexes into `lengths`; longest texts first, so that memory runs out at once or not
+        at all. Every index occurs exactly once.
+    """
+    sizes = np.asarray(lengths, np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    start = 0
+    while start < len(order):
+        rows = max(1, pieces // int(sizes[order[start]]))
+        yield order[start : start + rows]
+        start += rows
+
+
+def filled_batches(pieces: Sequence[Any], limit: int) -> Iterator[NDArray[np.int64]]:
+    """`token_batches` of the texts that have a piece."""
+    lengths = np.array([len(one) for one in pieces], np.int64)
+    filled = np.flatnonzero(lengths)
+    for batch in token_batches(lengths[filled], limit):
+        yield filled[batch]
+
+
+def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:
+    """Scale the vectors along the last axis to length 1, in place; a vector of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+    return vectors

@@ -6,12 +6,8 @@ import sys
 
 import pytest
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.loading import load
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.backends import choice
-from retriever.encoders.transformer.backends.choice import (
+from retriever.encoders import computing, registry
+from retriever.encoders.computing import (
     OPENVINO_PAYS,
     TORCH_PAYS,
     check_computing,
@@ -19,12 +15,15 @@ from retriever.encoders.transformer.backends.choice import (
     faster_format,
     runs_on_cpu,
 )
+from retriever.encoders.encoder import Encoder
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, MissingExtraError
 
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_few_pieces_run_in_numpy_and_many_in_what_is_installed(installed, monkeypatch):
-    monkeypatch.setattr(choice, "has_openvino", lambda: installed)
+    monkeypatch.setattr(computing, "has_openvino", lambda: installed)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     plain = EncoderSettings()
     assert engine_for(plain, 20) == "numpy"
@@ -68,7 +67,7 @@ def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
 
 def test_a_faster_number_format_is_named_where_the_processor_has_it(tmp_path, monkeypatch):
     flags = tmp_path / "cpuinfo"
-    monkeypatch.setattr(choice, "_PROCESSOR", flags)
+    monkeypatch.setattr(computing, "_PROCESSOR", flags)
     plain = EncoderSettings()
     assert faster_format(plain) is None
     for found, expected in (("sse2", None), ("sse2 avx512_bf16", "bfloat16")):
@@ -85,9 +84,11 @@ def test_a_static_encoder_has_no_backend(minilm):
 
 @pytest.mark.parametrize("model", ["use.npy", "http://127.0.0.1:8080/v1#name"])
 def test_what_runs_no_model_here_has_no_backend_and_no_faster_format(model, monkeypatch):
-    monkeypatch.setattr(load, "faster_format", lambda settings: "bfloat16")
+    monkeypatch.setattr(
+        "retriever.encoders.transformer.loading.faster_format", lambda settings: "bfloat16"
+    )
     spec = EncoderSpec(EncoderSettings(model=model, max_length=64), "0" * 64, 3)
-    assert load.describe_backend(spec) is None
-    assert load.describe_faster(spec) is None
+    assert registry.describe(spec)["backend"] is None
+    assert registry.describe_faster(spec) is None
     transformer = EncoderSpec(EncoderSettings(model="model", max_length=64), "0" * 64, 3)
-    assert "bfloat16" in load.describe_faster(transformer)
+    assert "bfloat16" in registry.describe_faster(transformer)

@@ -1,8 +1,8 @@
 """From given settings to those of one model: defaults filled in, limits checked.
 
 The result names a setting only if it differs from the plain meaning that
-`retriever.encoders.spec` fixes forever, or from what the model would do if it were not named; so
-pasted anywhere, it is the same encoder.
+`retriever.encoders.settings` fixes forever, or from what the model would do if it were not named;
+so pasted anywhere, it is the same encoder.
 """
 
 from __future__ import annotations
@@ -93,27 +93,10 @@ def fuse(settings: EncoderSettings, folder: ModelFolder) -> Fusion:
             "one by one; leave layers and fusion out, or name another model"
         )
     if settings.fusion == "sbert-wk":
-        chosen = sbert_wk_settings(settings, depth)
+        chosen = SBERTWKSettings.of(settings, depth)
         return Fusion(tuple(range(first_state(chosen), depth + 1)), chosen)
     layers = resolve_layers(settings.layers or "last", depth)
     return Fusion(layers if settings.fusion == "concat" else tuple(sorted(layers)), None)
-
-
-def sbert_wk_settings(settings: EncoderSettings, depth: int) -> SBERTWKSettings:
-    """SBERT-WK's own settings among those of an encoder, for a model of `depth` layers.
-
-    Raises:
-        ConfigError: the start layer leaves too few layers.
-    """
-    return SBERTWKSettings(
-        preset=settings.wk_preset or "paper",
-        start_layer=settings.start_layer,
-        window=2 if settings.window is None else settings.window,
-        omega=0.5 if settings.omega is None else settings.omega,
-        variance=settings.wk_variance,
-        words=settings.wk_words or "variance",
-        layers=settings.wk_layers or "weighted",
-    ).resolved(depth)
 
 
 def _layers(fusion: Fusion, folder: ModelFolder) -> str | None:

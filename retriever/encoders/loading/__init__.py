@@ -1,1 +1,0 @@
-"""From an encoder that is asked for to one that runs: the choice, its settings, loading."""

@@ -1,0 +1,312 @@
+"""The kinds of encoders in one place: which one a model is of, and what each kind offers.
+
+A kind is one module, which has a `KIND`, and one line of `_KINDS`. Its module is imported when an
+encoder of it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
+from retriever.encoders.spec import EncoderSpec, LoadedEncoder, TextEncoder
+from retriever.errors import ConfigError
+
+if TYPE_CHECKING:
+    from retriever.encoders.meta.model import MetaModel
+    from retriever.encoders.models.finding import ModelFolder
+    from retriever.encoders.settings import Dtype
+    from retriever.encoders.transformer.backbone import Backbone
+    from retriever.encoders.transformer.model import TransformerModel
+
+    MakeBackbone = Callable[[ModelFolder, str | None, Dtype], Backbone]
+
+Span = tuple[int, int]
+Batches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
+
+# The files whose presence tells a folder's kind.
+META_FILE, STATIC_FILE = "meta.json", "static.json"
+
+
+class EncoderModel:
+    """What an `Encoder` is made of: a tokenizer, and pieces to vectors; each kind has its own.
+
+    Attributes:
+        dimensions: components of a vector.
+        batch_pieces: the best number of pieces of one call of `embed`; None for that of a
+            transformer in torch.
+        computed: the ways in which vectors were computed so far, such as ``float32 by numpy 2.4``.
+        probes: (3, dimensions) float32: vectors of fixed texts, where these tell models apart.
+        word_dimensions: components of a word's vector; 0 if the model has none for words.
+        reader: models with the same one read the same pieces of every text.
+        runs_in_torch: whether `embed` takes batches that torch computes at once.
+        not_a_source: why it cannot be a source of a meta-embedding; empty if it can.
+    """
+
+    dimensions: int
+    batch_pieces: int | None = None
+    computed: Collection[str] = ()
+    probes: NDArray[np.float32] | None = None
+    runs_in_torch = False
+    not_a_source = ""
+
+    @property
+    def word_dimensions(self) -> int:
+        """See the attributes."""
+        return 0
+
+    @property
+    def reader(self) -> object:
+        """See the attributes."""
+        return self
+
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[Any]:
+        """The pieces of each text: ids with special tokens, or else what `embed` reads.
+
+        Args:
+            texts: with the prompt of the encoder's own settings.
+            max_length: the number of pieces at which they are cut; None leaves them whole.
+            query: whether they are queries, for a model whose parts have prompts of their own.
+        """
+        raise NotImplementedError
+
+    def piece_offsets(self, text: str) -> list[Span]:
+        """(start, stop) character offsets of each piece, special tokens left out."""
+        raise NotImplementedError
+
+    def tokenize_with_offsets(
+        self, texts: Sequence[str], *, query: bool = False
+    ) -> tuple[list[Any], list[list[Span]]]:
+        """The pieces of whole texts, and the offsets of each; (0, 0) for special tokens."""
+        return self.tokenize(texts, query=query), [self.piece_offsets(text) for text in texts]
+
+    def embed(self, pieces: Sequence[Any]) -> NDArray[np.float32]:
+        """(texts, dimensions) for one batch of what `tokenize` gave; not normalized."""
+        raise NotImplementedError
+
+    def embed_batches(self, pieces: Sequence[Any]) -> Batches | None:
+        """Vectors of any number of texts by an engine that makes batches; None without one.
+
+        Yields:
+            (rows,) int64 indexes into `pieces`, each once, and (rows, dimensions) float32.
+        """
+        return None
+
+    def piece_batches(self, pieces: Sequence[Any]) -> Batches:
+        """The vectors of all pieces, a batch after the other; see `word_dimensions`.
+
+        Yields:
+            (rows,) int64 indexes into `pieces`, each once, and (rows, longest, word_dimensions)
+            float32, undefined at padding; overwritten when the next batch is asked for.
+        """
+        raise NotImplementedError
+
+    def in_torch(self) -> TransformerModel | None:
+        """The same model in torch; None if it is no transformer."""
+        return None
+
+    def as_meta(self) -> MetaModel | None:
+        """Itself if it is a meta-embedding."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SizedText:
+    """A text, how many pieces it has, and whether it is a query."""
+
+    text: str
+    pieces: int
+    query: bool = False
+
+    def __len__(self) -> int:
+        return self.pieces
+
+
+@dataclass(frozen=True, slots=True)
+class LoadContext:
+    """Where and with what an encoder is loaded.
+
+    Attributes:
+        device: torch device; None uses a GPU if there is one.
+        download: allow downloads of a hub id that is not in the cache.
+        backbone_of: makes the backbone of a transformer, or gives one of the same folder, device
+            and number format that another encoder has; None runs a model without torch where that
+            pays.
+        given: sources of a meta-embedding that a program passes.
+    """
+
+    device: str | None = None
+    download: bool = False
+    backbone_of: MakeBackbone | None = None
+    given: Sequence[TextEncoder] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a kind of encoders offers.
+
+    Attributes:
+        load: an encoder, and the specification of its vectors.
+        weights: the identity of the files that `load` would load; with `download`.
+        describe: facts of an encoder for a person, as JSON values: its ``backend`` on this machine,
+            or the parts of a ``meta``-embedding.
+        faster: an option that would encode in half the time or less on this machine.
+        same_layers: whether given settings read the layers of a specification; with `download`.
+        require_asked: see the function.
+    """
+
+    load: Callable[[EncoderSettings, LoadContext], tuple[EncoderSpec, EncoderModel]]
+    weights: Callable[[EncoderSettings, bool], str]
+    describe: Callable[[EncoderSpec], dict[str, Any]] = lambda spec: {}
+    faster: Callable[[EncoderSpec], str | None] = lambda spec: None
+    same_layers: Callable[[EncoderSettings, EncoderSpec, bool], bool] = (
+        lambda asked, spec, download: False
+    )
+    require_asked: Callable[[str, str | None], None] = lambda stored, asked: None
+
+
+def is_ready_file(model: str) -> bool:
+    """Whether a model is a NumPy file of ready vectors."""
+    return model.endswith(".npy")
+
+
+def is_url(model: str | None) -> bool:
+    """Whether a model is behind a URL."""
+    return re.match(r"https?://", model or "") is not None
+
+
+def is_meta_folder(model: str | os.PathLike[str]) -> bool:
+    """Whether a model is the folder of a meta-embedding."""
+    return os.path.isfile(os.path.join(model, META_FILE))
+
+
+def is_static_folder(model: str | os.PathLike[str]) -> bool:
+    """Whether a model is the folder of a static encoder."""
+    return os.path.isfile(os.path.join(model, STATIC_FILE))
+
+
+def _is_static(asked: EncoderSettings) -> bool:
+    model = asked.model or DEFAULT_MODEL
+    return asked.static is not None or is_static_folder(model) or os.path.isfile(model)
+
+
+# The first kind that matches is an encoder's.
+_KINDS: tuple[tuple[Callable[[EncoderSettings], bool], str], ...] = (
+    (lambda asked: is_ready_file(asked.model or ""), "retriever.encoders.ready"),
+    (lambda asked: is_url(asked.model), "retriever.encoders.remote.model"),
+    (lambda asked: is_meta_folder(asked.model or ""), "retriever.encoders.meta.model"),
+    (_is_static, "retriever.encoders.static.model"),
+    (lambda asked: True, "retriever.encoders.transformer.loading"),
+)
+
+# Objects that a program passes.
+_GIVEN = "retriever.encoders.given"
+
+
+def kind_of(asked: EncoderSettings) -> Kind:
+    """The kind of an encoder, imported now."""
+    module = next(name for matches, name in _KINDS if matches(asked))
+    kind: Kind = import_module(module).KIND
+    return kind
+
+
+def load_model(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
+    """Load a model, and return the specification of its vectors with it.
+
+    Raises:
+        What `Encoder.load` raises.
+        SourceError: a file of word vectors or of ready vectors is malformed.
+    """
+    return kind_of(asked).load(asked, loading)
+
+
+def find_weights(asked: EncoderSettings, *, download: bool) -> str:
+    """The identity of the files that `load_model` would load; raises what it raises.
+
+    Of a meta-embedding it is that of its folder, which names its sources; they are not looked for.
+    """
+    return kind_of(asked).weights(asked, download)
+
+
+def describe(spec: EncoderSpec) -> dict[str, Any]:
+    """Facts of an encoder for a person: ``backend`` and ``meta``, each None if it has none."""
+    found = {} if spec.is_given else kind_of(spec.settings).describe(spec)
+    return {"backend": None, "meta": None, **found}
+
+
+def describe_faster(spec: EncoderSpec) -> str | None:
+    """What would encode faster on this machine than an encoder in float32 does; None if nothing."""
+    return None if spec.is_given else kind_of(spec.settings).faster(spec)
+
+
+def same_layers(asked: EncoderSettings, spec: EncoderSpec, *, download: bool) -> bool:
+    """Whether given settings read the layers of a specification, which may be written otherwise.
+
+    Raises:
+        ConfigError: a layer that does not exist.
+        What `find_model` raises.
+    """
+    asked = replace(asked, model=asked.model or spec.model)
+    kind = kind_of(spec.settings)
+    return kind is kind_of(asked) and kind.same_layers(asked, spec, download)
+
+
+def require_asked(stored: str, asked: str | None) -> None:
+    """Refuse a URL that an index or another folder names, and the user does not.
+
+    Whoever made the folder chose it; texts and the key would go there.
+
+    Args:
+        stored: the model that the folder names; any but a URL is accepted.
+        asked: the model that the user names, if any.
+
+    Raises:
+        ModelError: the user neither names the URL nor trusts it.
+    """
+    if is_url(stored):
+        kind_of(EncoderSettings(model=stored)).require_asked(stored, asked)
+
+
+def refuse_settings(asked: EncoderSettings, own: Collection[str], reason: str) -> None:
+    """Refuse settings that a kind of encoders does not have.
+
+    Raises:
+        ConfigError: a setting is named that is not among its `own`.
+    """
+    for name in asked.named:
+        if name not in own:
+            key = name.replace("_", "-")
+            raise ConfigError(f"{key}: {asked.model} {reason}")
+
+
+def plain_settings(asked: EncoderSettings, **values: Any) -> EncoderSettings:
+    """Settings with others in place of some, which name no value that is the plain one."""
+    return replace(
+        asked,
+        normalize=False if asked.normalize is False else None,
+        query_prompt=asked.query_prompt or None,
+        passage_prompt=asked.passage_prompt or None,
+        **values,
+    )
+
+
+def adopt(encoder: LoadedEncoder | TextEncoder) -> LoadedEncoder:
+    """An encoder in the form that an index uses.
+
+    Raises:
+        ConfigError: it gives no finite vectors of one length.
+    """
+    if hasattr(encoder, "encode_pieces"):
+        return encoder  # type: ignore[return-value]
+    adopted: LoadedEncoder = import_module(_GIVEN).AdoptedEncoder(encoder)
+    return adopted
