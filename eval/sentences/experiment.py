@@ -1,22 +1,32 @@
-"""What the experiments on sets of sentences share: reading sets, the baseline, and scoring each
-hidden state.
+"""What the experiments on sets of sentences share: reading the sets, scoring encoders or every
+hidden state on them, and the paired comparison of encoders on the same examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eval.progress import Done, Progress
-from eval.sentences.result import LayerGrid
-from eval.vectors import LayerEncoders, TextVectors
+from eval.metrics.comparison import Difference, Score, compare_values
+from eval.metrics.correlation import Correlation, CorrelationName
+from eval.metrics.significance import Resampling, holm, percentile_interval, resampling_weights
+from eval.progress import Done, Progress, ignore
+from eval.sentences.result import EncoderScore, LayerGrid, SetScores
+from eval.vectors import LayerEncoders, Loading, SentenceEncoders, TextVectors
+from retriever.encoders.settings import Pooling
 from retriever.errors import ConfigError, require_several
 
+Floats = NDArray[np.float64]
 # The value of a measure, and its standard deviation over seeds if there are several.
 Value = tuple[float, float | None]
+
+_CELLS_AT_ONCE = 2**20
 
 
 class NamedSet(Protocol):
@@ -30,18 +40,80 @@ class NamedSet(Protocol):
 S = TypeVar("S", bound=NamedSet)
 
 
-def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Path], S]) -> list[S]:
-    """The sets of an experiment, in order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceSettings:
+    """What every experiment on sentences can be told."""
 
-    Args:
-        argument: the name of `given`, for a message.
-        given: paths, or sets that are loaded.
-        read: reads a path.
+    poolings: tuple[Pooling, ...] = ()
+    baseline: str | None = None
+    resampling: Resampling = field(default_factory=Resampling)
+    loading: Loading = field(default_factory=Loading)
+
+    def __post_init__(self) -> None:
+        if self.poolings and self.baseline is not None:
+            raise ConfigError(
+                "baseline: it compares encoders, but every hidden state is scored; leave it out"
+            )
+
+    def resampling_fact(self) -> dict[str, str]:
+        """What a report says about intervals and p-values."""
+        return {"resamples": f"{self.resampling.resamples:,}, seed {self.resampling.seed}"}
+
+
+class VectorScore(NamedTuple):
+    """The vectors of one encoder on a set; `extra`, `note` and `details` as in `EncoderScore`.
+
+    Predictions are (seeds, examples) float64; `tested` are the rows of the examples, if not all.
+    """
+
+    values: Mapping[str, Value]
+    predictions: Floats
+    extra: Mapping[str, float]
+    details: Mapping[str, object]
+    note: str = ""
+    tested: NDArray[np.int64] | None = None
+
+
+class ScoredSet(ABC):
+    """A set of sentences and how encoders are scored on it.
+
+    Attributes:
+        name: of the set.
+        texts: its distinct texts.
+        fit_on: the texts that fitted encoders are fitted on.
+        measures: their names.
+        stage: what scoring is called, and the number of its steps for one encoder.
+    """
+
+    name: str
+    texts: list[str]
+    fit_on: list[str]
+    measures: tuple[str, ...]
+    stage: tuple[str, int]
+
+    @abstractmethod
+    def score(self, vectors: TextVectors, done: Done) -> VectorScore:
+        """Score the vectors of the texts."""
+
+    @abstractmethod
+    def compare(
+        self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
+    ) -> Mapping[str, Mapping[str, Score]]:
+        """Measure to encoder to its score beside the baseline."""
+
+    @abstractmethod
+    def describe(
+        self, tested: NDArray[np.int64] | None
+    ) -> tuple[dict[str, str], Mapping[str, Sequence[object]]]:
+        """The facts of the set, and the columns of its tested examples."""
+
+
+def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Path], S]) -> list[S]:
+    """The sets of an experiment, in order: paths are read, loaded sets are taken as they are.
 
     Raises:
         TypeError: one string instead of several.
         ConfigError: two sets have the same name, which a table could not distinguish.
-        What `read` raises.
     """
     require_several(argument, given)
     sets = [read(Path(one)) if isinstance(one, str | Path) else one for one in given]
@@ -55,11 +127,7 @@ def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Pa
 
 
 def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
-    """The encoder that the others are compared with; the first one if None.
-
-    Raises:
-        ConfigError: it is none of the encoders.
-    """
+    """The encoder that the others are compared with; the first one if None."""
     if baseline is None:
         return encoders[0]
     if baseline not in encoders:
@@ -69,49 +137,83 @@ def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
     return baseline
 
 
-def score_states(
-    name: str,
-    texts: Sequence[str],
-    layers: LayerEncoders,
-    measures: Sequence[str],
-    score: Callable[[TextVectors, Done], Sequence[Value]],
-    stage: tuple[str, int],
+def score_sets(
+    sets: Sequence[ScoredSet],
+    names: Sequence[str],
+    settings: SentenceSettings,
     progress: Progress,
-) -> Iterator[LayerGrid]:
-    """Score every hidden state with every pooling on one set: a grid for each model and measure.
+) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
+    """Score encoders, or every hidden state of their models, on sets of sentences.
 
-    Args:
-        name: of the set.
-        texts: its distinct texts.
-        layers: the models.
-        measures: their names.
-        score: the value of each measure for the vectors of one hidden state; calls its second
-            argument with the number of steps done.
-        stage: what scoring is called, and the number of its steps for one hidden state.
-        progress: of encoding and scoring.
+    Returns:
+        The scores of encoders by set, the grids of hidden states by set, model and measure, and the
+        baseline; encoders have no grids, hidden states no scores and no baseline.
     """
-    done = progress(f"{name}: vectors", len(texts) * len(layers.names) * len(layers.poolings))
+    if settings.poolings:
+        layers = LayerEncoders(names, settings.poolings, settings.loading)
+        return (), tuple(grid for one in sets for grid in _grids(one, layers, progress)), None
+    baseline = check_baseline(settings.baseline, names)
+    encoders = SentenceEncoders(names, settings.loading)
+    return tuple(_set_scores(one, encoders, baseline, progress) for one in sets), (), baseline
+
+
+def _set_scores(
+    of: ScoredSet, encoders: SentenceEncoders, baseline: str, progress: Progress
+) -> SetScores:
+    done = progress(f"{of.name}: vectors", len(of.texts) * len(encoders.names))
+    scored: Done | None = None
+    scores: dict[str, VectorScore] = {}
+    cut: dict[str, int] = {}
+    for one in encoders.vectors(of.texts, of.fit_on, done):
+        scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * len(encoders.names))
+        scores[one.name] = of.score(one.vectors, scored)
+        cut[one.name] = one.cut
+    values = of.compare(scores, baseline, progress)
+    facts, examples = of.describe(next(iter(scores.values())).tested)
+    return SetScores(
+        name=of.name,
+        facts=facts,
+        texts=len(of.texts),
+        examples=examples,
+        scores=tuple(
+            EncoderScore(
+                encoder=name,
+                cut=cut[name],
+                values={measure: values[measure][name] for measure in of.measures},
+                extra=one.extra,
+                note=one.note,
+                details=one.details,
+                examples=one.predictions.mean(axis=0),
+            )
+            for name, one in scores.items()
+        ),
+    )
+
+
+def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator[LayerGrid]:
+    """A grid of hidden states and poolings for each model and measure."""
+    texts = of.texts
+    done = progress(f"{of.name}: vectors", len(texts) * len(layers.names) * len(layers.poolings))
     states_in_all = sum(layers.depth(model) + 1 for model in layers.names) * len(layers.poolings)
     scored: Done | None = None
-    columns: dict[str, list[list[Sequence[Value]]]] = {model: [] for model in layers.names}
+    columns: dict[str, list[list[list[Value]]]] = {model: [] for model in layers.names}
     cut: dict[str, int] = {}
     for _, found in layers.vectors(texts, done):
-        scored = scored or progress(f"{name}: {stage[0]}", stage[1] * states_in_all)
+        scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * states_in_all)
         states = found.vectors.of(texts)
-        columns[found.name].append(
-            [
-                score(TextVectors(texts, states[:, layer]), scored)
-                for layer in range(states.shape[1])
-            ]
-        )
+        column = []
+        for layer in range(states.shape[1]):
+            values = of.score(TextVectors(texts, states[:, layer]), scored).values
+            column.append([values[measure] for measure in of.measures])
+        columns[found.name].append(column)
         cut[found.name] = found.cut
     for model, by_pooling in columns.items():
         # (value and spread, measures, states, poolings); a spread of None becomes NaN.
         cells = np.array(by_pooling, np.float64).T
-        for place, measure in enumerate(measures):
+        for place, measure in enumerate(of.measures):
             values, spread = cells[:, place]
             yield LayerGrid(
-                name=name,
+                name=of.name,
                 encoder=model,
                 measure=measure,
                 poolings=layers.poolings,
@@ -120,3 +222,110 @@ def score_states(
                 cut=cut[model],
                 texts=len(texts),
             )
+
+
+class Part(NamedTuple):
+    """Pairs whose correlation is computed separately.
+
+    Their gold scores are (pairs,) float64, not all equal; the weights of all parts sum to 1.
+    """
+
+    gold: Floats
+    weight: float
+
+
+def compare_correlations(
+    parts: Sequence[Part],
+    found: Mapping[str, Value],
+    predictions: Mapping[str, Floats],
+    name: CorrelationName,
+    baseline: str,
+    resampling: Resampling,
+    done: Done = ignore,
+) -> dict[str, Score]:
+    """The correlations of encoders with intervals, and their differences from a baseline.
+
+    Pairs are drawn with replacement within each part, the same for all encoders. An encoder's value
+    in a draw is the weighted mean over the parts of the correlation of predicted and gold scores,
+    averaged over seeds. Intervals are those of `percentile_interval`. p of a difference is
+    (1 + 2 m) / (1 + resamples), at most 1, where m is the number of draws on the rarer side of 0.
+
+    Args:
+        parts: of the test; one where all pairs count as one list.
+        found: encoder to its value over all pairs.
+        predictions: encoder to (seeds, pairs) float64, the pairs part after part.
+        name: which correlation.
+        baseline: one of the encoders.
+        resampling: number of draws; the same seed draws the same pairs.
+        done: called with the number of draws done for one part; parts times resamples in all.
+    """
+    rows = np.concatenate(list(predictions.values()))
+    pairs = rows.shape[1]
+    drawn = np.zeros((resampling.resamples, len(rows)))
+    random = np.random.default_rng(resampling.seed)
+    start = 0
+    for gold, weight in parts:
+        columns = rows[:, start : start + len(gold)]
+        objective, first = Correlation(gold, name), 0
+        for weights in resampling_weights(len(gold), len(drawn), random, _CELLS_AT_ONCE):
+            last = first + len(weights)
+            drawn[first:last] += weight * objective.resampled(columns, weights)
+            done(len(weights))
+            first = last
+        start += len(gold)
+    ends = np.cumsum([0, *map(len, predictions.values())])
+    means = {
+        encoder: drawn[:, first:last].mean(axis=1)
+        for encoder, first, last in zip(predictions, ends[:-1], ends[1:], strict=True)
+    }
+    differences = {
+        encoder: one - means[baseline] for encoder, one in means.items() if encoder != baseline
+    }
+    p_values = [_p_value(one) for one in differences.values()]
+    tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
+    return {
+        encoder: Score(
+            value,
+            spread,
+            *percentile_interval(means[encoder], pairs),
+            Difference(
+                value - found[baseline][0],
+                *percentile_interval(differences[encoder], pairs),
+                *tested[encoder],
+            )
+            if encoder in differences
+            else None,
+        )
+        for encoder, (value, spread) in found.items()
+    }
+
+
+def compare_accuracies(
+    found: Mapping[str, Value],
+    correct: Mapping[str, Floats],
+    baseline: str,
+    resampling: Resampling,
+) -> dict[str, Score]:
+    """The accuracies of encoders with intervals, and their differences from a baseline.
+
+    Intervals are those of `mean_interval`; p is that of the paired randomization test, which is
+    McNemar's exact test where each example is tested once. Where examples are tested unequally
+    often, intervals and differences count each example once, accuracies each test.
+
+    Args:
+        found: encoder to its accuracy.
+        correct: encoder to (examples,) float64 in [0, 1], the share of tests in which each is
+            right; of the same examples for all encoders.
+        baseline: one of the encoders.
+        resampling: number of resamples, and the seed.
+    """
+    scores = compare_values(correct, baseline, resampling.resamples, resampling.seed)
+    return {
+        encoder: replace(scores[encoder], value=value, spread=spread)
+        for encoder, (value, spread) in found.items()
+    }
+
+
+def _p_value(differences: Floats) -> float:
+    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    return min(1.0, (1 + 2 * rarer) / (1 + len(differences)))

@@ -1,18 +1,32 @@
-"""The result of an evaluation of encoders on sets of sentences."""
+"""The result of an evaluation of encoders on sets of sentences, its report and its figures.
+
+Beside the files of every report this one has ``examples.SET.csv`` for each set: the examples with
+the value of each under every encoder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics.comparison import Score
-from eval.reports import Report, ReportedResult
-from eval.sentences.report import sentence_report
+from eval.figures import heat_map, new_figure, panels, plain_text, short_label
+from eval.metrics.comparison import SIGNIFICANT, Score, comparison_table, percent, score_cell
+from eval.reports import FileNames, Report, ReportedResult, Section, csv_lines, environment
+from eval.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
+
+_COLUMNS = 4
+# Numbers in the cells of more rows than these could not be read.
+_NUMBERED_ROWS = 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,4 +135,298 @@ class SentenceResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader, with the values of examples as files."""
-        return sentence_report(self)
+        remarks = tuple(_remarks(self))
+        return Report(
+            name=self.kind,
+            title=self.title,
+            sections=(
+                Section(
+                    facts={**self.settings, **{of.name: _said(of.facts) for of in self.sets}},
+                    tables=(*_overview(self), *_grids(self)),
+                    remarks=remarks,
+                    brief=True,
+                ),
+                *(
+                    Section(of.name, facts=of.facts, tables=tuple(_set_tables(self, of)))
+                    for of in self.sets
+                ),
+            ),
+            data={
+                "kind": self.kind,
+                "settings": dict(self.settings),
+                "measures": list(self.measures),
+                "baseline": self.baseline,
+                "remarks": list(remarks),
+                "sets": [_set_data(one) for one in self.sets],
+                "by_layer": [_grid_data(one) for one in self.grids],
+            },
+            command=self.command,
+            environment=environment(self.device),
+            files=_example_files(self),
+            figures=sentence_figures(self),
+        )
+
+
+def _said(facts: Mapping[str, str]) -> str:
+    """Facts on one line."""
+    return "; ".join(f"{name} {text}" for name, text in facts.items())
+
+
+def _overview(result: SentenceResult) -> Iterator[Table]:
+    """Encoders by sets, a table for each measure, with the mean over sets if there are several."""
+    if not result.sets:
+        return
+    names = [one.name for one in result.sets]
+    # Over sizes of the same set a mean says nothing.
+    mean = ("mean",) if len(names) > 1 and result.sets[0].curve is None else ()
+    for measure in result.measures:
+        rows = []
+        for place, score in enumerate(result.sets[0].scores):
+            scores = [one.scores[place].values[measure] for one in result.sets]
+            cells = [score_cell(one) for one in scores]
+            if mean:
+                cells.append(percent(float(np.mean([one.value for one in scores]))))
+            rows.append((score.encoder, *cells))
+        yield Table(("encoder", *names, *mean), tuple(rows), f"{measure} × 100")
+
+
+def _grids(result: SentenceResult) -> Iterator[Table]:
+    """Layers by poolings, a table for each set, model and measure."""
+    several = len({grid.encoder for grid in result.grids}) > 1
+    for grid in result.grids:
+        of = f"{grid.name}, {grid.encoder}" if several else grid.name
+        rows = []
+        for layer, row in enumerate(grid.values.tolist()):
+            spreads = [None] * len(row) if grid.spread is None else grid.spread[layer].tolist()
+            rows.append((str(layer), *map(percent, row, spreads)))
+        yield Table(
+            ("hidden state", *grid.poolings),
+            tuple(rows),
+            f"{of}: {grid.measure} × 100 by hidden state (0: embeddings) and pooling",
+        )
+
+
+def _set_tables(result: SentenceResult, of: SetScores) -> Iterator[Table]:
+    """Everything that is known of one set: intervals and tests by measure, and further numbers."""
+    for measure in result.measures:
+        scores = {score.encoder: score.values[measure] for score in of.scores}
+        yield comparison_table(f"{of.name}: {measure} × 100", "encoder", scores)
+    names = list(of.scores[0].extra)
+    if names:
+        rows = tuple(
+            (score.encoder, *(percent(score.extra[name]) for name in names)) for score in of.scores
+        )
+        yield Table(("encoder", *names), rows, f"{of.name}: further values × 100")
+
+
+def _remarks(result: SentenceResult) -> Iterator[str]:
+    yield from result.remarks
+    values = [
+        value for one in result.sets for score in one.scores for value in score.values.values()
+    ]
+    spreads = [value.spread for value in values] + [grid.spread for grid in result.grids]
+    if any(spread is not None for spread in spreads):
+        yield "±: standard deviation over seeds or divisions"
+    if any(value.difference is not None for value in values):
+        test = (
+            "a paired bootstrap over pairs"
+            if result.kind == "sts"
+            else "a paired randomization test over examples"
+        )
+        yield (
+            f"*: differs from {result.baseline} with p < {SIGNIFICANT:g}, by {test} with Holm's "
+            "correction over the encoders"
+        )
+    yield from _cut(result)
+    for one in result.sets:
+        for score in one.scores:
+            if score.note:
+                yield f"{one.name}, {score.encoder}: {score.note}"
+    for grid in result.grids:
+        layer, pooling = grid.best
+        yield (
+            f"{grid.name}, {grid.encoder}: {grid.measure} is highest for hidden state {layer} with "
+            f"{pooling} pooling; optimistic: chosen on the data it is measured on"
+        )
+
+
+def _cut(result: SentenceResult) -> Iterator[str]:
+    cuts: dict[str, list[tuple[str, int, int]]] = {}
+    for one in result.sets:
+        for score in one.scores:
+            cuts.setdefault(score.encoder, []).append((one.name, score.cut, one.texts))
+    for grid in result.grids:
+        cuts.setdefault(grid.encoder, []).append((grid.name, grid.cut, grid.texts))
+    cut_any = False
+    for encoder, counts in cuts.items():
+        listed = [
+            f"{cut:,} of {texts:,} texts of {name}"
+            for name, cut, texts in dict.fromkeys(counts)
+            if cut
+        ]
+        if listed:
+            cut_any = True
+            yield f"{encoder}: longer than its window, and cut: {', '.join(listed)}"
+    if not cut_any:
+        yield "no text is longer than an encoder's window"
+
+
+def _set_data(of: SetScores) -> dict[str, object]:
+    return {
+        "set": of.name,
+        "facts": dict(of.facts),
+        "texts": of.texts,
+        "scores": [
+            {
+                "encoder": score.encoder,
+                "cut": score.cut,
+                "values": {name: asdict(value) for name, value in score.values.items()},
+                "extra": dict(score.extra),
+                "note": score.note,
+                "details": dict(score.details),
+            }
+            for score in of.scores
+        ],
+    }
+
+
+def _grid_data(grid: LayerGrid) -> dict[str, object]:
+    layer, pooling = grid.best
+    return {
+        "set": grid.name,
+        "encoder": grid.encoder,
+        "measure": grid.measure,
+        "poolings": list(grid.poolings),
+        "values": grid.values.tolist(),
+        "spread": None if grid.spread is None else grid.spread.tolist(),
+        "best": {"hidden_state": layer, "pooling": pooling},
+        "cut": grid.cut,
+        "texts": grid.texts,
+    }
+
+
+def _example_files(result: SentenceResult) -> dict[str, Callable[[], Iterable[str]]]:
+    names = FileNames()
+    return {
+        f"examples.{names.claim(one.name, ['.csv'])[0]}": partial(_examples, one)
+        for one in result.sets
+    }
+
+
+def _examples(of: SetScores) -> Iterator[str]:
+    values = [[repr(value) for value in score.examples.tolist()] for score in of.scores]
+    return csv_lines(
+        [*of.examples, *(score.encoder for score in of.scores)],
+        zip(*of.examples.values(), *values, strict=True),
+    )
+
+
+def sentence_figures(result: SentenceResult) -> dict[str, Callable[[], Figure]]:
+    """Name to what draws it, for all figures that the result has values for."""
+    found: dict[str, Callable[[], Figure]] = {}
+    models = list(dict.fromkeys(grid.encoder for grid in result.grids))
+    for measure in result.measures:
+        if result.sets:
+            found[f"scores-{measure}"] = partial(scores_figure, result.sets, measure)
+        if any(one.curve for one in result.sets):
+            found[f"sizes-{measure}"] = partial(sizes_figure, result.sets, measure)
+        for number, model in enumerate(models, 1):
+            grids = [one for one in result.grids if (one.encoder, one.measure) == (model, measure)]
+            name = f"layers-{measure}" + (f"-{number}" if len(models) > 1 else "")
+            found[name] = partial(layers_figure, grids)
+    return found
+
+
+def scores_figure(sets: Sequence[SetScores], measure: str) -> Figure:
+    """A point with its 95% interval for each encoder, in a panel for each set.
+
+    Args:
+        sets: of the same encoders; at least one.
+        measure: one of theirs.
+    """
+    names = [short_label(score.encoder) for score in sets[0].scores]
+    columns = min(_COLUMNS, len(sets))
+    rows = -(-len(sets) // columns)
+    figure = new_figure(3.4 + 2.2 * columns, rows * (0.9 + 0.24 * len(names)) + 0.4)
+    axes_of_sets = panels(figure, [one.name for one in sets], share_y=True)
+    places = np.arange(len(names))
+    for place, (axes, one) in enumerate(zip(axes_of_sets, sets, strict=True)):
+        middle, around = _percentages([score.values[measure] for score in one.scores])
+        axes.errorbar(middle, places, xerr=around, fmt="o", markersize=4, capsize=2)
+        axes.grid(alpha=0.3)
+        if place % columns == 0:
+            plain_text(*(tick.label1 for tick in axes.set_yticks(places, names)))
+    axes_of_sets[0].invert_yaxis()
+    figure.supxlabel(f"{measure} × 100, 95% interval", fontsize="small")
+    return figure
+
+
+def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:
+    """Each encoder by the number of examples that were learned from, with 95% intervals, and the
+    reduction of error beside the model's last layer; Fig. 1 of Hosseini et al. (2023).
+
+    Args:
+        sets: of the same encoders, each with a `curve`; at least one.
+        measure: one of theirs.
+    """
+    curves: dict[str, list[SetScores]] = {}
+    for one in sets:
+        assert one.curve is not None
+        curves.setdefault(one.curve[0], []).append(one)
+    figure = new_figure(max(3.2 * len(curves), 6.4), 6.6)
+    axes = panels(figure, [*curves] * 2, columns=len(curves))
+    for of, values, errors in zip(
+        curves.values(), axes[: len(curves)], axes[len(curves) :], strict=True
+    ):
+        ordered = sorted(of, key=lambda one: one.curve or ("", 0))
+        learned = [one.curve[1] for one in ordered if one.curve]
+        for place, score in enumerate(ordered[0].scores):
+            found = [one.scores[place] for one in ordered]
+            middle, around = _percentages([one.values[measure] for one in found])
+            label = short_label(score.encoder)
+            values.errorbar(
+                learned, middle, yerr=around, fmt=".-", capsize=2, alpha=0.8, label=label
+            )
+            reduced = [one.extra["error reduction"] * 100 for one in found]
+            errors.plot(learned, reduced, ".-", alpha=0.8, label=label)
+        for panel in (values, errors):
+            panel.set_xscale("log")
+            panel.set_xticks(learned, [f"{one:,}" for one in learned])
+            panel.set_xticks([], minor=True)
+            panel.grid(alpha=0.3)
+    axes[0].set_ylabel(f"{measure} × 100, 95% interval", fontsize="small")
+    axes[len(curves)].set_ylabel("error reduction × 100", fontsize="small")
+    figure.supxlabel("examples learned from", fontsize="small")
+    plain_text(*axes[0].legend(fontsize="x-small").get_texts())
+    return figure
+
+
+def layers_figure(grids: Sequence[LayerGrid]) -> Figure:
+    """Hidden states by poolings as a heat map, in a panel for each set; Fig. 1 of Ma et al. (2019).
+
+    Args:
+        grids: of one model and measure, with the same poolings; at least one.
+    """
+    states, poolings = grids[0].values.shape
+    columns = min(_COLUMNS, len(grids))
+    rows = -(-len(grids) // columns)
+    size = (1.3 + 0.6 * poolings, 1.0 + max(0.27 * min(states, _NUMBERED_ROWS), 1.6))
+    figure = new_figure(max(columns * size[0], 4.0), rows * size[1] + 0.6)
+    numbered = states <= _NUMBERED_ROWS
+    for axes, grid in zip(panels(figure, [one.name for one in grids]), grids, strict=True):
+        image = heat_map(axes, grid.values * 100, 1, numbers=numbered)
+        figure.colorbar(image, ax=axes).ax.tick_params(labelsize="x-small")
+        axes.set_xticks(range(poolings), grid.poolings)
+        axes.set_yticks(range(0, states, 1 if numbered else 2))
+    figure.supylabel("hidden state (0: embeddings)", fontsize="small")
+    title = f"{short_label(grids[0].encoder)}, {grids[0].measure} × 100"
+    plain_text(figure.suptitle(title, fontsize="medium"))
+    return figure
+
+
+def _percentages(values: Sequence[Score]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The values, and (2, values) the lengths of their intervals below and above, × 100."""
+    middle = np.array([value.value for value in values]) * 100
+    ends = np.array([(value.low, value.high) for value in values]).T * 100
+    # Where examples are tested unequally often, a value may lie outside its interval.
+    return middle, np.maximum([middle - ends[0], ends[1] - middle], 0)

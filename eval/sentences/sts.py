@@ -1,34 +1,48 @@
-"""Scoring encoders on tests of semantic textual similarity."""
+"""Scoring encoders on tests of semantic textual similarity.
+
+The parts of a test are aggregated as ``all`` (all pairs as one list; Gao et al. 2021, Hosseini et
+al. 2023), or as ``mean`` or ``wmean`` (the mean of the parts' correlations, plain or weighted by
+their pairs), which SentEval prints. The three differ by several points: name the one you report.
+
+Cosines are float64 and rounded to 1e-10 before they are correlated, so that pairs of identical
+texts tie; the cosine with a zero vector is 0; a correlation with a constant is 0.
+sentence-transformers does not round, so rounding errors order its ties: where several pairs are
+identical texts, its Spearman correlation may differ (by 1e-4 for 2 such pairs of 200).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import contained, joined_pairs
-from eval.datasets.sts import STSTask, read_sts
-from eval.metrics.correlation import CorrelationName, Correlations
-from eval.metrics.significance import Resampling
-from eval.progress import Done, Progress, silent
-from eval.sentences.aggregation import STSScore, sts_correlations, sts_texts
-from eval.sentences.comparison import Part, compare_correlations
-from eval.sentences.experiment import Value, check_baseline, load_sets, score_states
-from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
-from eval.sentences.supervised import RelatednessScore, RelatednessSettings, score_relatedness
-from eval.vectors import (
-    LayerEncoders,
-    Loading,
-    SentenceEncoders,
-    TextVectors,
-    fitted_remark,
-    named_encoders,
+from eval.datasets.pairs import ScoredPairs, contained, joined_pairs
+from eval.datasets.sts import PairSubset, STSTask, read_sts
+from eval.metrics.comparison import Score
+from eval.metrics.correlation import (
+    CORRELATED_DECIMALS,
+    CorrelationName,
+    Correlations,
+    correlations,
+    cosines,
 )
-from retriever.encoders.settings import Pooling
+from eval.progress import Done, Progress, silent
+from eval.sentences.experiment import (
+    Part,
+    ScoredSet,
+    SentenceSettings,
+    VectorScore,
+    compare_correlations,
+    load_sets,
+    score_sets,
+)
+from eval.sentences.result import SentenceResult
+from eval.sentences.supervised import RelatednessSettings, score_relatedness, supervised_parts
+from eval.vectors import TextVectors, fitted_remark, named_encoders
 from retriever.errors import BadInputError, ConfigError
 
 Floats = NDArray[np.float64]
@@ -42,11 +56,12 @@ AGGREGATIONS: dict[Aggregation, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class STSSettings:
+class STSSettings(SentenceSettings):
     """How tests of similarity are scored.
 
     Attributes:
-        aggregation: how the parts of a test become one number, see `eval.sentences.aggregation`.
+        aggregation: how the parts of a test become one number: ``all``, all pairs as one list;
+            ``mean`` or ``wmean``, the mean of the parts, plain or weighted by their pairs.
         supervised: how a softmax layer is trained over the vectors, with a test as one list; None
             correlates cosines.
         poolings: score every hidden state of each encoder's model with these poolings, instead of
@@ -61,10 +76,6 @@ class STSSettings:
 
     aggregation: Aggregation = "all"
     supervised: RelatednessSettings | None = None
-    poolings: tuple[Pooling, ...] = ()
-    baseline: str | None = None
-    resampling: Resampling = field(default_factory=Resampling)
-    loading: Loading = field(default_factory=Loading)
 
     def __post_init__(self) -> None:
         if self.aggregation not in AGGREGATIONS:
@@ -76,10 +87,7 @@ class STSSettings:
                 f"aggregation: found {self.aggregation}, but the supervised protocol takes all "
                 "pairs of a test as one list; leave it out"
             )
-        if self.poolings and self.baseline is not None:
-            raise ConfigError(
-                "baseline: it compares encoders, but every hidden state is scored; leave it out"
-            )
+        SentenceSettings.__post_init__(self)
 
 
 def score_sts(
@@ -117,27 +125,18 @@ def score_sts(
         raise ConfigError(f"{one}: all of its pairs are in {other} too; name each pair once")
     for task in tasks:
         check_sts(task, settings)
-    sets: list[SetScores] = []
-    grids: list[LayerGrid] = []
-    baseline = None
-    if settings.poolings:
-        layers = LayerEncoders(names, settings.poolings, settings.loading)
-        grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
-    else:
-        baseline = check_baseline(settings.baseline, names)
-        loaded = SentenceEncoders(names, settings.loading)
-        sets = [_set(task, loaded, settings, baseline, progress) for task in tasks]
+    sets, grids, baseline = score_sets(
+        [_ScoredTest(task, settings) for task in tasks], names, settings, progress
+    )
+    facts, protocol = _described(settings)
     return SentenceResult(
         kind="sts",
         title=f"Semantic textual similarity: {', '.join(task.name for task in tasks)}",
-        settings=_facts_of(settings),
-        remarks=(
-            _protocol(settings),
-            *fitted_remark(names, "the texts of its test pairs, without scores"),
-        ),
+        settings=facts,
+        remarks=(protocol, *fitted_remark(names, "the texts of its test pairs, without scores")),
         measures=STS_MEASURES,
-        sets=tuple(sets),
-        grids=tuple(grids),
+        sets=sets,
+        grids=grids,
         baseline=baseline,
         device=settings.loading.device,
         command=command,
@@ -145,196 +144,221 @@ def score_sts(
 
 
 def check_sts(task: STSTask, settings: STSSettings) -> None:
-    """Refuse a test that cannot be scored, before anything is encoded.
-
-    Raises:
-        BadInputError: see `score_sts`.
-    """
+    """Refuse a test that cannot be scored, before anything is encoded."""
     texts = sts_texts(task)
     sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
-    if settings.supervised is not None and (task.train is None or task.dev is None):
-        lacking = "training" if task.train is None else "dev"
-        raise BadInputError(
-            f"{task.name}: the supervised protocol needs training, dev and test pairs; found no "
-            f"{lacking} pairs; leave out the set or --supervised"
-        )
+    if settings.supervised is not None:
+        supervised_parts(task)
+
+
+class SubsetScore(NamedTuple):
+    """The correlations of one part of a test."""
+
+    name: str
+    pairs: int
+    score: Correlations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """One encoder on a test."""
+class STSScore:
+    """The correlations of cosines with the gold scores of a test.
 
-    score: STSScore | RelatednessScore
-    cut: int
+    Attributes:
+        subsets: of each part, in the order of the task.
+        all: of all pairs as one list.
+        mean: the mean over the parts.
+        wmean: the mean over the parts, weighted by their numbers of pairs.
+        cosines: (pairs,) float64, part after part.
+    """
 
-    @property
-    def predictions(self) -> Floats:
-        """(seeds, pairs) cosines, or predicted scores."""
-        one = self.score
-        return one.cosines[None] if isinstance(one, STSScore) else one.predictions
-
-    def value(self, measure: CorrelationName, settings: STSSettings) -> Value:
-        """The correlation, and its standard deviation over the seeds."""
-        one = self.score
-        if isinstance(one, STSScore):
-            aggregated: Correlations = getattr(one, settings.aggregation)
-            return getattr(aggregated, measure), None
-        spread: float | None = None if one.spread is None else getattr(one.spread, measure)
-        return getattr(one.mean, measure), spread
+    subsets: tuple[SubsetScore, ...]
+    all: Correlations
+    mean: Correlations
+    wmean: Correlations
+    cosines: Floats
 
 
-def _set(
-    task: STSTask,
-    encoders: SentenceEncoders,
-    settings: STSSettings,
-    baseline: str,
-    progress: Progress,
-) -> SetScores:
-    """Every encoder on one test."""
-    texts = sts_texts(task, supervised=settings.supervised is not None)
-    done = progress(f"{task.name}: vectors", len(texts) * len(encoders.names))
-    scored: Done | None = None
-    found: dict[str, _Found] = {}
-    for one in encoders.vectors(texts, sts_texts(task), done):
-        scored = scored or progress(f"{task.name}: scores", len(encoders.names))
-        found[one.name] = _Found(_score(task, one.vectors, settings), one.cut)
-        scored(1)
-    parts, resampling = _parts(task, settings), settings.resampling
-    done = progress(
-        f"{task.name}: resamples", resampling.resamples * len(parts) * len(STS_MEASURES)
+def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
+    """Each distinct text of a test and, if `supervised`, of its training and dev pairs."""
+    parts = [subset.pairs for subset in task.subsets]
+    if supervised:
+        parts += [part for part in (task.train, task.dev) if part is not None]
+    return list(dict.fromkeys(text for part in parts for text in (*part.left, *part.right)))
+
+
+def sts_correlations(task: STSTask, vectors: TextVectors) -> STSScore:
+    """Correlate the cosines of a test's pairs with their gold scores.
+
+    Raises:
+        BadInputError: a part has fewer than two pairs, or gold scores that are all equal.
+    """
+    found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
+    scores = tuple(
+        SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, part))
+        for subset, part in zip(task.subsets, found, strict=True)
     )
-    predictions = {name: one.predictions for name, one in found.items()}
-    values = {
-        measure: compare_correlations(
-            parts,
-            {name: one.value(measure, settings) for name, one in found.items()},
-            predictions,
-            measure,
-            baseline,
-            resampling,
-            done,
+    everywhere = np.concatenate(found)
+    gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
+    table = np.array([[one.score.pearson, one.score.spearman] for one in scores])
+    counts = np.array([one.pairs for one in scores], np.float64)
+    return STSScore(
+        subsets=scores,
+        all=correlations(everywhere, gold),
+        mean=Correlations(*table.mean(axis=0).tolist()),
+        wmean=Correlations(*np.average(table, axis=0, weights=counts).tolist()),
+        cosines=everywhere,
+    )
+
+
+def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
+    """(pairs,) float64 cosines, rounded to 1e-10; 0 with a zero vector."""
+    found = cosines(vectors.of(pairs.left), vectors.of(pairs.right))
+    rounded: Floats = np.round(found, CORRELATED_DECIMALS)
+    return rounded
+
+
+def _correlate(task: STSTask, subset: PairSubset, found: Floats) -> Correlations:
+    gold = subset.pairs.gold
+    if len(gold) < 2:
+        raise BadInputError(
+            f"{task.name}, part {subset.name}: expected at least 2 scored pairs, found "
+            f"{len(gold)}; add pairs or leave the part out"
         )
-        for measure in STS_MEASURES
-    }
-    return SetScores(
-        name=task.name,
-        facts=_facts(task, settings),
-        texts=len(texts),
-        examples=_columns(task),
-        scores=tuple(
-            EncoderScore(
-                encoder=name,
-                cut=one.cut,
-                values={measure: values[measure][name] for measure in STS_MEASURES},
-                extra=_extra(one.score),
-                note="",
-                details=_details(one.score),
-                examples=one.predictions.mean(axis=0),
-            )
-            for name, one in found.items()
-        ),
-    )
+    if (gold == gold[0]).all():
+        raise BadInputError(
+            f"{task.name}, part {subset.name}: expected gold scores that differ, found "
+            f"{gold[0]:g} for all {len(gold)} pairs; nothing correlates with a constant, so "
+            "check the scores or leave the part out"
+        )
+    return correlations(found, gold)
 
 
-def _grids(
-    task: STSTask, layers: LayerEncoders, settings: STSSettings, progress: Progress
-) -> Iterator[LayerGrid]:
-    """Every hidden state and pooling on one test."""
+class _ScoredTest(ScoredSet):
+    """A test, scored by cosines or by the supervised protocol."""
 
-    def score(vectors: TextVectors, done: Done) -> list[Value]:
-        found = _Found(_score(task, vectors, settings), 0)
+    def __init__(self, task: STSTask, settings: STSSettings) -> None:
+        self._task, self._settings = task, settings
+        self.name, self.measures, self.stage = task.name, STS_MEASURES, ("scores", 1)
+        self.texts = sts_texts(task, supervised=settings.supervised is not None)
+        self.fit_on = sts_texts(task)
+
+    def score(self, vectors: TextVectors, done: Done) -> VectorScore:
+        """Cosines, or predicted scores, and their correlations."""
+        supervised = self._settings.supervised
+        if supervised is None:
+            found = self._by_cosines(vectors)
+        else:
+            found = self._trained(vectors, supervised)
         done(1)
-        return [found.value(measure, settings) for measure in STS_MEASURES]
+        return found
 
-    texts = sts_texts(task, supervised=settings.supervised is not None)
-    return score_states(task.name, texts, layers, STS_MEASURES, score, ("scores", 1), progress)
+    def _by_cosines(self, vectors: TextVectors) -> VectorScore:
+        score = sts_correlations(self._task, vectors)
+        aggregated: Correlations = getattr(score, self._settings.aggregation)
+        return VectorScore(
+            values={measure: (getattr(aggregated, measure), None) for measure in STS_MEASURES},
+            predictions=score.cosines[None],
+            extra={
+                f"{subset.name} {measure}": getattr(subset.score, measure)
+                for measure in STS_MEASURES
+                for subset in score.subsets
+            }
+            if len(score.subsets) > 1
+            else {},
+            details={
+                **{name: asdict(getattr(score, name)) for name in AGGREGATIONS},
+                "parts": [
+                    {"name": one.name, "pairs": one.pairs, **asdict(one.score)}
+                    for one in score.subsets
+                ],
+            },
+        )
+
+    def _trained(self, vectors: TextVectors, supervised: RelatednessSettings) -> VectorScore:
+        score = score_relatedness(self._task, vectors, supervised)
+        return VectorScore(
+            values={
+                measure: (
+                    getattr(score.mean, measure),
+                    None if score.spread is None else getattr(score.spread, measure),
+                )
+                for measure in STS_MEASURES
+            },
+            predictions=score.predictions,
+            extra={},
+            details={
+                "seeds": [
+                    {**asdict(one), "dev_pearson": dev}
+                    for one, dev in zip(score.seeds, score.dev, strict=True)
+                ]
+            },
+        )
+
+    def compare(
+        self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
+    ) -> dict[str, dict[str, Score]]:
+        """By a bootstrap over pairs."""
+        parts, resampling = self._parts(), self._settings.resampling
+        steps = resampling.resamples * len(parts) * len(STS_MEASURES)
+        done = progress(f"{self.name}: resamples", steps)
+        predictions = {name: one.predictions for name, one in scores.items()}
+        return {
+            measure: compare_correlations(
+                parts,
+                {name: one.values[measure] for name, one in scores.items()},
+                predictions,
+                measure,
+                baseline,
+                resampling,
+                done,
+            )
+            for measure in STS_MEASURES
+        }
+
+    def _parts(self) -> list[Part]:
+        golds = [subset.pairs.gold for subset in self._task.subsets]
+        if self._settings.aggregation == "all":
+            return [Part(np.concatenate(golds), 1.0)]
+        if self._settings.aggregation == "mean":
+            return [Part(gold, 1 / len(golds)) for gold in golds]
+        pairs = sum(map(len, golds))
+        return [Part(gold, len(gold) / pairs) for gold in golds]
+
+    def describe(
+        self, tested: NDArray[np.int64] | None
+    ) -> tuple[dict[str, str], dict[str, Sequence[object]]]:
+        """Numbers of pairs; part, sentences and gold score of each."""
+        task = self._task
+        pairs = [(subset.name, subset.pairs) for subset in task.subsets]
+        facts = {"pairs": f"{sum(len(part) for _, part in pairs):,}"}
+        if len(pairs) > 1:
+            facts["parts"] = ", ".join(f"{name} {len(part):,}" for name, part in pairs)
+        if self._settings.supervised is not None and task.train and task.dev:
+            facts["training pairs"] = f"{len(task.train):,}, and {len(task.dev):,} dev"
+        return facts, {
+            "part": [name for name, part in pairs for _ in part.left],
+            "sentence1": [text for _, part in pairs for text in part.left],
+            "sentence2": [text for _, part in pairs for text in part.right],
+            "gold": [score for _, part in pairs for score in part.gold.tolist()],
+        }
 
 
-def _score(
-    task: STSTask, vectors: TextVectors, settings: STSSettings
-) -> STSScore | RelatednessScore:
-    if settings.supervised is None:
-        return sts_correlations(task, vectors)
-    return score_relatedness(task, vectors, settings.supervised)
-
-
-def _parts(task: STSTask, settings: STSSettings) -> list[Part]:
-    golds = [subset.pairs.gold for subset in task.subsets]
-    if settings.supervised is not None or settings.aggregation == "all":
-        return [Part(np.concatenate(golds), 1.0)]
-    if settings.aggregation == "mean":
-        return [Part(gold, 1 / len(golds)) for gold in golds]
-    pairs = sum(map(len, golds))
-    return [Part(gold, len(gold) / pairs) for gold in golds]
-
-
-def _protocol(settings: STSSettings) -> str:
+def _described(settings: STSSettings) -> tuple[dict[str, str], str]:
+    """The facts of a report on these settings, and its remark on the protocol."""
+    resampling = {} if settings.poolings else settings.resampling_fact()
     if settings.supervised is not None:
         return (
+            {
+                "protocol": "supervised (SentEval)",
+                "seeds": f"{settings.supervised.seeds}",
+                **resampling,
+            },
             "correlations of the scores that a softmax layer over |u - v| and u * v predicts, "
             "trained on the set's training pairs (SentEval's supervised protocol); all pairs as "
-            "one list"
+            "one list",
         )
-    name = settings.aggregation
-    return f"correlations of cosines; aggregation {name}: {AGGREGATIONS[name]}"
-
-
-def _facts_of(settings: STSSettings) -> dict[str, str]:
-    facts = {"protocol": "cosine" if settings.supervised is None else "supervised (SentEval)"}
-    if settings.supervised is None:
-        facts["aggregation"] = f"{settings.aggregation}: {AGGREGATIONS[settings.aggregation]}"
-    else:
-        facts["seeds"] = f"{settings.supervised.seeds}"
-    if not settings.poolings:
-        resampling = settings.resampling
-        facts["resamples"] = f"{resampling.resamples:,}, seed {resampling.seed}"
-    return facts
-
-
-def _facts(task: STSTask, settings: STSSettings) -> dict[str, str]:
-    pairs = sum(len(subset.pairs) for subset in task.subsets)
-    facts = {"pairs": f"{pairs:,}"}
-    if len(task.subsets) > 1:
-        listed = (f"{subset.name} {len(subset.pairs):,}" for subset in task.subsets)
-        facts["parts"] = ", ".join(listed)
-    if settings.supervised is not None and task.train and task.dev:
-        facts["training pairs"] = f"{len(task.train):,}, and {len(task.dev):,} dev"
-    return facts
-
-
-def _columns(task: STSTask) -> dict[str, Sequence[object]]:
-    pairs = [(subset.name, subset.pairs) for subset in task.subsets]
-    return {
-        "part": [name for name, part in pairs for _ in part.left],
-        "sentence1": [text for _, part in pairs for text in part.left],
-        "sentence2": [text for _, part in pairs for text in part.right],
-        "gold": [score for _, part in pairs for score in part.gold.tolist()],
-    }
-
-
-def _extra(score: STSScore | RelatednessScore) -> dict[str, float]:
-    """The parts of a test, if it has several."""
-    if isinstance(score, RelatednessScore) or len(score.subsets) < 2:
-        return {}
-    return {
-        f"{subset.name} {measure}": getattr(subset.score, measure)
-        for measure in STS_MEASURES
-        for subset in score.subsets
-    }
-
-
-def _details(score: STSScore | RelatednessScore) -> dict[str, object]:
-    if isinstance(score, RelatednessScore):
-        seeds = [
-            {**asdict(one), "dev_pearson": dev}
-            for one, dev in zip(score.seeds, score.dev, strict=True)
-        ]
-        return {"seeds": seeds}
-    return {
-        "all": asdict(score.all),
-        "mean": asdict(score.mean),
-        "wmean": asdict(score.wmean),
-        "parts": [
-            {"name": one.name, "pairs": one.pairs, **asdict(one.score)} for one in score.subsets
-        ],
-    }
+    name = f"{settings.aggregation}: {AGGREGATIONS[settings.aggregation]}"
+    return (
+        {"protocol": "cosine", "aggregation": name, **resampling},
+        f"correlations of cosines; aggregation {name}",
+    )

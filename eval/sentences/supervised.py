@@ -16,16 +16,17 @@ Kullback-Leibler divergence of Tai et al.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs
+from eval.datasets.pairs import ScoredPairs, joined_pairs
 from eval.datasets.sts import STSTask
 from eval.metrics.correlation import Correlations, correlations
-from eval.sentences.batched_training import epoch_batches, first_weights, scaling_of
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     import torch
 
 Loss = Literal["kl", "mse"]
+
+# A feature whose deviation is below this share of the largest one is constant up to rounding.
+_CONSTANT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,68 +78,67 @@ class RelatednessScore:
     """The correlations of predicted scores with gold scores.
 
     Attributes:
-        task: its name.
         seeds: of each seed, on the test.
         dev: the highest Pearson correlation of each seed on dev.
         mean: over the seeds.
         spread: standard deviation over the seeds (n - 1), None for a single one.
         predictions: (seeds, pairs) float64.
-        gold: (pairs,) float64.
     """
 
-    task: str
     seeds: tuple[Correlations, ...]
     dev: tuple[float, ...]
     mean: Correlations
     spread: Correlations | None
     predictions: NDArray[np.float64]
-    gold: NDArray[np.float64]
 
 
 def score_relatedness(
-    task: STSTask, vectors: TextVectors, settings: RelatednessSettings | None = None
+    task: STSTask, vectors: TextVectors, settings: RelatednessSettings
 ) -> RelatednessScore:
     """Train on the training pairs of a test, stop early by dev, and predict the test pairs.
 
-    Args:
-        task: with `train` and `dev`.
-        vectors: of at least `sts_texts(task, supervised=True)`.
-        settings: of the training; None takes the defaults.
+    The vectors are those of at least `sts_texts(task, supervised=True)`. Raises what
+    `supervised_parts` raises.
+    """
+    parts = supervised_parts(task)
+    train, dev, test = (
+        pair_features(vectors.of(part.left), vectors.of(part.right)) for part in parts
+    )
+    scaling = scaling_of(train)
+    predictions, best = _train(
+        scaling(train), scaling(dev), scaling(test), parts[0].gold, parts[1].gold, settings
+    )
+    found = tuple(correlations(row, parts[2].gold) for row in predictions)
+    table = np.array([[one.pearson, one.spearman] for one in found])
+    return RelatednessScore(
+        seeds=found,
+        dev=tuple(best.tolist()),
+        mean=Correlations(*table.mean(axis=0).tolist()),
+        spread=Correlations(*table.std(axis=0, ddof=1).tolist()) if len(found) > 1 else None,
+        predictions=predictions,
+    )
+
+
+def supervised_parts(task: STSTask) -> tuple[ScoredPairs, ScoredPairs, ScoredPairs]:
+    """The pairs to train on, to stop by, and to test on.
 
     Raises:
-        BadInputError: the task has no training or dev part, or a part whose gold scores are all
-            equal.
+        BadInputError: one of them is missing, or its gold scores are all equal.
     """
-    settings = settings or RelatednessSettings()
     if task.train is None or task.dev is None:
+        lacking = "training" if task.train is None else "dev"
         raise BadInputError(
             f"{task.name}: the supervised protocol needs training, dev and test pairs; found no "
-            f"{'training' if task.train is None else 'dev'} pairs"
+            f"{lacking} pairs; leave out the set or --supervised"
         )
-    tested = _joined(task)
-    for name, part in (("training", task.train), ("dev", task.dev), ("test", tested)):
+    parts = task.train, task.dev, joined_pairs([subset.pairs for subset in task.subsets])
+    for name, part in zip(("training", "dev", "test"), parts, strict=True):
         if len(part) < 2 or (part.gold == part.gold[0]).all():
             raise BadInputError(
                 f"{task.name}: expected {name} pairs with gold scores that differ; nothing can be "
                 "learned from, or correlated with, a constant"
             )
-    train, dev, test = (_features(part, vectors) for part in (task.train, task.dev, tested))
-    scaling = scaling_of(train)
-    predictions, best = _train(
-        scaling(train), scaling(dev), scaling(test), task.train.gold, task.dev.gold, settings
-    )
-    found = tuple(correlations(row, tested.gold) for row in predictions)
-    table = np.array([[one.pearson, one.spearman] for one in found])
-    spread = Correlations(*table.std(axis=0, ddof=1).tolist()) if len(found) > 1 else None
-    return RelatednessScore(
-        task.name,
-        found,
-        tuple(best.tolist()),
-        Correlations(*table.mean(axis=0).tolist()),
-        spread,
-        predictions,
-        tested.gold,
-    )
+    return parts
 
 
 def pair_features(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -159,19 +162,6 @@ def soft_targets(gold: NDArray[np.float64]) -> tuple[int, NDArray[np.float32]]:
     targets[rows, below] = 1 - upper
     targets[rows, below + 1] = upper
     return low, targets
-
-
-def _joined(task: STSTask) -> ScoredPairs:
-    parts = [subset.pairs for subset in task.subsets]
-    return ScoredPairs(
-        np.concatenate([part.gold for part in parts]),
-        [text for part in parts for text in part.left],
-        [text for part in parts for text in part.right],
-    )
-
-
-def _features(pairs: ScoredPairs, vectors: TextVectors) -> NDArray[np.float32]:
-    return pair_features(vectors.of(pairs.left), vectors.of(pairs.right))
 
 
 def _train(
@@ -241,3 +231,70 @@ def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tens
         return squares
     # The entropy of the target, which no weight changes, is left out.
     return -(targets * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
+
+
+# What the training of many small models side by side needs: each has its own rows of a shared
+# table of features, and a step of all models is one batched product.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaling:
+    """Scales features to mean 0 and standard deviation 1 on the training rows.
+
+    Attributes:
+        mean: (features,) float32.
+        deviation: (features,) float32; 1 for a feature that does not vary.
+    """
+
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+    def __call__(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(rows, features) float32, C-contiguous; a new array."""
+        scaled: NDArray[np.float32] = features - self.mean
+        scaled /= self.deviation
+        return scaled
+
+
+def scaling_of(features: NDArray[np.float32]) -> Scaling:
+    """The scaling of training rows, (rows, features) float32."""
+    mean = features.mean(axis=0, dtype=np.float64)
+    squares = np.einsum("ij,ij->j", features, features, dtype=np.float64) / len(features)
+    deviation = np.sqrt(np.maximum(squares - mean**2, 0))
+    varies = deviation > _CONSTANT * max(float(deviation.max(initial=0)), 1e-30)
+    return Scaling(mean.astype(np.float32), np.where(varies, deviation, 1.0).astype(np.float32))
+
+
+def epoch_batches(
+    rows: Sequence[NDArray[np.int64]], size: int, randoms: Sequence[np.random.Generator]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """One epoch: each model sees its rows once, in its own random order.
+
+    Args:
+        rows: for each model the rows that it is trained on.
+        size: number of rows in a batch.
+        randoms: for each model the generator of its order.
+
+    Yields:
+        (models, size) int64 rows, and (models, size) float32 with 0 for padding: the last batch is
+        not full, and a model with fewer rows has none left in the last batches.
+    """
+    import torch
+
+    steps = math.ceil(max(len(one) for one in rows) / size)
+    places = np.zeros((len(rows), steps * size), np.int64)
+    real = np.zeros((len(rows), steps * size), np.float32)
+    for model, (own, random) in enumerate(zip(rows, randoms, strict=True)):
+        places[model, : len(own)] = random.permutation(own)
+        real[model, : len(own)] = 1
+    for start in range(0, steps * size, size):
+        part = slice(start, start + size)
+        yield torch.from_numpy(places[:, part].copy()), torch.from_numpy(real[:, part].copy())
+
+
+def first_weights(
+    inputs: int, shape: Sequence[int], random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Uniform within ±1/sqrt(inputs), as torch initializes a linear layer."""
+    limit = 1 / math.sqrt(inputs)
+    return random.uniform(-limit, limit, tuple(shape)).astype(np.float32)

@@ -1,21 +1,32 @@
-"""Classifiers for many small trainings on one table of features: what protocols call, and the
-logistic regression of SentEval and of Hosseini et al. (2023), by scikit-learn.
+"""Classifiers for many small trainings on one table of features.
+
+The logistic regressions are those of SentEval and of Hosseini et al. (2023), by scikit-learn.
+
+The MLP is that of SentEval as Wang and Kuo (2020) use it: 50 sigmoid units, softmax, Adam with a
+learning rate of 0.001, the strength as weight decay in its gradient, batches of 64, 4 epochs, and
+the best strength from 1e-5 to 1e-2. SentEval's code checks dev every 4 epochs and continues until
+five checks bring no gain; the paper trains for 4 epochs in all experiments, and so does this
+module. All folds and strengths of a task are trained side by side. So few epochs learn nothing from
+the features of unit vectors, which are small: for every encoder each feature is scaled to mean 0
+and deviation 1 on the training rows.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.sentences.batched_training import no_scaling, scaling_of
+from eval.progress import Done, ignore
+from eval.sentences.supervised import Scaling, epoch_batches, first_weights, scaling_of
 from retriever.errors import ConfigError, require_classifiers
 
 if TYPE_CHECKING:
+    import torch
     from sklearn.linear_model import LogisticRegression
 
 Rows = NDArray[np.int64]
@@ -26,17 +37,14 @@ _SENTEVAL = tuple(2.0**power for power in range(-2, 4))
 _SENTEVAL_FOLDED = tuple(2.0**power for power in range(-1, 6))
 _SCALED = tuple(4.0**power for power in range(-5, 1))
 _BERT_LC = (10.0,)
+_MLP = tuple(10.0**power for power in range(-5, -1))
+# Folds whose weights and batches fit into the processor's caches.
+_JOBS_AT_ONCE = 10
+_PREDICTED_AT_ONCE = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """A classifier to train with each of several strengths of regularization, and its predictions.
-
-    Attributes:
-        train: rows to train on, of at least two classes.
-        test: rows to predict the class of.
-        values: the strengths, at least one.
-    """
+class Job(NamedTuple):
+    """Rows to train on and to predict, with each of several strengths of regularization."""
 
     train: Rows
     test: Rows
@@ -44,24 +52,19 @@ class Job:
 
 
 class Classifier(Protocol):
-    """Trains and predicts."""
+    """Trains and predicts; `seeded` says whether a seed changes what it predicts."""
 
     @property
-    def name(self) -> str:
-        """Its name in results."""
-        ...
+    def name(self) -> str: ...  # noqa: D102
 
     @property
-    def seeded(self) -> bool:
-        """Whether a seed changes what it predicts."""
-        ...
+    def seeded(self) -> bool: ...  # noqa: D102
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
         """The strengths of regularization to choose from, in the order that decides ties.
 
-        Args:
-            folded: whether they are chosen by cross-validation on a training split beside a test
-                split, for which SentEval has another grid.
+        SentEval has another grid where they are chosen by folds of a training split beside a test
+        split (`folded`).
         """
         ...
 
@@ -71,19 +74,12 @@ class Classifier(Protocol):
         labels: Rows,
         jobs: Sequence[Job],
         seed: int,
-        done: Callable[[int], object] = ...,
+        done: Done = ...,
     ) -> list[Rows]:
-        """The predicted classes of each job.
+        """The predicted classes of each job, (values, test rows) int64.
 
-        Args:
-            features: (examples, features) float32.
-            labels: (examples,) int64; those of training rows are from 0.
-            jobs: all with the same number of values.
-            seed: of everything random.
-            done: called with the number of trained classifiers.
-
-        Returns:
-            For each job (values, test rows) int64.
+        Features are (examples, features) float32, the labels of training rows int64 from 0; all
+        jobs have the same number of values; `done` gets the number of trained classifiers.
         """
         ...
 
@@ -126,7 +122,7 @@ class LogisticRegressions:
         return self.recipe == "bert-lc"
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """See `Classifier`."""
+        """As `Classifier.grid`."""
         if self.recipe == "senteval":
             return _SENTEVAL_FOLDED if folded else _SENTEVAL
         return _SCALED if self.recipe == "scaled" else _BERT_LC
@@ -137,9 +133,9 @@ class LogisticRegressions:
         labels: Rows,
         jobs: Sequence[Job],
         seed: int,
-        done: Callable[[int], object] = lambda trained: None,
+        done: Done = ignore,
     ) -> list[Rows]:
-        """See `Classifier`."""
+        """As `Classifier.predict`."""
         predictions = []
         for job in jobs:
             predictions.append(self._predict(features, labels, job, seed))
@@ -150,9 +146,9 @@ class LogisticRegressions:
         from sklearn.exceptions import ConvergenceWarning
 
         train, test = features[job.train], features[job.test]
-        scaled = self.recipe == "scaled"
-        scaling = scaling_of(train) if scaled else no_scaling(train.shape[1])
-        train, test = scaling(train), scaling(test)
+        if self.recipe == "scaled":
+            scaling = scaling_of(train)
+            train, test = scaling(train), scaling(test)
         model = self._model(seed)
         found = np.zeros((len(job.values), len(job.test)), np.int64)
         with warnings.catch_warnings(record=True) as caught:
@@ -170,3 +166,164 @@ class LogisticRegressions:
         if self.recipe == "senteval":
             return LogisticRegression(max_iter=1000)
         return LogisticRegression(max_iter=100, tol=1e-3, warm_start=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MLPs:
+    """An MLP with one layer of `hidden` sigmoid units, see the module."""
+
+    hidden: int = 50
+    epochs: int = 4
+    batch: int = 64
+    rate: float = 0.001
+    name: str = field(default="mlp", init=False)
+    seeded: bool = field(default=True, init=False)
+
+    def grid(self, *, folded: bool) -> tuple[float, ...]:
+        """As `Classifier.grid`; the same for all protocols."""
+        return _MLP
+
+    def predict(
+        self,
+        features: NDArray[np.float32],
+        labels: Rows,
+        jobs: Sequence[Job],
+        seed: int,
+        done: Done = ignore,
+    ) -> list[Rows]:
+        """As `Classifier.predict`.
+
+        A job's result depends on the others only by rounding, with one exception: a job with fewer
+        steps per epoch than others beside it makes idle steps of Adam at the end.
+        """
+        classes = 1 + max(int(labels[job.train].max()) for job in jobs)
+        predictions = []
+        for start in range(0, len(jobs), _JOBS_AT_ONCE):
+            group = jobs[start : start + _JOBS_AT_ONCE]
+            networks = _Networks.start(features, group, self.hidden, classes, seed)
+            self._train(networks, features, labels, group, seed)
+            predictions += [
+                networks.predict(place, features[job.test]) for place, job in enumerate(group)
+            ]
+            done(sum(len(job.values) for job in group))
+        return predictions
+
+    def _train(
+        self,
+        networks: _Networks,
+        features: NDArray[np.float32],
+        labels: Rows,
+        jobs: Sequence[Job],
+        seed: int,
+    ) -> None:
+        import torch
+
+        x, y = torch.from_numpy(features), torch.from_numpy(labels)
+        decay = torch.tensor([job.values for job in jobs], dtype=torch.float32)
+        optimizer = torch.optim.Adam(networks.weights, lr=self.rate, fused=True)
+        rows = [job.train for job in jobs]
+        randoms = [np.random.default_rng([seed, 1]) for _ in jobs]
+        for _ in range(self.epochs):
+            for places, real in epoch_batches(rows, self.batch, randoms):
+                logits = networks.logits(x[places])
+                losses = torch.nn.functional.cross_entropy(
+                    logits.flatten(0, 2),
+                    y[places][:, :, None].expand(logits.shape[:3]).flatten(),
+                    reduction="none",
+                ).view(logits.shape[:3])
+                share = real / real.sum(dim=1, keepdim=True).clamp(min=1)
+                optimizer.zero_grad()
+                torch.autograd.backward((losses * share[:, :, None]).sum())
+                networks.add_decay(decay)
+                optimizer.step()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Networks:
+    """J jobs times V strengths of networks with H units.
+
+    Attributes:
+        mean, deviation: (J, 1, features), the scaling of each job.
+        weights: into the units (J, features, V * H) and (J, 1, V * H), out of them (J, V, H,
+            classes) and (J, V, 1, classes).
+        values: V.
+    """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    weights: tuple[torch.Tensor, ...]
+    values: int
+
+    @classmethod
+    def start(
+        cls,
+        features: NDArray[np.float32],
+        jobs: Sequence[Job],
+        hidden: int,
+        classes: int,
+        seed: int,
+    ) -> _Networks:
+        """The same first weights for all, as with SentEval's single seed."""
+        import torch
+
+        random = np.random.default_rng([seed, 0])
+        inputs, values = features.shape[1], len(jobs[0].values)
+        into = first_weights(inputs, (inputs, hidden), random)
+        into_bias = first_weights(inputs, (1, hidden), random)
+        out = first_weights(hidden, (hidden, classes), random)
+        out_bias = first_weights(hidden, (1, classes), random)
+        scalings: list[Scaling] = [scaling_of(features[job.train]) for job in jobs]
+        count = len(jobs)
+        weights = (
+            torch.from_numpy(into).repeat(count, 1, values),
+            torch.from_numpy(into_bias).repeat(count, 1, values),
+            torch.from_numpy(out).repeat(count, values, 1, 1),
+            torch.from_numpy(out_bias).repeat(count, values, 1, 1),
+        )
+        return cls(
+            torch.from_numpy(np.stack([one.mean for one in scalings])[:, None]),
+            torch.from_numpy(np.stack([one.deviation for one in scalings])[:, None]),
+            tuple(one.requires_grad_() for one in weights),
+            values,
+        )
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """(J, rows, features) to (J, rows, V, classes)."""
+        import torch
+
+        into, into_bias, out, out_bias = self.weights
+        scaled = (x - self.mean) / self.deviation
+        units = torch.sigmoid(torch.baddbmm(into_bias, scaled, into))
+        split = units.view(*units.shape[:2], self.values, -1).transpose(1, 2)
+        logits: torch.Tensor = (split @ out + out_bias).transpose(1, 2)
+        return logits
+
+    def add_decay(self, decay: torch.Tensor) -> None:
+        """Add the gradient of half the squared weights times `decay` (J, V): Adam's decay."""
+        into, into_bias, out, out_bias = self.weights
+        hidden = out.shape[2]
+        columns = decay.repeat_interleave(hidden, dim=1)[:, None]
+        for weight in (into, into_bias):
+            if weight.grad is not None:
+                weight.grad.addcmul_(columns, weight.detach())
+        for weight in (out, out_bias):
+            if weight.grad is not None:
+                weight.grad.addcmul_(decay[:, :, None, None], weight.detach())
+
+    def predict(self, job: int, features: NDArray[np.float32]) -> Rows:
+        """(V, rows) the class with the highest logit."""
+        import torch
+
+        one = _Networks(
+            self.mean[job : job + 1],
+            self.deviation[job : job + 1],
+            tuple(weight[job : job + 1] for weight in self.weights),
+            self.values,
+        )
+        found = []
+        with torch.inference_mode():
+            for start in range(0, len(features), _PREDICTED_AT_ONCE):
+                rows = torch.from_numpy(features[start : start + _PREDICTED_AT_ONCE])
+                found.append(one.logits(rows[None])[0].argmax(dim=-1))
+        best: Rows = torch.cat(found).T.numpy()
+        return best

@@ -5,46 +5,53 @@ of layers for a task.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eval.datasets.classification import ClassificationTask, read_classification, read_probing
-from eval.metrics.significance import Resampling
+from eval.layers.search import layer_fusion
+from eval.layers.subsets import count_subsets
+from eval.metrics.comparison import Score
 from eval.progress import Done, Progress, silent
-from eval.sentences.comparison import compare_accuracies
-from eval.sentences.experiment import Value, check_baseline, load_sets, score_states
+from eval.sentences.experiment import (
+    ScoredSet,
+    SentenceSettings,
+    VectorScore,
+    check_baseline,
+    compare_accuracies,
+    load_sets,
+    score_sets,
+)
 from eval.sentences.result import EncoderScore, LayerGrid, SentenceResult, SetScores
-from eval.transfer.batched_mlp import MLPs
-from eval.transfer.classifiers import Classifier, LogisticRegressions
-from eval.transfer.data import (
+from eval.transfer.classifiers import Classifier, LogisticRegressions, MLPs
+from eval.transfer.layer_search import (
+    LayerTransferScore,
+    LayerTransferSettings,
+    layer_divisions,
+    search_transfer,
+)
+from eval.transfer.protocols import (
+    ACCURACY,
+    TransferProtocol,
     classification_data,
+    effective_seeds,
+    layer_data,
+    score_classification,
+    task_classes,
     task_facts,
     task_texts,
     tested_columns,
-    without_features,
-)
-from eval.transfer.layer_search import LayerTransferSettings, layer_divisions
-from eval.transfer.protocols import TransferProtocol, trainings
-from eval.transfer.scores import (
-    ACCURACY,
-    ClassificationScore,
-    effective_seeds,
-    score_classification,
+    trainings,
     unseen_notes,
 )
-from eval.transfer.searched_layers import SearchedModels, searched_sets
-from eval.vectors import (
-    LayerEncoders,
-    Loading,
-    SentenceEncoders,
-    TextVectors,
-    fitted_remark,
-    named_encoders,
-)
-from retriever.encoders.settings import Pooling
+from eval.vectors import LayerEncoders, TextVectors, fitted_remark, named_encoders
+from retriever.encoders.settings import parse_encoder
 from retriever.errors import ConfigError, require_classifiers
 
 ClassifierName = Literal["lr", "lr-senteval", "mlp"]
@@ -53,10 +60,11 @@ CLASSIFIERS: dict[ClassifierName, str] = {
     "lr-senteval": "logistic regression on features as they are, with SentEval's strengths",
     "mlp": "an MLP with 50 sigmoid units, 4 epochs of Adam (SBERT-WK)",
 }
+_TITLES = {"transfer": "Transfer: ", "probe": "Probing: "}
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSettings:
+class TransferSettings(SentenceSettings):
     """How classification tasks are scored.
 
     Attributes:
@@ -84,10 +92,6 @@ class TransferSettings:
     seeds: int = 5
     layer_search: LayerTransferSettings | None = None
     train_shares: tuple[float, ...] = (1.0,)
-    poolings: tuple[Pooling, ...] = ()
-    baseline: str | None = None
-    resampling: Resampling = field(default_factory=Resampling)
-    loading: Loading = field(default_factory=Loading)
 
     def __post_init__(self) -> None:
         if self.classifier not in CLASSIFIERS:
@@ -99,10 +103,7 @@ class TransferSettings:
                 f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
                 "for which no strength of regularization is chosen; leave it out"
             )
-        if self.poolings and self.baseline is not None:
-            raise ConfigError(
-                "baseline: it compares encoders, but every hidden state is scored; leave it out"
-            )
+        SentenceSettings.__post_init__(self)
         if len(set(self.train_shares)) < max(len(self.train_shares), 1):
             raise ConfigError(
                 "train-share: expected one or several different shares, found "
@@ -170,15 +171,7 @@ def score_probing(
 ) -> SentenceResult:
     """Train and test a classifier that predicts a linguistic property from the vectors of encoders.
 
-    Args:
-        tasks: files, see `read_probing`, or tasks that are loaded; at least one.
-        encoders: see `score_transfer`, as the others.
-        settings: see there.
-        progress: see there.
-        command: see there.
-
-    Raises:
-        What `score_transfer` raises.
+    The tasks are files, see `read_probing`, or loaded; all else is as in `score_transfer`.
     """
     read = load_sets("tasks", tasks, read_probing)
     return _score_tasks("probe", read, encoders, settings, progress, command)
@@ -197,50 +190,24 @@ def _score_tasks(
     require_classifiers()
     for task in tasks:
         # Raises what it lacks before anything is encoded.
-        without_features(task)
-    sets: list[SetScores] = []
-    grids: list[LayerGrid] = []
-    baseline: str | None = None
+        task_classes(task)
+    sets: tuple[SetScores, ...]
+    grids: tuple[LayerGrid, ...] = ()
+    baseline: str | None
     if settings.layer_search is not None:
-        searched = SearchedModels(names, settings.loading)
-        labels = [label for name in names for label in searched.labels(name).values()]
-        baseline = check_baseline(settings.baseline, labels)
-        for task, share in product(tasks, settings.train_shares):
-            # Raises what a division lacks before anything is encoded.
-            deque(layer_divisions(without_features(task), settings.layer_search, share), maxlen=0)
-        sets = [
-            one
-            for task in tasks
-            for one in searched_sets(
-                task,
-                searched,
-                settings.layer_search,
-                settings.train_shares,
-                baseline,
-                settings.resampling,
-                progress,
-            )
-        ]
-    elif settings.poolings:
-        layers = LayerEncoders(names, settings.poolings, settings.loading)
-        grids = [grid for task in tasks for grid in _grids(task, layers, settings, progress)]
+        sets, baseline = _searched(tasks, names, settings, settings.layer_search, progress)
     else:
-        baseline = check_baseline(settings.baseline, names)
-        loaded = SentenceEncoders(names, settings.loading)
-        sets = [_set(task, loaded, settings, baseline, progress) for task in tasks]
+        scored = [_ScoredTask(task, settings) for task in tasks]
+        sets, grids, baseline = score_sets(scored, names, settings, progress)
     facts, remarks = _described(settings)
-    if sets:
-        resampling = settings.resampling
-        facts["resamples"] = f"{resampling.resamples:,}, seed {resampling.seed}"
-    title = "Transfer" if kind == "transfer" else "Probing"
     return SentenceResult(
         kind=kind,
-        title=f"{title}: {', '.join(task.name for task in tasks)}",
-        settings=facts,
+        title=_TITLES[kind] + ", ".join(task.name for task in tasks),
+        settings=facts | (settings.resampling_fact() if sets else {}),
         remarks=(*remarks, *fitted_remark(names, "all of its texts, without labels")),
         measures=(ACCURACY,),
-        sets=tuple(sets),
-        grids=tuple(grids),
+        sets=sets,
+        grids=grids,
         baseline=baseline,
         device=settings.loading.device,
         command=command,
@@ -288,89 +255,170 @@ def _counted(number: int) -> str:
     return "1 division" if number == 1 else f"{number} divisions"
 
 
-def _set(
-    task: ClassificationTask,
-    encoders: SentenceEncoders,
+class _ScoredTask(ScoredSet):
+    """A task, scored by a classifier."""
+
+    def __init__(self, task: ClassificationTask, settings: TransferSettings) -> None:
+        self._task, self._settings = task, settings
+        self.name, self.measures = task.name, (ACCURACY,)
+        self.texts = self.fit_on = task_texts(task)
+        data, classifier = task_classes(task), settings.make()
+        seeds = effective_seeds(data, classifier, settings.protocol, settings.seeds)
+        self.stage = ("classifiers", seeds * trainings(data, classifier, settings.protocol))
+
+    def score(self, vectors: TextVectors, done: Done) -> VectorScore:
+        """Accuracies of a classifier on the vectors."""
+        classifier = self._settings.make()
+        data = classification_data(self._task, vectors)
+        score = score_classification(
+            data, classifier, self._settings.protocol, self._settings.seeds, done
+        )
+        notes = unseen_notes(score.unseen)
+        if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
+            notes.insert(0, f"{classifier.unconverged:,} fits reached the maximum number of steps")
+        return VectorScore(
+            values={ACCURACY: (score.accuracy, score.spread)},
+            predictions=score.correct[None],
+            extra={} if score.f1 is None else {"F1": score.f1},
+            details={
+                "seeds": [asdict(seed) for seed in score.seeds],
+                "f1": score.f1,
+                "f1_spread": score.f1_spread,
+                "unseen": score.unseen,
+            },
+            note="; ".join(notes),
+            tested=score.tested,
+        )
+
+    def compare(
+        self, scores: Mapping[str, VectorScore], baseline: str, progress: Progress
+    ) -> dict[str, dict[str, Score]]:
+        """By a randomization test over examples."""
+        found = {name: one.values[ACCURACY] for name, one in scores.items()}
+        correct = {name: one.predictions[0] for name, one in scores.items()}
+        return {ACCURACY: compare_accuracies(found, correct, baseline, self._settings.resampling)}
+
+    def describe(
+        self, tested: NDArray[np.int64] | None
+    ) -> tuple[dict[str, str], Mapping[str, Sequence[object]]]:
+        """Splits and classes; split, label and texts of each tested example."""
+        assert tested is not None
+        return task_facts(self._task, tested), tested_columns(self._task, tested)
+
+
+def _searched(
+    tasks: Sequence[ClassificationTask],
+    names: Sequence[str],
     settings: TransferSettings,
-    baseline: str,
+    search: LayerTransferSettings,
     progress: Progress,
+) -> tuple[tuple[SetScores, ...], str]:
+    """The layers that are chosen from every model beside the last ones and random ones: a set of
+    scores for each task and share of its training examples, and the baseline.
+    """
+    asked = [parse_encoder(name) for name in names]
+    # A maximum or a head comes after the layers are chosen.
+    plain = [
+        str(replace(one, fusion=None, head=None)) if one.head or one.fusion == "max" else name
+        for name, one in zip(names, asked, strict=True)
+    ]
+    encoders = LayerEncoders(plain, ("mean",), settings.loading)
+    fusions = [layer_fusion(one, settings.loading) for one in asked]
+    labels = [label for name in names for label in _labels(name)]
+    baseline = check_baseline(settings.baseline, labels)
+    shares = settings.train_shares
+    for task, share in product(tasks, shares):
+        # Raises what a division lacks before anything is encoded.
+        deque(layer_divisions(task_classes(task), search, share), maxlen=0)
+    sets = []
+    for task in tasks:
+        texts = task_texts(task)
+        done = progress(f"{task.name}: vectors", len(texts) * len(names))
+        found: list[dict[str, LayerTransferScore]] = [{} for _ in shares]
+        cut: dict[str, int] = {}
+        vectors = encoders.vectors(texts, done)
+        for name, fusion, (_, one) in zip(names, fusions, vectors, strict=True):
+            data = layer_data(task, one.vectors, fusion)
+            most = min(search.max_layers or data.hidden_states, data.hidden_states)
+            subsets = count_subsets(data.hidden_states, most)
+            steps = subsets * search.outer * search.inner * len(shares)
+            tried = progress(f"{task.name}: sets of layers", steps)
+            for share, scores in zip(shares, found, strict=True):
+                scores[name] = search_transfer(data, search, done=tried, train_share=share)
+            cut[name] = one.cut
+        sets += [_searched_set(task, scores, cut, baseline, settings) for scores in found]
+    return tuple(sets), baseline
+
+
+def _labels(name: str) -> tuple[str, ...]:
+    """What a report calls the baselines and the chosen layers of a model."""
+    return f"{name}::last", f"{name}::last4", f"{name}, random layers", f"{name}, layers chosen"
+
+
+def _searched_set(
+    task: ClassificationTask,
+    found: Mapping[str, LayerTransferScore],
+    cut: Mapping[str, int],
+    baseline: str,
+    settings: TransferSettings,
 ) -> SetScores:
-    """Every encoder on one task."""
-    texts = task_texts(task)
-    done = progress(f"{task.name}: vectors", len(texts) * len(encoders.names))
-    trained: Done | None = None
-    scores: dict[str, ClassificationScore] = {}
-    notes: dict[str, str] = {}
-    cut: dict[str, int] = {}
-    for one in encoders.vectors(texts, texts, done):
-        trained = trained or progress(
-            f"{task.name}: classifiers", _steps(task, settings) * len(encoders.names)
-        )
-        classifier = settings.make()
-        scores[one.name] = score_classification(
-            classification_data(task, one.vectors),
-            classifier,
-            settings.protocol,
-            settings.seeds,
-            trained,
-        )
-        notes[one.name] = _note(scores[one.name], classifier)
-        cut[one.name] = one.cut
+    """The search of every model on one task with one share of the training examples."""
+    rows = [
+        (label, name, score, tested)
+        for name, score in found.items()
+        for label, tested in zip(_labels(name), (*score.baselines, score.chosen), strict=True)
+    ]
     values = compare_accuracies(
-        {name: (one.accuracy, one.spread) for name, one in scores.items()},
-        {name: one.correct for name, one in scores.items()},
+        {label: (one.accuracy, one.spread) for label, _, _, one in rows},
+        {label: one.correct for label, _, _, one in rows},
         baseline,
         settings.resampling,
     )
-    tested = next(iter(scores.values())).tested
-    return SetScores(
-        name=task.name,
-        facts=task_facts(task, tested),
-        texts=len(texts),
-        examples=tested_columns(task, tested),
-        scores=tuple(
+    scores = []
+    for label, name, score, tested in rows:
+        notes = unseen_notes(score.unseen)
+        details: dict[str, object] = {"accuracies": list(tested.accuracies)}
+        if tested is score.chosen:
+            notes, details = [_wins(score), *notes], _divisions(score)
+        scores.append(
             EncoderScore(
-                encoder=name,
+                encoder=label,
                 cut=cut[name],
-                values={ACCURACY: values[name]},
-                extra={} if one.f1 is None else {"F1": one.f1},
-                note=notes[name],
-                details={
-                    "seeds": [asdict(seed) for seed in one.seeds],
-                    "f1": one.f1,
-                    "f1_spread": one.f1_spread,
-                    "unseen": one.unseen,
-                },
-                examples=one.correct,
+                values={ACCURACY: values[label]},
+                extra={"error reduction": tested.error_reduction(score.baselines[0])},
+                note="; ".join(notes),
+                details=details,
+                examples=tested.correct,
             )
-            for name, one in scores.items()
-        ),
+        )
+    any_score = next(iter(found.values()))
+    learned, varied = f"{any_score.learned:,} examples", len(settings.train_shares) > 1
+    return SetScores(
+        name=f"{task.name}, {learned}" if varied else task.name,
+        facts={**task_facts(task, any_score.tested), "learned from": learned},
+        texts=len(task_texts(task)),
+        examples=tested_columns(task, any_score.tested),
+        scores=tuple(scores),
+        curve=(task.name, any_score.learned) if varied else None,
     )
 
 
-def _grids(
-    task: ClassificationTask, layers: LayerEncoders, settings: TransferSettings, progress: Progress
-) -> Iterator[LayerGrid]:
-    """Every hidden state and pooling on one task."""
-
-    def score(vectors: TextVectors, done: Done) -> list[Value]:
-        data, protocol = classification_data(task, vectors), settings.protocol
-        found = score_classification(data, settings.make(), protocol, settings.seeds, done)
-        return [(found.accuracy, found.spread)]
-
-    stage = ("classifiers", _steps(task, settings))
-    return score_states(task.name, task_texts(task), layers, (ACCURACY,), score, stage, progress)
+def _wins(score: LayerTransferScore) -> str:
+    won = "; ".join(f"{','.join(map(str, layers))} ({times})" for layers, times in score.wins)
+    return f"layers chosen (divisions): {won}"
 
 
-def _steps(task: ClassificationTask, settings: TransferSettings) -> int:
-    """Number of classifiers that are trained for one encoder."""
-    data, classifier = without_features(task), settings.make()
-    seeds = effective_seeds(data, classifier, settings.protocol, settings.seeds)
-    return seeds * trainings(data, classifier, settings.protocol)
-
-
-def _note(score: ClassificationScore, classifier: Classifier) -> str:
-    notes = []
-    if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
-        notes.append(f"{classifier.unconverged:,} fits reached the maximum number of steps")
-    return "; ".join([*notes, *unseen_notes(score.unseen)])
+def _divisions(score: LayerTransferScore) -> dict[str, object]:
+    return {
+        "divisions": [
+            {"layers": list(layers), "inner": inner, "accuracy": accuracy, "baseline": last}
+            for layers, inner, accuracy, last in zip(
+                score.chosen.layers,
+                score.choice,
+                score.chosen.accuracies,
+                score.baselines[0].accuracies,
+                strict=True,
+            )
+        ],
+        "wins": [{"layers": list(layers), "divisions": times} for layers, times in score.wins],
+    }

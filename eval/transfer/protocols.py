@@ -1,4 +1,5 @@
-"""Protocols of the papers: the examples that a classifier is trained, chosen and tested on.
+"""Classification tasks under an encoder, and the protocols of the papers: the examples that a
+classifier is trained, chosen and tested on, and its accuracy over seeds.
 
 ``senteval`` (Conneau and Kiela 2018; Wang and Kuo 2020) follows the splits of a task:
 
@@ -17,20 +18,25 @@ ones.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.classification import ClassificationTask, LabeledTexts
+from eval.layers.search import LayerFusion
+from eval.progress import Done, ignore
+from eval.sentences.supervised import pair_features
 from eval.transfer.classifiers import Classifier, Job, Rows
-from eval.transfer.data import ClassificationData
+from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError, require_classifiers
 
 ProtocolName = Literal["senteval", "bert-lc"]
-Done = Callable[[int], object]
+ACCURACY = "accuracy"
 
+_LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
 _TEST_SHARE = 0.15
 
 
@@ -61,7 +67,154 @@ class TransferProtocol:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class ClassificationData:
+    """A classification task under one encoder.
+
+    Attributes:
+        name: of the task.
+        classes: the labels of the training split in order, then those that it lacks in order; the
+            number of a class is its place.
+        features: (examples, features) float32, split after split: the vector of a text, or
+            |u - v| and u * v of a pair.
+        labels: (examples,) int64, the number of each example's class.
+        splits: split to its rows, {"all"}, {"train", "test"} or {"train", "dev", "test"}.
+        pairs: whether the examples are pairs of texts.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    features: NDArray[np.float32]
+    labels: Rows
+    splits: Mapping[str, Rows]
+    pairs: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerData:
+    """A classification task with the vectors of every layer instead of features.
+
+    Attributes:
+        data: the task, without features.
+        left: (examples, hidden states, width) float32, of each text or a pair's first text.
+        right: like `left`, of a pair's second text; None for single texts.
+        fusion: what a set of layers becomes.
+    """
+
+    data: ClassificationData
+    left: NDArray[np.float32]
+    right: NDArray[np.float32] | None
+    fusion: LayerFusion = field(default_factory=LayerFusion)
+
+    @property
+    def hidden_states(self) -> int:
+        """Number of layers, including the embeddings."""
+        return int(self.left.shape[1])
+
+    def features(self, layers: Sequence[int]) -> NDArray[np.float32]:
+        """Features of some layers, fused (Hosseini et al. 2023); they are not normalized."""
+        chosen = list(layers)
+        left = self.fusion(self.left[:, chosen])
+        if self.right is None:
+            return left
+        return pair_features(left, self.fusion(self.right[:, chosen]))
+
+
+def task_texts(task: ClassificationTask) -> list[str]:
+    """Each distinct text of a task."""
+    parts = task.splits.values()
+    return list(dict.fromkeys(text for part in parts for text in (*part.left, *(part.right or ()))))
+
+
+def classification_data(task: ClassificationTask, vectors: TextVectors) -> ClassificationData:
+    """The features and classes of a task; raises what `task_classes` raises."""
+    data = task_classes(task)
+    features = [_features(part, vectors) for part in task.splits.values()]
+    return replace(data, features=np.concatenate(features))
+
+
+def layer_data(
+    task: ClassificationTask, vectors: TextVectors, fusion: LayerFusion | None = None
+) -> LayerData:
+    """The vectors of every layer of a task, (hidden states, width) for each text.
+
+    A set of layers becomes what `fusion` makes of it; None is the mean.
+    """
+    data, parts = task_classes(task), task.splits.values()
+    left = vectors.of([text for part in parts for text in part.left])
+    right = None
+    if data.pairs:
+        right = vectors.of([text for part in parts for text in part.right or ()])
+    return LayerData(data, left, right, fusion or LayerFusion())
+
+
+def _features(part: LabeledTexts, vectors: TextVectors) -> NDArray[np.float32]:
+    left = vectors.of(part.left)
+    return left if part.right is None else pair_features(left, vectors.of(part.right))
+
+
+def task_classes(task: ClassificationTask) -> ClassificationData:
+    """The classes and splits of a task, without features.
+
+    Raises:
+        BadInputError: a split is missing or empty, or the training texts have only one class.
+    """
+    if not any(set(task.splits) == set(layout) for layout in _LAYOUTS):
+        wanted = "; or ".join(", ".join(layout) for layout in _LAYOUTS)
+        raise BadInputError(
+            f"{task.name}: expected the splits {wanted}; found {', '.join(task.splits) or 'none'}; "
+            "add the missing split"
+        )
+    for name, part in task.splits.items():
+        if not len(part):
+            raise BadInputError(f"{task.name}: the split {name} is empty; add texts to it")
+    learned = task.splits["all"] if "all" in task.splits else task.splits["train"]
+    classes = tuple(sorted(set(learned.labels)))
+    if len(classes) < 2:
+        raise BadInputError(
+            f"{task.name}: expected at least 2 classes to tell apart, found {classes[0]!r} alone "
+            f"in all {len(learned)} texts; check the labels"
+        )
+    everywhere = {label for part in task.splits.values() for label in part.labels}
+    classes += tuple(sorted(everywhere - set(classes)))
+    number = {label: place for place, label in enumerate(classes)}
+    splits: dict[str, Rows] = {}
+    labels: list[int] = []
+    for name, part in task.splits.items():
+        splits[name] = np.arange(len(labels), len(labels) + len(part))
+        labels += [number[label] for label in part.labels]
+    pairs = any(part.right is not None for part in task.splits.values())
+    none = np.zeros((len(labels), 0), np.float32)
+    return ClassificationData(task.name, classes, none, np.array(labels, np.int64), splits, pairs)
+
+
+def task_facts(task: ClassificationTask, tested: Rows) -> dict[str, str]:
+    """What a report says about a task of which these rows were tested."""
+    data = task_classes(task)
+    majority = np.bincount(data.labels[tested]).max() / len(tested)
+    splits = ", ".join(f"{name} {len(part):,}" for name, part in task.splits.items())
+    return {
+        "splits": splits,
+        "classes": f"{len(data.classes):,}",
+        "tested examples": f"{len(tested):,}, of which {100 * majority:.2f}% are of one class",
+    }
+
+
+def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[object]]:
+    """Split, label and texts of the examples that were tested, as columns."""
+    rows = [
+        (split, label, left, right)
+        for split, part in task.splits.items()
+        for label, left, right in zip(
+            part.labels, part.left, part.right or [""] * len(part), strict=True
+        )
+    ]
+    names = ["split", "label", "text"]
+    if any(part.right is not None for part in task.splits.values()):
+        names.append("text2")
+    return {name: [rows[int(row)][place] for row in tested] for place, name in enumerate(names)}
+
+
+class Outcome(NamedTuple):
     """The predictions of a classifier with one seed.
 
     Attributes:
@@ -85,22 +238,23 @@ def run_protocol(
     classifier: Classifier,
     protocol: TransferProtocol,
     seed: int,
-    done: Done = lambda trained: None,
+    done: Done = ignore,
 ) -> Outcome:
     """Train, choose and test with one seed, which decides folds, divisions and first weights.
 
-    Args:
-        data: the task.
-        classifier: what is trained.
-        protocol: how.
-        seed: at least 0; encoders with the same seed are tested on the same examples.
-        done: called with the number of classifiers trained, `trainings` in all.
+    Encoders with the same seed are tested on the same examples; `done` is called with the number of
+    classifiers trained, `trainings` in all.
 
     Raises:
         BadInputError: there are fewer examples than folds, or a training part has only one class.
         MissingExtraError: scikit-learn is not installed.
     """
     require_classifiers()
+
+    def predict(jobs: Sequence[Job]) -> list[Rows]:
+        check_jobs(data, jobs)
+        return classifier.predict(data.features, data.labels, jobs, seed, done)
+
     if protocol.name == "bert-lc":
         values = classifier.grid(folded=False)
         if len(values) != 1:
@@ -109,26 +263,29 @@ def run_protocol(
                 "has several; use the logistic regression of bert-lc"
             )
         jobs = [Job(*parts, values) for parts in outer_divisions(data, protocol.outer, seed)]
-        predictions = classifier.predict(
-            data.features, data.labels, checked_jobs(data, jobs), seed, done
-        )
-        return outcome(data, jobs, predictions, None)
-    if "all" in data.splits:
-        return _nested(data, classifier, protocol.folds, seed, done)
-    learned, test = data.splits["train"], data.splits["test"]
+        return outcome(data, jobs, predict(jobs), None)
     if "dev" in data.splits:
         grid = classifier.grid(folded=False)
-        dev = data.splits["dev"]
+        learned, dev, test = (data.splits[name] for name in ("train", "dev", "test"))
         # One training per strength is enough: the best one is tested.
-        job = Job(learned, np.concatenate([dev, test]), grid)
-        (both,) = classifier.predict(
-            data.features, data.labels, checked_jobs(data, [job]), seed, done
-        )
-        scores = _accuracies(data, [(dev, both[:, : len(dev)])])
-        best = _best(scores)
+        (both,) = predict([Job(learned, np.concatenate([dev, test]), grid)])
+        best, score = _best(data, [(dev, both[:, : len(dev)])])
         chosen = Job(learned, test, (grid[best],))
-        return outcome(data, [chosen], [both[best : best + 1, len(dev) :]], float(scores[best]))
-    return _folded(data, classifier, protocol.folds, seed, done)
+        return outcome(data, [chosen], [both[best : best + 1, len(dev) :]], score)
+    if "all" in data.splits:
+        parts = stratified(data, data.splits["all"], protocol.folds, seed)
+    else:
+        parts = [(data.splits["train"], data.splits["test"])]
+    grid = classifier.grid(folded="all" not in data.splits)
+    jobs, scores = [], []
+    for learned, test in parts:
+        folds = [Job(*fold, grid) for fold in stratified(data, learned, protocol.folds, seed)]
+        predictions = predict(folds)
+        tested = [(fold.test, one) for fold, one in zip(folds, predictions, strict=True)]
+        best, score = _best(data, tested)
+        jobs.append(Job(learned, test, (grid[best],)))
+        scores.append(score)
+    return outcome(data, jobs, predict(jobs), float(np.mean(scores)))
 
 
 def trainings(data: ClassificationData, classifier: Classifier, protocol: TransferProtocol) -> int:
@@ -161,47 +318,6 @@ def outer_divisions(data: ClassificationData, count: int, seed: int) -> list[tup
     return [(order[held:], order[:held]) for order in orders]
 
 
-def _nested(
-    data: ClassificationData, classifier: Classifier, folds: int, seed: int, done: Done
-) -> Outcome:
-    grid = classifier.grid(folded=False)
-    jobs, dev = [], []
-    for learned, test in stratified(data, data.splits["all"], folds, seed):
-        scores = _fold_scores(data, classifier, learned, grid, folds, seed, done)
-        best = _best(scores)
-        dev.append(float(scores[best]))
-        jobs.append(Job(learned, test, (grid[best],)))
-    predictions = classifier.predict(data.features, data.labels, jobs, seed, done)
-    return outcome(data, jobs, predictions, float(np.mean(dev)))
-
-
-def _folded(
-    data: ClassificationData, classifier: Classifier, folds: int, seed: int, done: Done
-) -> Outcome:
-    grid = classifier.grid(folded=True)
-    learned = data.splits["train"]
-    scores = _fold_scores(data, classifier, learned, grid, folds, seed, done)
-    best = _best(scores)
-    jobs = [Job(learned, data.splits["test"], (grid[best],))]
-    predictions = classifier.predict(data.features, data.labels, jobs, seed, done)
-    return outcome(data, jobs, predictions, float(scores[best]))
-
-
-def _fold_scores(
-    data: ClassificationData,
-    classifier: Classifier,
-    rows: Rows,
-    grid: tuple[float, ...],
-    folds: int,
-    seed: int,
-    done: Done,
-) -> NDArray[np.float64]:
-    """(strengths,) mean accuracy over folds of these rows."""
-    jobs = [Job(learned, held, grid) for learned, held in stratified(data, rows, folds, seed)]
-    found = classifier.predict(data.features, data.labels, jobs, seed, done)
-    return _accuracies(data, [(job.test, one) for job, one in zip(jobs, found, strict=True)])
-
-
 def stratified(
     data: ClassificationData, rows: Rows, folds: int, seed: int
 ) -> list[tuple[Rows, Rows]]:
@@ -225,16 +341,12 @@ def stratified(
         # A class with fewer examples than folds is missing from some folds.
         warnings.filterwarnings("ignore", message="The least populated class")
         parts = [(rows[a], rows[b]) for a, b in divider.split(labels, labels)]
-    checked_jobs(data, [Job(learned, held, ()) for learned, held in parts])
+    check_jobs(data, [Job(learned, held, ()) for learned, held in parts])
     return parts
 
 
-def checked_jobs(data: ClassificationData, jobs: Sequence[Job]) -> Sequence[Job]:
-    """The same jobs.
-
-    Raises:
-        BadInputError: the training rows of one of them are all of one class.
-    """
+def check_jobs(data: ClassificationData, jobs: Iterable[Job]) -> None:
+    """Refuse training rows that are all of one class."""
     for job in jobs:
         labels = data.labels[job.train]
         if (labels == labels[0]).all():
@@ -243,33 +355,20 @@ def checked_jobs(data: ClassificationData, jobs: Sequence[Job]) -> Sequence[Job]
                 f"{data.classes[labels[0]]!r}: another class has too few examples; add some, or "
                 "train on a larger share"
             )
-    return jobs
 
 
-def _accuracies(
-    data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]
-) -> NDArray[np.float64]:
-    """(strengths,) mean over the parts of the share of correct predictions."""
+def _best(data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]) -> tuple[int, float]:
+    """The strength with the highest mean accuracy over rows with predictions, and this mean."""
     shares = [(predicted == data.labels[rows]).mean(axis=1) for rows, predicted in parts]
-    mean: NDArray[np.float64] = np.mean(shares, axis=0)
-    return mean
-
-
-def _best(scores: NDArray[np.float64]) -> int:
-    return int(np.argmax(np.round(scores, 12)))
+    scores = np.mean(shares, axis=0)
+    best = int(np.argmax(np.round(scores, 12)))
+    return best, float(scores[best])
 
 
 def outcome(
     data: ClassificationData, jobs: Sequence[Job], predictions: Sequence[Rows], dev: float | None
 ) -> Outcome:
-    """Put the test parts together.
-
-    Args:
-        data: the task.
-        jobs: what was trained, each with one strength.
-        predictions: for each job (strengths, tests) classes, of which the first row counts.
-        dev: see `Outcome`.
-    """
+    """Put the test parts of jobs with one strength each together."""
     known = [np.isin(data.labels[job.test], data.labels[job.train]) for job in jobs]
     return Outcome(
         np.concatenate([job.test for job in jobs]),
@@ -278,3 +377,122 @@ def outcome(
         dev,
         int((~np.concatenate(known)).sum()),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SeedScore:
+    """The result of one seed.
+
+    Attributes:
+        accuracy: share of the tested examples that are classified correctly, in [0, 1].
+        f1: for pairs in two classes, F1 of the second class (1, a paraphrase, in MRPC); else None.
+        dev: the mean accuracy by which the strength of regularization was chosen; None if nothing
+            was chosen.
+        chosen: the strength of each test part.
+    """
+
+    accuracy: float
+    f1: float | None
+    dev: float | None
+    chosen: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassificationScore:
+    """The results of all seeds.
+
+    Attributes:
+        unseen: number of tests, over all seeds, of an example whose class is not in the training
+            data; they count as wrong.
+        seeds: of each seed.
+        accuracy, spread: mean and standard deviation (n - 1) of their accuracies; the spread is
+            None for a single seed.
+        f1, f1_spread: likewise; None without F1.
+        tested: (examples,) int64 rows that were tested, ascending; the same for every encoder.
+        correct: (examples,) float64 in [0, 1], the share of its tests, over all seeds, in which
+            each was classified correctly; for paired tests.
+    """
+
+    unseen: int
+    seeds: tuple[SeedScore, ...]
+    accuracy: float
+    spread: float | None
+    f1: float | None
+    f1_spread: float | None
+    tested: Rows
+    correct: NDArray[np.float64]
+
+
+def score_classification(
+    data: ClassificationData,
+    classifier: Classifier,
+    protocol: TransferProtocol | None = None,
+    seeds: int = 5,
+    done: Done = ignore,
+) -> ClassificationScore:
+    """Train and test a classifier under seeds 0, 1, ...
+
+    Args:
+        data: a task under one encoder.
+        classifier: what is trained.
+        protocol: None for ``senteval``.
+        seeds: their number; only one is run if nothing is random (`effective_seeds`).
+        done: called with the number of classifiers trained; in all `effective_seeds` times
+            `trainings`.
+
+    Raises:
+        ConfigError: fewer than 1 seed, or a classifier that the protocol cannot use.
+        What `run_protocol` raises.
+    """
+    protocol = protocol or TransferProtocol()
+    count = effective_seeds(data, classifier, protocol, seeds)
+    outcomes = [run_protocol(data, classifier, protocol, seed, done) for seed in range(count)]
+    scores = tuple(_seed_score(data, one) for one in outcomes)
+    accuracy, spread = mean_and_spread([one.accuracy for one in scores])
+    f1s = [one.f1 for one in scores if one.f1 is not None]
+    f1, f1_spread = mean_and_spread(f1s) if f1s else (None, None)
+    tested, correct = correctness(data.labels, outcomes)
+    unseen = sum(one.unseen for one in outcomes)
+    return ClassificationScore(unseen, scores, accuracy, spread, f1, f1_spread, tested, correct)
+
+
+def effective_seeds(
+    data: ClassificationData, classifier: Classifier, protocol: TransferProtocol, seeds: int
+) -> int:
+    """The number of seeds that are run: one if neither classifier nor examples are random."""
+    if seeds < 1:
+        raise ConfigError(f"seeds: expected at least 1, found {seeds}")
+    fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
+    return 1 if fixed else seeds
+
+
+def correctness(labels: Rows, outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
+    """The rows that were tested, ascending, and the share of correct tests of each."""
+    rows = np.concatenate([one.rows for one in outcomes])
+    right = np.concatenate([one.predicted == labels[one.rows] for one in outcomes])
+    times = np.bincount(rows, minlength=len(labels))
+    tested = np.flatnonzero(times)
+    share: NDArray[np.float64] = np.bincount(rows, right, len(labels))[tested] / times[tested]
+    return tested, share
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean, and the standard deviation (n - 1), or None for a single value."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), spread
+
+
+def _seed_score(data: ClassificationData, one: Outcome) -> SeedScore:
+    labels = data.labels[one.rows]
+    f1 = None
+    if data.pairs and len(data.classes) == 2:
+        found, wanted = one.predicted == 1, labels == 1
+        both = 2 * int((found & wanted).sum())
+        f1 = both / max(int(found.sum() + wanted.sum()), 1)
+    accuracy = float((one.predicted == labels).mean())
+    return SeedScore(accuracy, f1, one.dev, one.chosen)
+
+
+def unseen_notes(unseen: int) -> list[str]:
+    """A note on the number of tests that no classifier could get right; none if it is 0."""
+    return [f"{unseen:,} tests of a class that is not in the training data"] if unseen else []

@@ -12,14 +12,18 @@ from eval.datasets.classification import read_classification, read_probing
 from eval.datasets.sts import read_sts
 from eval.metrics.significance import randomization_test
 from eval.papers.categories import gather_categories
-from eval.sentences.aggregation import sts_correlations, sts_texts
+from eval.sentences.sts import sts_correlations, sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness
-from eval.transfer.batched_mlp import MLPs
-from eval.transfer.classifiers import Job, LogisticRegressions
-from eval.transfer.data import LayerData, classification_data, task_texts
+from eval.transfer.classifiers import Job, LogisticRegressions, MLPs
 from eval.transfer.layer_search import LayerTransferSettings, search_transfer
-from eval.transfer.protocols import TransferProtocol, outer_divisions
-from eval.transfer.scores import score_classification
+from eval.transfer.protocols import (
+    LayerData,
+    TransferProtocol,
+    classification_data,
+    outer_divisions,
+    score_classification,
+    task_texts,
+)
 from eval.vectors import LISTS, TextVectors
 from retriever.encoders.encoder import Encoder
 from tests.eval.sentences.sentence_samples import write_probe, write_sts, write_task
@@ -292,7 +296,9 @@ def test_the_report_is_written_and_json_is_the_same(retriever, sts, model, tmp_p
     with (report / "examples.pairs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     np.testing.assert_allclose([float(row[model]) for row in rows], score.cosines, atol=1e-5)
-    assert [float(row["gold"]) for row in rows] == score.gold.tolist()
+    assert [float(row["gold"]) for row in rows] == task.subsets[0].pairs.gold.tolist() + (
+        task.subsets[1].pairs.gold.tolist()
+    )
     shown = f"{100 * score.all.spearman:.2f}"
     for name in ("report.md", "report.tex"):
         assert shown in (report / name).read_text()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eval.datasets.pairs import ScoredPairs, read_pairs
 from eval.datasets.sts import PairSubset, STSTask
 from eval.metrics.correlation import Correlations, correlations
-from eval.sentences.aggregation import pair_cosines, sts_correlations, sts_texts
+from eval.sentences.sts import pair_cosines, sts_correlations, sts_texts
 from eval.vectors import TextVectors, embed_all
 from retriever.errors import BadInputError
 
@@ -66,7 +66,6 @@ def test_each_part_and_each_aggregation_is_that_of_scipy_by_its_name():
         weighted = sum(v * n for v, n in zip(values, sizes, strict=True)) / sum(sizes)
         assert getattr(score.mean, name) == pytest.approx(sum(values) / len(values), abs=1e-12)
         assert getattr(score.wmean, name) == pytest.approx(weighted, abs=1e-12)
-    np.testing.assert_array_equal(score.gold, gold)
     assert len({score.all.spearman, score.mean.spearman, score.wmean.spearman}) == 3
 
 

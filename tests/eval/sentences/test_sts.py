@@ -9,8 +9,7 @@ import scipy.stats
 from eval.datasets.pairs import ScoredPairs
 from eval.datasets.sts import PairSubset, STSTask
 from eval.metrics.significance import Resampling
-from eval.sentences.aggregation import sts_correlations
-from eval.sentences.sts import STSSettings, check_sts, score_sts
+from eval.sentences.sts import STSSettings, check_sts, score_sts, sts_correlations
 from eval.sentences.supervised import RelatednessSettings
 from eval.vectors import SentenceVectors, TextVectors
 from retriever.errors import BadInputError, ConfigError
@@ -52,7 +51,7 @@ def task():
 def encoders(monkeypatch):
     """Two encoders of random vectors, in place of those that are named."""
     made = RandomEncoders(("one", "two"))
-    monkeypatch.setattr("eval.sentences.sts.SentenceEncoders", lambda names, loading: made)
+    monkeypatch.setattr("eval.sentences.experiment.SentenceEncoders", lambda names, loading: made)
     return made
 
 

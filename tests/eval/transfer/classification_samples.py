@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eval.transfer.data import ClassificationData, LayerData
+from eval.transfer.protocols import ClassificationData, LayerData
 
 
 def clouds(examples=240, width=12, classes=2, seed=0, apart=1.0, splits=None, pairs=False):

@@ -11,11 +11,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from eval.layers.search import LayerFusion
 from eval.layers.subsets import layer_subsets
-from eval.transfer.batched_mlp import MLPs
-from eval.transfer.data import LayerData
-from eval.transfer.layer_search import LayerTransferSettings, search_transfer
-from eval.transfer.protocols import outer_divisions
-from eval.transfer.subset_ridge import inner_accuracies
+from eval.transfer.classifiers import MLPs
+from eval.transfer.layer_search import LayerTransferSettings, inner_accuracies, search_transfer
+from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.transfer.classification_samples import clouds, layered
 

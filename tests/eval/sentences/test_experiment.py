@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from eval.metrics.significance import Resampling
-from eval.sentences.comparison import Part, compare_accuracies, compare_correlations
+from eval.sentences.experiment import Part, compare_accuracies, compare_correlations
 
 SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
 RESAMPLES = 60
