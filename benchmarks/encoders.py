@@ -89,7 +89,7 @@ def _encoders(form: str, model: str, data: Path, work: Path) -> tuple[str, str]:
     """The encoders for STS-B and for SciFact: one and the same, unless it is fitted."""
     if form == "tuned":
         pairs = [data / "stsb/dev.tsv", "--test", data / "stsb/test.tsv"]
-        report = _output([RETRIEVER, "tune", "layers", *pairs, "--model", model, "--json", "-q"])
+        report = _output([RETRIEVER, "eval", "layers", *pairs, "--model", model, "--json", "-q"])
         tuned = json.loads(report)["encoder"]
         return tuned, tuned
     if not form.startswith("fit "):
@@ -102,7 +102,7 @@ def _encoders(form: str, model: str, data: Path, work: Path) -> tuple[str, str]:
         sentences.write_text("\n".join([*left, *right]) + "\n", encoding="utf-8")
     for source in (sentences, data / "scifact/corpus.jsonl"):
         output = work / f"{method}-{source.stem}"
-        command = [RETRIEVER, "fit", "static", source, "--vectors", model, "--method", method]
+        command = [RETRIEVER, "train", "static", source, "--vectors", model, "--method", method]
         _output([*command, "--output", output, "--quiet"])
         fitted.append(str(output))
     return fitted[0], fitted[1]

@@ -113,7 +113,7 @@ def _sources(arguments: argparse.Namespace, corpus: Path) -> dict[str, str]:
     """Every source that can be had, by name in `GROUPS`."""
     model = "all-MiniLM-L6-v2"
     found = {"minilm": model, "minilm-middle": f"{model}::layers=2,3,4"}
-    fit = ["fit", "static", str(corpus), "--method"]
+    fit = ["train", "static", str(corpus), "--method"]
     made = {"lsa": [*fit, "lsa"], "tuned": ["train", "encoder", str(arguments.data / "stsb")]}
     if arguments.models:
         found["mpnet"] = str(arguments.models / "all-mpnet-base-v2")

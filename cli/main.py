@@ -24,60 +24,60 @@ from cli.output.tables import on_one_line
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 
-# A command is the module that defines it as `command`; a group is another tree. In the order of
-# the help page.
+# A command is the module of `cli.commands` that defines it, as a function of its name; a group is
+# another tree. In the order of the help page.
 COMMANDS: Tree = {
-    "index": "cli.commands.index",
-    "add": "cli.commands.add",
-    "query": "cli.commands.query",
-    "serve": "cli.commands.serve",
-    "delete": "cli.commands.delete",
-    "info": "cli.commands.info",
-    "verify": "cli.commands.maintain.verify",
-    "compact": "cli.commands.maintain.compact",
-    "rebuild": "cli.commands.maintain.rebuild",
-    "reindex": "cli.commands.maintain.reindex",
-    "export": "cli.commands.move.export",
-    "import": "cli.commands.move.imports",
-    "snapshot": "cli.commands.move.snapshot",
-    "encode": "cli.commands.encode",
-    "mcp": "cli.commands.mcp",
+    "index": "index",
+    "query": "query",
+    "serve": "serve",
+    "delete": "manage",
+    "info": "manage",
+    "verify": "manage",
+    "compact": "manage",
+    "reindex": "manage",
+    "export": "moving",
+    "import": "moving",
+    "snapshot": "moving",
+    "encode": "encode",
+    "mcp": "mcp",
     "eval": {
-        "qa": "cli.commands.eval.qa",
-        "sts": "cli.commands.eval.sts",
-        "transfer": "cli.commands.eval.transfer",
-        "probe": "cli.commands.eval.probe",
-        "run": "cli.commands.eval.run",
-        "compare": "cli.commands.eval.compare",
+        "qa": "eval_qa",
+        "sts": "eval_sentences",
+        "transfer": "eval_sentences",
+        "probe": "eval_sentences",
+        "compare": "eval_compare",
+        "layers": "eval_layers",
     },
     "train": {
-        "reranker": "cli.commands.train.reranker",
-        "cross-encoder": "cli.commands.train.cross_encoder",
-        "encoder": "cli.commands.train.encoder",
-        "meta": "cli.commands.train.meta",
+        "reranker": "train_rerankers",
+        "cross-encoder": "train_rerankers",
+        "encoder": "train_encoder",
+        "static": "train_static",
+        "meta": "train_meta",
     },
-    "fit": {"static": "cli.commands.train.static"},
-    "tune": {"layers": "cli.commands.tune.layers"},
-    "reproduce": "cli.commands.reproduce",
+    "reproduce": "reproduce",
     "inspect": {
-        "layers": "cli.commands.inspect.layers",
-        "words": "cli.commands.inspect.words",
-        "weights": "cli.commands.inspect.weights",
+        "layers": "inspect_encoder",
+        "words": "inspect_encoder",
+        "weights": "inspect_encoder",
     },
-    "make": {"probing": "cli.commands.make.probing"},
+    "make": {"probing": "make_probing"},
 }
 _GROUP_HELP = {
-    "eval": "Evaluate rankings and encoders.",
-    "train": "Train rerankers and encoders, and combine encoders.",
-    "fit": "Fit static encoders, which need no forward pass, to a corpus.",
-    "tune": "Choose settings by their score on your data.",
+    "eval": "Evaluate rankings and encoders, and choose hidden states.",
+    "train": "Train rerankers and encoders, or combine encoders.",
     "inspect": "Look inside a model: its layers, words and SBERT-WK weights.",
     "make": "Make data sets from a corpus.",
 }
-# The names that commands had in the last release, and those that they have now.
-RENAMED = {
-    "eval categories": "reproduce ma table-2",
-    "inspect sensitivity": "reproduce sbert-wk figure-3",
+# Commands of the previous release, and what has taken their place.
+_FORMER = {
+    "add": "`retriever index --existing`",
+    "rebuild": "`retriever compact --index-type auto`",
+    "fit": "`retriever train static`",
+    "tune": "`retriever eval layers`",
+    "eval run": "`retriever eval compare`",
+    "eval categories": "`retriever reproduce ma table-2`",
+    "inspect sensitivity": "`retriever reproduce sbert-wk figure-3`",
 }
 _INTERRUPTED = 130
 _REFUSED = 2
@@ -104,19 +104,20 @@ class LazyGroup(click.Group):
         if found is None:
             return None
         if isinstance(found, str):
-            command: click.Command = importlib.import_module(found).command
+            module = importlib.import_module(f"cli.commands.{found}")
+            command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
             return command
         return LazyGroup(cmd_name, tree=found, help=_GROUP_HELP[cmd_name])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand that the arguments name, or suggest the new name or near ones."""
+        """Find the subcommand that the arguments name, or suggest the present name or near ones."""
         name = args[0]
-        old = " ".join([*ctx.command_path.split()[1:], name])
-        if old in RENAMED:
-            raise click.UsageError(f"`{old}` has moved: use `retriever {RENAMED[old]}`")
         if name not in self._tree and not name.startswith("-"):
+            path = " ".join([*ctx.command_path.split()[1:], name])
+            if path in _FORMER:
+                raise click.UsageError(f"`retriever {path}` is now {_FORMER[path]}", ctx)
             near = get_close_matches(name, self._tree) or _deeper(self._tree, name)
             raise click.UsageError(f"No such command {name!r}{_did_you_mean(near)}", ctx)
         return super().resolve_command(ctx, args)

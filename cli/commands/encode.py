@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.analyzer import AnalyzerOptions, analyzer_options
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, option, quiet_option
 from cli.options.encoder import MINILM, EncoderOptions, encoder_options
-from cli.options.output import quiet_option
+from cli.options.index import AnalyzerOptions, analyzer_options
 from cli.options.source import SourceOptions, document_options, sources_argument
 from cli.output.progress import counted
 from cli.output.results import say
@@ -83,7 +82,7 @@ _SHARDS_ALONE = ("shard_size", "workers", "ray", "language", "stemming", "stop_w
 @analyzer_options("{}")
 @quiet_option
 @click.pass_context
-def command(
+def encode_command(
     context: click.Context,
     sources: tuple[str, ...],
     output: Path | None,

@@ -1,29 +1,37 @@
-"""`retriever index`: add documents to an index."""
+"""`retriever index`: add documents to an index, and create it."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.analyzer import AnalyzerOptions, analyzer_options
-from cli.options.declaring import RARE, Command, option
-from cli.options.encoder import MINILM, EncoderOptions, encoder_options
-from cli.options.index import OWN_OR, Location, index_option
-from cli.options.output import json_option, quiet_option
+from cli.options.declaring import RARE, Command, json_option, option, quiet_option
+from cli.options.encoder import (
+    MINILM,
+    EncoderOptions,
+    encoder_options,
+)
+from cli.options.index import (
+    OWN_OR,
+    AnalyzerOptions,
+    Location,
+    StructureOptions,
+    analyzer_options,
+    index_option,
+    structure_options,
+)
 from cli.options.source import SourceOptions, document_options, sources_argument
-from cli.options.structure import StructureOptions, structure_options
 from cli.output.progress import counted
 from cli.output.results import say
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
-    from retriever.index import Index
     from retriever.indexing.report import IndexingReport
+
 
 OnLong = Literal["split", "truncate", "error"]
 
@@ -55,6 +63,12 @@ _LONG = 60.0
     help="Replace the index by a new one; the old one serves searches until then.",
     section="Index",
 )
+@option(
+    "--existing",
+    is_flag=True,
+    help="Fail if there is no index yet, instead of creating one.",
+    section="Index",
+)
 @document_options
 @on_long_option
 @encoder_options(OWN_OR.format(MINILM))
@@ -63,10 +77,11 @@ _LONG = 60.0
 @compact_option
 @quiet_option
 @json_option
-def command(
+def index_command(
     sources: tuple[str, ...],
     folder: Location,
     recreate: bool,
+    existing: bool,
     source: SourceOptions,
     on_long: OnLong | None,
     encoder: EncoderOptions,
@@ -88,77 +103,36 @@ def command(
     Encoder, analyzer and search structure belong to the index. For an existing index you can leave
     them out; others than its own are refused.
     """
+    from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
     from retriever.documents.passages import PassageSettings
+    from retriever.encoders.registry import describe_faster
     from retriever.index import Index
     from retriever.indexing.recreation import recreated
-
-    reader = source.reader(sources, on_empty="yield")
-    choice = encoder.choice()
-    passages = None
-    if on_long is not None and on_long != "error":
-        passages = PassageSettings(on_long=on_long)
-    make: Callable[..., AbstractContextManager[Index]] = recreated if recreate else Index.create
-    index_documents(
-        lambda: make(
-            folder,
-            choice.encoder,
-            device=choice.device,
-            download=choice.download,
-            analyzer=analyzer.settings(),
-            passages=passages,
-            structures=structure.settings(),
-        ),
-        folder,
-        reader,
-        on_long=on_long,
-        prune=recreate,
-        compact=not no_compact,
-        quiet=quiet,
-        as_json=as_json,
-    )
-
-
-def index_documents(
-    open_index: Callable[[], AbstractContextManager[Index]],
-    folder: Location,
-    reader: CorpusReader,
-    *,
-    on_long: OnLong | None,
-    prune: bool,
-    compact: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Add the documents of a corpus to an index, with progress, and print a summary.
-
-    Args:
-        open_index: opens or creates the index.
-        folder: the index folder, as the user named it.
-        reader: the corpus.
-        on_long: as for `Index.add`.
-        prune: delete every document that is not in the corpus.
-        compact: as for `Index.add`.
-        quiet: print nothing but warnings.
-        as_json: print an object.
-
-    Raises:
-        What `open_index` and `Index.add` raise.
-    """
-    from cli.output.progress import (
-        EncodingProgress,
-        Stages,
-        human_bytes,
-        warn_metadata,
-        warn_reader,
-    )
-    from retriever import open_store
-    from retriever.encoders.registry import describe_faster
     from retriever.indexing.report import IndexingReport
 
+    if recreate and existing:
+        raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
+    reader = source.reader(sources, on_empty="yield")
+    choice = encoder.choice()
+    if existing:
+        # Refuses a place without one.
+        Index.open(folder).close()
     started = time.monotonic()
     report = IndexingReport()
     with ExitStack() as stack:
-        index = stack.enter_context(open_index())
+        index = stack.enter_context(
+            (recreated if recreate else Index.create)(
+                folder,
+                choice.encoder,
+                device=choice.device,
+                download=choice.download,
+                analyzer=analyzer.settings(),
+                passages=PassageSettings(on_long)
+                if on_long is not None and on_long != "error"
+                else None,
+                structures=structure.settings(),
+            )
+        )
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader, say)
@@ -170,8 +144,8 @@ def index_documents(
                 progress=progress,
                 stage=stack.enter_context(Stages(quiet=quiet)),
                 report=report,
-                prune=prune,
-                compact=compact,
+                prune=recreate,
+                compact=not no_compact,
             )
         except KeyboardInterrupt:
             say(
@@ -181,28 +155,8 @@ def index_documents(
             raise
         # How this run computes, which can differ from how the index was made.
         faster = describe_faster(index.encoder.spec) if report.pieces else None
-    summary: dict[str, Any] = {
-        "added": report.added,
-        "updated": report.updated,
-        "unchanged": report.unchanged,
-        "deleted": report.deleted,
-        "skipped": reader.skipped,
-        "empty": reader.empty,
-        "identical": reader.duplicates,
-        "doubled": report.doubled,
-        "columns": reader.columns,
-        "left_out": {name: count.records for name, count in reader.left_out.items()},
-        "passages": report.passages,
-        "repeated": report.repeated,
-        "pieces": report.pieces,
-        "split": report.split,
-        "truncated": report.truncated,
-        "merged_segments": report.merged_segments,
-        "merge_seconds": round(report.merge_seconds, 3),
-        "seconds": round(time.monotonic() - started, 3),
-        "bytes": open_store(folder).size(),
-    }
-    if summary["seconds"] > _LONG and faster and not quiet:
+    seconds = round(time.monotonic() - started, 3)
+    if seconds > _LONG and faster and not quiet:
         say(f"note: {faster} on this processor")
     if report.emptied:
         say(f"note: {counted(report.emptied, 'document')} deleted, whose new version is empty")
@@ -211,22 +165,60 @@ def index_documents(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
             f"of {window} word pieces"
         )
+    if as_json or not quiet:
+        _summarize(folder, reader, report, seconds, as_json=as_json, pruned=recreate)
+
+
+def _summarize(
+    folder: Location,
+    reader: CorpusReader,
+    report: IndexingReport,
+    seconds: float,
+    *,
+    as_json: bool,
+    pruned: bool,
+) -> None:
+    from cli.output.progress import human_bytes
+    from retriever import open_store
+
+    size = open_store(folder).size()
     if as_json:
+        summary = {
+            "added": report.added,
+            "updated": report.updated,
+            "unchanged": report.unchanged,
+            "deleted": report.deleted,
+            "skipped": reader.skipped,
+            "empty": reader.empty,
+            "identical": reader.duplicates,
+            "doubled": report.doubled,
+            "columns": reader.columns,
+            "left_out": {name: count.records for name, count in reader.left_out.items()},
+            "passages": report.passages,
+            "repeated": report.repeated,
+            "pieces": report.pieces,
+            "split": report.split,
+            "truncated": report.truncated,
+            "merged_segments": report.merged_segments,
+            "merge_seconds": round(report.merge_seconds, 3),
+            "seconds": seconds,
+            "bytes": size,
+        }
         click.echo(json.dumps(summary))
-    elif not quiet:
-        say(
-            f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-            f"{report.unchanged:,} unchanged, "
-            + (f"{report.deleted:,} deleted, " if prune or report.deleted else "")
-            + f"{reader.skipped:,} skipped"
-            + (f", {reader.empty:,} empty" if reader.empty else "")
-            + f"; {counted(report.passages, 'passage')} encoded"
-            + (f" ({counted(report.split, 'document')} split)" if report.split else "")
-            + f" in {summary['seconds']:.1f} s"
-            + merge_note(report)
-            + f"; {human_bytes(summary['bytes'])} on disk",
-            err=False,
-        )
+        return
+    say(
+        f"{folder}: {report.added:,} added, {report.updated:,} updated, "
+        f"{report.unchanged:,} unchanged, "
+        + (f"{report.deleted:,} deleted, " if pruned or report.deleted else "")
+        + f"{reader.skipped:,} skipped"
+        + (f", {reader.empty:,} empty" if reader.empty else "")
+        + f"; {counted(report.passages, 'passage')} encoded"
+        + (f" ({counted(report.split, 'document')} split)" if report.split else "")
+        + f" in {seconds:.1f} s"
+        + merge_note(report)
+        + f"; {human_bytes(size)} on disk",
+        err=False,
+    )
 
 
 def merge_note(report: IndexingReport) -> str:

@@ -38,7 +38,7 @@ from cli.output.results import say
     section="Service",
 )
 @encoder_options("each index's own", only=SERVING)
-def command(
+def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,
     host: str,

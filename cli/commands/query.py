@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, complete_path, option
+from cli.options.declaring import Command, complete_path, json_option, option
 from cli.options.encoder import ModelOptions, model_options
 from cli.options.index import OWN, Location, index_option, pointing, where_option
-from cli.options.output import json_option
 from cli.options.ranking import RankingOptions, ranking_options
 from cli.output.results import say
 
@@ -81,7 +80,7 @@ Print = Callable[[list["Hit"], str, str | None], None]
     help="At a malformed query of --queries: stop, or count and skip it.",
     section="Rarely needed",
 )
-def command(
+def query_command(
     text: tuple[str, ...],
     folder: Location,
     where: str | None,

@@ -35,15 +35,16 @@ from cli.options.encoder import MINILM, model_option
     "printed.",
     section="Output",
 )
-def command(
+def reproduce_command(
     paper: str | None, table: str | None, data: Path | None, model: str | None, output: Path | None
 ) -> None:
-    """Print or run the commands of the papers' tables, below the published figures.
+    """Print or run the commands of the papers' tables.
 
-    PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et al. 2023), ma (Ma et al. 2019) or
-    unsup (Takahashi and Bollegala 2022). TABLE is one of those that are printed without --output,
-    such as table-3; tables of times are benchmarks of the repository. Existing reports are kept, so
-    an interrupted run resumes; use one --output folder per model.
+    The published figures come first. PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et
+    al. 2023), ma (Ma et al. 2019) or unsup (Takahashi and Bollegala 2022). TABLE is one of those
+    that are printed without --output, such as table-3; tables of times are benchmarks of the
+    repository. Existing reports are kept, so an interrupted run resumes; use one --output folder
+    per model.
     """
     from cli.output.progress import Stages
     from cli.output.results import report, say

@@ -113,7 +113,7 @@ _MEBIBYTE = 2**20
     help="Maximum number of queries that wait; more are refused with status 503.",
     section=RARE,
 )
-def command(
+def serve_command(
     indexes: tuple[str, ...],
     host: str,
     port: int,

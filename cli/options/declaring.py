@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args
 
 import click
@@ -142,3 +143,22 @@ def complete_model(
     """The name of a bundled model, else a path."""
     found = [CompletionItem(name) for name in BUNDLED if name.startswith(incomplete)]
     return found or complete_path(context, parameter, incomplete)
+
+
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.", section="Output")
+quiet_option = option(
+    "-q", "--quiet", is_flag=True, help="Print neither progress nor a summary.", section="Output"
+)
+
+
+def output_folder(content: str) -> Callable[[F], F]:
+    """--output, which the command needs; `content` is what the help says is in the folder."""
+    return option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FOLDER",
+        help=content,
+        section="Output",
+    )

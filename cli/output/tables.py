@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 # One character for one keeps places. Lone surrogates stand for bytes of names that are not UTF-8.
 _CONTROLS = dict.fromkeys(
@@ -45,3 +46,21 @@ def table(
         ).rstrip()
         for line in lines
     ]
+
+
+def meta_summary(facts: dict[str, Any]) -> str:
+    """One line on what `MetaParts.describe` returns."""
+    pooling = f", {facts['pooling']} pooling" if facts["pooling"] else ""
+    return (
+        f"{facts['method']} of {len(facts['sources'])} encoders, {facts['level']} level"
+        f"{pooling}, {facts['dimensions']} dimensions"
+    )
+
+
+def meta_lines(facts: dict[str, Any]) -> list[str]:
+    """The sources as a table."""
+    rows = [
+        [one["encoder"], str(one["dimensions"]), f"{one['weight']:.3f}", one["fingerprint"]]
+        for one in facts["sources"]
+    ]
+    return table(["source", "dimensions", "weight", "fingerprint"], rows)

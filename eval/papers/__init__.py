@@ -24,7 +24,7 @@ from eval.reports import ReportedResult, read_report
 from retriever.errors import ConfigError
 
 PAPERS = ("sbert-wk", "bert-lc", "ma", "unsup")
-_WITHOUT_MODEL = (["make", "probing"], ["fit", "static"], ["train", "meta"])
+_WITHOUT_MODEL = (["make", "probing"], ["train", "static"], ["train", "meta"])
 # What a finished step leaves in its folder.
 _FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json", "meta.json")
 

@@ -65,7 +65,10 @@ def _problems(view: PostgresView) -> Iterator[str]:
         yield str(error)
     yield from _postings_problems(view)
     if row.efforts is not None and not graph_is_valid(session.connection, session.tables):
-        yield f"{place}: the HNSW graph is missing or invalid; `retriever rebuild` builds it again"
+        yield (
+            f"{place}: the HNSW graph is missing or invalid; `retriever compact --index-type hnsw` "
+            "builds it again"
+        )
 
 
 def _postings_problems(view: PostgresView) -> Iterator[str]:

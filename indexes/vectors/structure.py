@@ -499,7 +499,7 @@ def cheapest(measured: Sequence[Measured], target: float) -> int:
         best = max(measured, key=lambda one: one.recall)
         raise ConfigError(
             f"--recall {target}: the best that this structure reaches is {best.recall:.4f}, at "
-            f"effort {best.effort}; ask for less, or `retriever rebuild` with another --index-type"
+            f"effort {best.effort}; ask for less, or `retriever compact` with another --index-type"
         )
     return min(enough)
 

@@ -202,7 +202,12 @@ def require_same(
     for what, wanted, found, remedy in (
         ("analyzer", asked.analyzer, state.analyzer.settings, again),
         ("treatment of long texts", asked.passages, state.passages, again),
-        ("search structure", asked.structures, structures, "change it with `rebuild`"),
+        (
+            "search structure",
+            asked.structures,
+            structures,
+            "change it with `retriever compact --index-type`",
+        ),
     ):
         if wanted is not None and wanted != found:
             raise ConfigError(

@@ -281,9 +281,9 @@ def test_files_where_folders_are_meant_and_the_other_way_round(retriever, standi
     run = ["query", "--queries", queries, "--mode", "bm25", "--run"]
     refused(retriever(*run, "folder.npy"), "folder.npy: cannot write the run")
     refused(retriever(*run, "no/out.run"), "no/out.run: cannot write the run")
-    refused(retriever("eval", "run", "folder.npy", "--qrels", queries), "expected")
-    refused(retriever("eval", "run", queries, "--qrels", "folder.npy"), "npy: cannot be read")
-    refused(retriever("eval", "run", queries, "--qrels", "none"), "none: no such file")
+    refused(retriever("eval", "compare", "folder.npy", "--qrels", queries), "expected")
+    refused(retriever("eval", "compare", queries, "--qrels", "folder.npy"), "npy: cannot be read")
+    refused(retriever("eval", "compare", queries, "--qrels", "none"), "none: no such file")
 
 
 @pytest.mark.parametrize(
@@ -291,10 +291,15 @@ def test_files_where_folders_are_meant_and_the_other_way_round(retriever, standi
     [
         (["quary"], "No such command 'quary'; did you mean `query`? (see `retriever --help`)"),
         (["zzz"], "No such command 'zzz' (see `retriever --help`)"),
-        (["eval", "categories", "x"], "has moved: use `retriever reproduce ma table-2`"),
-        (["inspect", "sensitivity"], "has moved: use `retriever reproduce sbert-wk figure-3`"),
-        (["layers"], "No such command 'layers'; did you mean `tune layers` or `inspect layers`?"),
-        (["eval", "rum"], "No such command 'rum'; did you mean `run`? (see `retriever eval --he"),
+        (["layers"], "No such command 'layers'; did you mean `eval layers` or `inspect layers`?"),
+        (["eval", "stz"], "No such command 'stz'; did you mean `sts`? (see `retriever eval --he"),
+        (["add", "f"], "`retriever add` is now `retriever index --existing` (see `retriever --he"),
+        (["rebuild"], "`retriever rebuild` is now `retriever compact --index-type auto`"),
+        (["fit", "static", "f"], "`retriever fit` is now `retriever train static`"),
+        (["tune", "layers", "f"], "`retriever tune` is now `retriever eval layers`"),
+        (["eval", "run", "f"], "`retriever eval run` is now `retriever eval compare`"),
+        (["eval", "categories", "x"], "is now `retriever reproduce ma table-2`"),
+        (["inspect", "sensitivity"], "is now `retriever reproduce sbert-wk figure-3`"),
         (["query", "x", "--explian"], "No such option '--explian'; did you mean `--explain`?"),
         (["query", "x", "-z"], "No such option '-z' (see `retriever query --help`)"),
         (["query", "x", "-k"], "Option '-k' requires an argument"),
@@ -307,7 +312,7 @@ def test_files_where_folders_are_meant_and_the_other_way_round(retriever, standi
         (["delete", "a", "--where", "n = 1"], "give either ids or --where"),
         (["index"], "Missing argument 'SOURCE...'"),
         (["encode", "f"], "expected either --output or --shards"),
-        (["eval", "run", "f"], "Missing option '--qrels'"),
+        (["eval", "compare", "f"], "Missing option '--qrels'"),
     ],
     ids=str,
 )

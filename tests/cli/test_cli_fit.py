@@ -1,4 +1,4 @@
-"""`retriever fit static` on small files of word vectors."""
+"""`retriever train static` on small files of word vectors."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(
 ):
     folder = tmp_path / "my encoder"
     arguments = ["--vectors", vectors, "--method", method, "--output", folder]
-    done = retriever("fit", "static", corpus, *arguments)
+    done = retriever("train", "static", corpus, *arguments)
     assert done.code == 0
     assert done.err == ""
     first, last = done.out.splitlines()
@@ -45,7 +45,7 @@ def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
     counts.write_text("one 3\nelsewhere 1\n")
     arguments = ["--vectors", vectors, "--method", "sif", "-o", tmp_path / "sif", "--json"]
     options = ["--a", "0.25", "--components", "2", "--sample", "1", "--word-counts", counts]
-    done = retriever("fit", "static", corpus, *arguments, *options)
+    done = retriever("train", "static", corpus, *arguments, *options)
     assert done.code == 0
     facts = json.loads(done.out)
     assert facts["encoder"] == str(tmp_path / "sif")
@@ -61,10 +61,10 @@ def test_json_tells_the_same_to_programs(retriever, vectors, corpus, tmp_path):
 def test_a_method_with_nothing_to_fit_needs_no_source(retriever, vectors, corpus, tmp_path):
     folder = tmp_path / "plain"
     arguments = ["--vectors", vectors, "--method", "p-mean", "--output", folder]
-    done = retriever("fit", "static", *arguments, "--quiet")
+    done = retriever("train", "static", *arguments, "--quiet")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert StaticModel.load(folder).dimensions == 9
-    done = retriever("fit", "static", corpus, *arguments)
+    done = retriever("train", "static", corpus, *arguments)
     assert done.code == 0
     assert "SOURCE is not read" in done.err
 
@@ -72,7 +72,7 @@ def test_a_method_with_nothing_to_fit_needs_no_source(retriever, vectors, corpus
 def test_a_models_own_embeddings_can_be_fitted(retriever, tiny_models, write_jsonl, tmp_path):
     corpus = write_jsonl({"id": "1", "text": "w1 w2 w3"}, {"id": "2", "text": "w2 w4"})
     arguments = ["--vectors", tiny_models["bert"], "--method", "sif", "-o", tmp_path / "sif"]
-    assert retriever("fit", "static", corpus, *arguments).code == 0
+    assert retriever("train", "static", corpus, *arguments).code == 0
     assert StaticModel.load(tmp_path / "sif").dimensions == 16
 
 
@@ -81,11 +81,11 @@ def test_bad_records_are_counted_and_skipped_if_asked_for(
 ):
     corpus = write_jsonl({"id": "1", "body": "one two"}, {"id": "2", "body": 5}, {"id": "3"})
     arguments = ["--vectors", vectors, "--method", "sif", "-o", tmp_path / "sif"]
-    failed = retriever("fit", "static", corpus, *arguments, "--text-field", "body")
+    failed = retriever("train", "static", corpus, *arguments, "--text-field", "body")
     assert failed.code == 2
     assert not (tmp_path / "sif").exists()
     done = retriever(
-        "fit", "static", corpus, *arguments, "--text-field", "body", "--on-error", "skip"
+        "train", "static", corpus, *arguments, "--text-field", "body", "--on-error", "skip"
     )
     assert done.code == 0
     assert done.err.count("skipped:") == 2
@@ -103,7 +103,7 @@ def test_bad_records_are_counted_and_skipped_if_asked_for(
 def test_options_that_do_not_belong_together_are_refused(
     retriever, vectors, tmp_path, options, said
 ):
-    done = retriever("fit", "static", "--vectors", vectors, "-o", tmp_path / "x", *options)
+    done = retriever("train", "static", "--vectors", vectors, "-o", tmp_path / "x", *options)
     assert done.code == 2
     assert said in done.err
     assert not (tmp_path / "x").exists()
@@ -111,7 +111,7 @@ def test_options_that_do_not_belong_together_are_refused(
 
 def test_an_occupied_folder_is_refused_before_anything_is_read(retriever, corpus, tmp_path):
     arguments = ["--vectors", tmp_path / "absent", "--method", "sif", "--output", tmp_path]
-    done = retriever("fit", "static", corpus, *arguments)
+    done = retriever("train", "static", corpus, *arguments)
     assert done.code == 2
     assert "change --output" in done.err
     assert done.err.count("\n") == 1
@@ -120,7 +120,7 @@ def test_an_occupied_folder_is_refused_before_anything_is_read(retriever, corpus
 def test_a_malformed_file_of_vectors_is_one_line_on_stderr(retriever, vectors, corpus, tmp_path):
     vectors.write_text("one 1 2 3\ntwo 1 2\nthree 1 2 3\n")
     arguments = ["--vectors", vectors, "--method", "sif", "--output", tmp_path / "x"]
-    done = retriever("fit", "static", corpus, *arguments)
+    done = retriever("train", "static", corpus, *arguments)
     assert done.code == 2
     assert done.err.startswith(f"retriever: {vectors}:2: expected a word and 3 numbers, found 2")
     assert done.err.count("\n") == 1
@@ -130,16 +130,16 @@ def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
     records = [{"id": str(row), "text": f"word{row % 7} word{row % 4} all"} for row in range(20)]
     corpus = write_jsonl(*records)
     arguments = ["--method", "lsa", "--dimensions", "3", "-o", tmp_path / "lsa"]
-    done = retriever("fit", "static", corpus, *arguments, "--json")
+    done = retriever("train", "static", corpus, *arguments, "--json")
     assert done.code == 0, done.err
     facts = json.loads(done.out)
     assert (facts["method"], facts["dimensions"]) == ("lsa", 3)
     # What is in more than half of the texts is left out.
     assert facts["words"] == 7
     assert facts["provenance"]["texts"] == 20
-    whole = retriever("fit", "static", corpus, *arguments, "--max-df", "1", "--json")
+    whole = retriever("train", "static", corpus, *arguments, "--max-df", "1", "--json")
     assert json.loads(whole.out)["words"] == 8
-    told = retriever("fit", "static", corpus, *arguments)
+    told = retriever("train", "static", corpus, *arguments)
     assert told.out.startswith(f"{tmp_path / 'lsa'}: lsa of 7 words, 3 dimensions\n")
 
 
@@ -155,6 +155,6 @@ def test_lsa_makes_its_own_word_vectors(retriever, write_jsonl, tmp_path):
     ],
 )
 def test_options_of_lsa_and_of_the_others_are_kept_apart(retriever, tmp_path, options, said):
-    done = retriever("fit", "static", "-o", tmp_path / "x", *options)
+    done = retriever("train", "static", "-o", tmp_path / "x", *options)
     assert done.code == 2
     assert said in done.err

@@ -11,6 +11,7 @@ import cli.commands.index
 from retriever import Index
 from retriever.encoders.encoder import Encoder
 from retriever.indexing.add import CommitSettings
+from tests.cli.error_cases import GOOD, refused
 from tests.conftest import FakeEncoder
 
 
@@ -107,6 +108,22 @@ def test_a_faster_number_format_is_noted_unless_the_run_uses_it(
     assert retriever("index", write_jsonl({"id": "a", "text": "x"})).err == note
     # Nothing to encode.
     assert retriever("index", write_jsonl({"id": "a", "text": "x"})).err == ""
-    assert retriever("add", write_jsonl({"id": "b", "text": "y"})).err == note
+    assert retriever("index", write_jsonl({"id": "b", "text": "y"})).err == note
     asked = ("--dtype", "bfloat16")
     assert retriever("index", write_jsonl({"id": "c", "text": "z"}), *asked).err == ""
+
+
+def test_an_existing_index_can_be_required(retriever, write_jsonl, tmp_path):
+    new = write_jsonl({"id": "new", "text": "New text."}, name="new.jsonl")
+    asked = ("index", new, "--existing")
+    refused(retriever(*asked), ".retriever: no index here", "retriever index")
+    (tmp_path / "stuff").mkdir()
+    (tmp_path / "stuff" / "mine").touch()
+    refused(retriever(*asked, "-i", "stuff"), "stuff: this folder is not an index")
+    refused(retriever(*asked, "--recreate"), "--existing: --recreate makes a new index")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "new.jsonl", "stuff"]
+    assert retriever("index", write_jsonl(*GOOD), "--language", "german", "-q").code == 0
+    assert json.loads(retriever(*asked, "--json").out)["added"] == 1
+    refused(retriever(*asked, "--language", "french"), "made with")
+    info = json.loads(retriever("info", "--json").out)
+    assert (info["documents"], info["analyzer"]["language"]) == (3, "german")

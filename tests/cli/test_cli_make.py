@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_said(make, corpus, tmp_path, arguments, source, 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_read(
     retriever, corpus, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("cli.commands.make.probing._texts", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("cli.commands.make_probing._texts", lambda *_, **__: pytest.fail("read"))
     done = retriever("make", "probing", corpus, "-o", tmp_path / "a/b")
     assert (done.code, "expected its parent folder to exist" in done.err) == (2, True)
     done = retriever("make", "probing", corpus, "-o", corpus)

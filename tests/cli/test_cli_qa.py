@@ -402,7 +402,7 @@ def test_an_index_that_is_not_of_the_corpus_is_completed_or_refused(
     first, second = (json.loads(done.out)["per_question"] for done in (part, whole))
     assert first == second
     (tmp_path / "more.jsonl").write_text('{"id": "foreign", "text": "w1"}\n')
-    assert retriever("add", tmp_path / "more.jsonl", "-i", index, "-q").code == 0
+    assert retriever("index", tmp_path / "more.jsonl", "-i", index, "-q").code == 0
     refused = retriever(*asked, "--index", index)
     assert (refused.code, refused.out) == (2, "")
     assert "found 1 of its" in refused.err

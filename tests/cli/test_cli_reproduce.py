@@ -25,8 +25,10 @@ def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
         tree = COMMANDS
         rest = list(arguments)
         while not isinstance(tree, str):
-            tree = tree[rest.pop(0)]
-        command = importlib.import_module(tree).command
+            name = rest.pop(0)
+            tree = tree[name]
+        module = importlib.import_module(f"cli.commands.{tree}")
+        command = getattr(module, f"{name.replace('-', '_')}_command")
         folder.parent.mkdir(parents=True, exist_ok=True)
         command.make_context("step", list(rest)).close()
         folders.append(folder)

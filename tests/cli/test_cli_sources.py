@@ -163,7 +163,7 @@ def test_names_of_files_and_fields_cannot_steer_the_terminal(retriever):
     done = printed(retriever, "index", name, "--on-error", "skip")
     assert done.err.count("\n") == 2
     Path("c.jsonl").write_text(json.dumps({"id": 1, "text": "x", ESCAPE: 1e999}))
-    assert printed(retriever, "add", "c.jsonl").err.count("\n") == 1
+    assert printed(retriever, "index", "c.jsonl").err.count("\n") == 1
     folder = f"i{ESCAPE}"
     assert printed(retriever, "index", "c.jsonl", "-i", folder).code == 0
     assert printed(retriever, "info", "-i", folder).out.count("\n") > 5

@@ -25,7 +25,9 @@ def made(retriever, write_jsonl, postgres_url, fake_encoder):
 def test_a_life_of_an_index(made, retriever, write_jsonl, tmp_path):
     again = retriever("index", write_jsonl(*CORPUS), "-i", made)
     assert "3 unchanged" in again.out
-    added = retriever("add", write_jsonl({"id": "4", "text": "money in the bank"}), "-i", made)
+    added = retriever(
+        "index", "--existing", write_jsonl({"id": "4", "text": "money in the bank"}), "-i", made
+    )
     assert "1 added" in added.out
     hit = json.loads(
         retriever(
@@ -39,7 +41,7 @@ def test_a_life_of_an_index(made, retriever, write_jsonl, tmp_path):
     assert retriever("delete", "4", "-i", made).code == 0
     assert "1 document" in retriever("delete", "--where", "year = 1999", "-i", made).out
     assert retriever("compact", "-i", made).code == 0
-    assert "HNSW" in retriever("rebuild", "--index-type", "hnsw", "-i", made).out
+    assert "HNSW" in retriever("compact", "--index-type", "hnsw", "-i", made).out
     assert retriever("export", tmp_path / "out.jsonl", "-i", made).code == 0
     ids = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert ids == ["1", "3"]
@@ -57,8 +59,8 @@ def test_a_life_of_an_index(made, retriever, write_jsonl, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["rebuild", "--index-type", "ivf"], "expected the index type auto, flat or hnsw"),
-        (["rebuild", "--dry-run"], "plans index folders alone"),
+        (["compact", "--index-type", "ivf"], "expected the index type auto, flat or hnsw"),
+        (["compact", "--dry-run", "--memory", "1GB"], "plans index folders alone"),
         (["snapshot", "copy"], "expected an index folder"),
         (["query", "a", "--where", "nothing = 1", "--where-typo"], "No such option"),
     ],

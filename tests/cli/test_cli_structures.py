@@ -37,7 +37,7 @@ def segments(retriever):
 
 def test_a_plan_is_printed_and_changes_nothing(retriever, indexed):
     before = retriever("info", "--json").out
-    plan = retriever("rebuild", "--dry-run", "--index-type", "hnsw")
+    plan = retriever("compact", "--dry-run", "--index-type", "hnsw")
     assert (plan.code, plan.err) == (0, "")
     why, takes = plan.out.splitlines()
     assert why == "hnsw was asked for"
@@ -46,30 +46,30 @@ def test_a_plan_is_printed_and_changes_nothing(retriever, indexed):
 
 
 def test_a_plan_as_json_has_numbers(retriever, indexed):
-    plan = json.loads(retriever("rebuild", "--dry-run", "--json", "--index-type", "ivf-pq").out)
+    plan = json.loads(retriever("compact", "--dry-run", "--json", "--index-type", "ivf-pq").out)
     assert plan["index_type"] == "ivf-pq"
     assert plan["structure"] == "ivf-sq8"
     assert "too few to train a product quantizer" in plan["reasons"][1]
     assert plan["build_bytes"] >= plan["memory_bytes"] > 0
-    flat = json.loads(retriever("rebuild", "--dry-run", "--json").out)
+    flat = json.loads(retriever("compact", "--index-type", "auto", "--dry-run", "--json").out)
     assert (flat["structure"], flat["build_bytes"]) == ("flat", 0)
 
 
 def test_rebuilding_says_before_what_it_takes(retriever, indexed):
-    done = retriever("rebuild", "--index-type", "ivf")
+    done = retriever("compact", "--index-type", "ivf")
     assert done.err.splitlines()[0] == "ivf was asked for"
     assert done.err.count("memory") == 1
     assert "building their search structure (ivf), which takes up to " in done.err
     assert done.out.startswith(".retriever: 300 passages, ivf\n  effort 1 ")
-    assert retriever("rebuild").err.endswith("Flat: nothing to build\n")
+    assert retriever("compact", "--index-type", "auto").err.endswith("Flat: nothing to build\n")
 
 
 @pytest.mark.parametrize("option", [(), ("--dry-run",), ("--dry-run", "--json")])
 def test_nonsense_is_refused_before_anything_is_said(retriever, indexed, option):
     before = segments(retriever)
-    refused(retriever("rebuild", "--index-type", "nonsense", *option), "'nonsense'", "ivf-pq")
-    refused(retriever("rebuild", "-i", "nowhere", *option), "no index here")
-    blank = retriever("rebuild", "--index-type", " ", *option)
+    refused(retriever("compact", "--index-type", "nonsense", *option), "'nonsense'", "ivf-pq")
+    refused(retriever("compact", "--index-type", "flat", "-i", "nowhere", *option), "no index here")
+    blank = retriever("compact", "--index-type", " ", *option)
     assert (blank.code, blank.out) == (2, "")
     assert "expected a name or a FAISS factory string" in blank.err
     assert segments(retriever) == before
@@ -78,9 +78,9 @@ def test_nonsense_is_refused_before_anything_is_said(retriever, indexed, option)
 def test_info_shows_each_segment_with_what_was_measured(
     retriever, indexed, write_jsonl, monkeypatch
 ):
-    retriever("rebuild", "--index-type", "IVF8,SQ8")
+    retriever("compact", "--index-type", "IVF8,SQ8")
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
-    retriever("add", write_jsonl(*records(5, seed=1), name="more.jsonl"))
+    retriever("index", write_jsonl(*records(5, seed=1), name="more.jsonl"))
     text = retriever("info").out
     head, table = text.split("\n\n")
     assert "index type   IVF8,SQ8\n" in head
@@ -118,7 +118,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
     # A code of half a byte cannot tell 16 dimensions apart; more effort would scan all vectors.
     monkeypatch.setattr("indexes.vectors.search._OTHER_EFFORTS", (1,))
     retriever("index", write_jsonl(*records(2000)))
-    retriever("rebuild", "--index-type", "PQ1x4")
+    retriever("compact", "--index-type", "PQ1x4")
     (segment,) = segments(retriever)
     best = max(segment["recall"], key=lambda one: one["recall"])
     assert 0 < best["recall"] < 0.99
@@ -131,7 +131,7 @@ def test_a_recall_is_reached_in_every_mode_or_refused_in_one_line(
             retriever(*query, "--mode", mode, "--recall", "0.99"),
             "--recall 0.99: ",
             f"{best['recall']:.4f}, at effort {best['effort']}",
-            "rebuild",
+            "compact` with another --index-type",
         )
     assert retriever(*query, "--mode", "bm25", "--recall", "0.99").code == 0
 
@@ -140,7 +140,7 @@ def test_a_build_is_announced_by_every_command_that_merges(
     retriever, indexed, write_jsonl, monkeypatch
 ):
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
-    assert retriever("rebuild", "--index-type", "IVF4,Flat").code == 0
+    assert retriever("compact", "--index-type", "IVF4,Flat").code == 0
     changed = [{**record, "text": "other words"} for record in records(200)]
     for command in (
         ("index", write_jsonl(*changed, name="changed.jsonl"), "--json", "--no-compact"),

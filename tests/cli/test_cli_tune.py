@@ -63,7 +63,7 @@ def questions(tmp_path):
 def tune(retriever, tiny_models):
     def call(*arguments, settings=""):
         model = f"{tiny_models['bert']}{settings}"
-        return retriever("tune", "layers", *arguments, "--model", model)
+        return retriever("eval", "layers", *arguments, "--model", model)
 
     return call
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_searched_is_refused_in_one_line(
 @pytest.mark.soak
 def test_the_search_finds_the_known_layers_of_minilm_on_stsb(retriever, stsb, monkeypatch):
     monkeypatch.setenv("RETRIEVER_CACHE", str(stsb.cache))
-    found = json.loads(retriever("tune", "layers", stsb.path, "--json", "--device", "cpu").out)
+    found = json.loads(retriever("eval", "layers", stsb.path, "--json", "--device", "cpu").out)
     assert found["baseline"]["search"] == pytest.approx(0.8203, abs=5e-5)
     assert found["best"]["layers"] == [0, 6]
     assert found["best"]["search"] == pytest.approx(0.8238, abs=5e-5)
@@ -242,8 +242,8 @@ def test_the_report_holds_what_json_prints(tune, pairs, tmp_path):
 
 
 def test_only_options_that_the_search_takes_are_listed(retriever):
-    page = retriever("tune", "layers", "--help").out
+    page = retriever("eval", "layers", "--help").out
     for option in ("--layers", "--preset", "--static", "--window"):
-        assert f"{option} " not in page.replace("tune layers ", "")
+        assert f"{option} " not in page.replace("eval layers ", "")
     for option in ("--pooling", "--fusion", "--head"):
         assert f"{option} " in page

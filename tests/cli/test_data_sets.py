@@ -55,8 +55,8 @@ def test_without_the_variable_only_the_path_counts(sets, monkeypatch):
         ("train encoder", "dev"),
         ("train meta", "train"),
         ("train meta", "dev"),
-        ("tune layers", "data"),
-        ("tune layers", "test"),
+        ("eval layers", "data"),
+        ("eval layers", "test"),
     ],
 )
 def test_every_command_finds_its_data_sets_there(sets, words, name):

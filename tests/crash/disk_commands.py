@@ -25,10 +25,10 @@ CHANGED = {"index": SWEPT["add"], "small": SWEPT["small"], "import": SWEPT["add"
 DELETED = SWEPT["delete"].gone
 COMMANDS: dict[str, list[str]] = {
     "index": ["index", "changed.jsonl", "--quiet"],
-    "small": ["add", "small.jsonl", "--quiet"],
+    "small": ["index", "small.jsonl", "--existing", "--quiet"],
     "delete": ["delete", *DELETED],
     "compact": ["compact"],
-    "rebuild": ["rebuild", "--index-type", "IVF8,SQ8"],
+    "rebuild": ["compact", "--index-type", "IVF8,SQ8"],
     "import": ["import", "ready.jsonl", "--model", "hash", "--quiet"],
     "snapshot": ["snapshot", "copy", "--quiet"],
     "jsonl": ["export", "out.jsonl", "--vectors", "--quiet"],

@@ -223,7 +223,7 @@ def _from(name: str) -> dict[str, Any]:
 def _refuse_unfitted(method: Static, source: str) -> None:
     if method in FITTED:
         raise ConfigError(
-            f"static: {method} has to be fitted on texts: `retriever fit static CORPUS --vectors "
+            f"static: {method} has to be fitted on texts: `retriever train static CORPUS --vectors "
             f"{source} --method {method} --output FOLDER`, then name that folder with --model"
         )
 
@@ -235,7 +235,7 @@ def _find(asked: EncoderSettings, download: bool) -> StaticModel:
         if asked.static not in (None, static.method):
             raise ConfigError(
                 f"static: {name} was fitted for {static.method}, but {asked.static} was asked for; "
-                "leave static out, or fit another with `retriever fit static`"
+                "leave static out, or fit another with `retriever train static`"
             )
         return static
     if os.path.isfile(name):

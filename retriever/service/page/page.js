@@ -355,7 +355,7 @@ function fault(...lines) {
 
 function emptyIndex() {
   notice("The index is empty.", element("p", {}, "Add documents in a terminal: ",
-    element("code", {}, "retriever add SOURCE -i FOLDER"), ". They are found at once."));
+    element("code", {}, "retriever index SOURCE -i FOLDER"), ". They are found at once."));
 }
 
 function nothing(answer, filtered) {

@@ -147,11 +147,11 @@ def test_what_is_no_folder_and_what_is_no_form_is_refused(tmp_path):
 def test_layers_are_searched_on_any_form_that_has_pools(retriever, tiny_models, tmp_path):
     model = ("--model", tiny_models["bert"])
     sets = {form: write(tmp_path / form, SAMPLES[form]) for form in ("wikiqa", "beir")}
-    outcome = retriever("tune", "layers", sets["wikiqa"], *model, "--json")
+    outcome = retriever("eval", "layers", sets["wikiqa"], *model, "--json")
     assert outcome.code == 0, outcome.err
     source = json.loads(outcome.out)["search_data"]
     assert (source["units"], source["left_out"]) == (1, 1)
-    outcome = retriever("tune", "layers", sets["beir"], *model, "--split", "test")
+    outcome = retriever("eval", "layers", sets["beir"], *model, "--split", "test")
     assert (outcome.code, outcome.out) == (2, "")
     assert "found a whole corpus to rank; add a file candidates.test.jsonl" in outcome.err
     assert len(outcome.err.splitlines()) == 1

@@ -36,6 +36,6 @@ def test_a_life_of_an_index(retriever, write_jsonl, milvus_file, tmp_path):
     ids = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert ids == ["1", "3"]
     assert retriever("verify", "-i", url).out.endswith("sound\n")
-    for command in (["rebuild", "--index-type", "ivf"], ["snapshot", tmp_path / "copy"]):
+    for command in (["compact", "--index-type", "ivf"], ["snapshot", tmp_path / "copy"]):
         outcome = retriever(*command, "-i", url)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err

@@ -174,7 +174,7 @@ def test_what_has_to_be_fitted_is_refused_with_the_command_that_does_it(file, ti
         lambda: StaticModel.from_file(file, method),
         lambda: StaticModel.from_model(find_model(str(tiny_models["bert"])), method),
     ):
-        with pytest.raises(ConfigError, match=f"retriever fit static .*--method {method}"):
+        with pytest.raises(ConfigError, match=f"retriever train static .*--method {method}"):
             make()
 
 

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, complete_path, option, settings
+from cli.options.declaring import (
+    RARE,
+    Command,
+    complete_path,
+    json_option,
+    option,
+    quiet_option,
+    settings,
+)
 from cli.options.encoder import device_option, download_option
 from cli.options.evaluation import DataSet
-from cli.options.output import json_option, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
 from cli.output.results import say
 
@@ -183,7 +190,7 @@ _TRAINING = [
 )
 @quiet_option
 @json_option
-def command(
+def meta_command(
     sources: tuple[str, ...],
     source: SourceOptions,
     train: Path | None,
@@ -301,7 +308,7 @@ def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | N
 
 
 def _report(encoder: Encoder, output: Path, *, quiet: bool, as_json: bool) -> None:
-    from cli.output.meta import meta_lines, meta_summary
+    from cli.output.tables import meta_lines, meta_summary
     from retriever.encoders.settings import EncoderSettings
 
     named = str(EncoderSettings(model=str(output)))

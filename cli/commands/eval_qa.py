@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import Command, is_given, option, settings
+from cli.options.declaring import Command, is_given, json_option, option, quiet_option, settings
 from cli.options.encoder import EncoderOptions, encoder_options
 from cli.options.evaluation import (
+    LayerOptions,
+    QuestionOptions,
     ResamplingOptions,
+    by_layer_options,
     cache_folder,
     cache_option,
+    dataset_argument,
     measure_option,
+    question_options,
     report_option,
     resampling_options,
     without_positive_option,
 )
-from cli.options.output import json_option, quiet_option
-from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.sentences import LayerOptions, by_layer_options
-from cli.options.training.qa import TrainingOptions, training_options
+from cli.options.training import TrainingOptions, training_options
 
 if TYPE_CHECKING:
     from eval import QAResult, SentenceResult
+
 
 _SYSTEMS = ("bm25", "cosine", "hybrid")
 
@@ -102,7 +105,7 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
 @resampling_options
 @json_option
 @quiet_option
-def command(
+def qa_command(
     dataset: Path,
     split: str,
     data: QuestionOptions,

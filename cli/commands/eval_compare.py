@@ -1,4 +1,4 @@
-"""`retriever eval compare`: do TREC runs differ, and on which queries?"""
+"""`retriever eval compare`: how good are TREC runs, do they differ, and on which queries?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 import click
 
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, json_option, option
 from cli.options.evaluation import (
     ResamplingOptions,
     measure_option,
@@ -17,7 +17,6 @@ from cli.options.evaluation import (
     runs_argument,
     without_positive_option,
 )
-from cli.options.output import json_option
 from cli.output.tables import without_controls
 
 _DEFAULT = ("AP", "RR", "nDCG@10")
@@ -52,7 +51,7 @@ _DEFAULT = ("AP", "RR", "nDCG@10")
 )
 @resampling_options
 @json_option
-def command(
+def compare_command(
     runs: tuple[Path, ...],
     qrels: Path,
     queries: str | None,
@@ -63,10 +62,11 @@ def command(
     resampling: ResamplingOptions,
     as_json: bool,
 ) -> None:
-    """Compare each RUN (TREC format) with the first one, or with --baseline.
+    """Score each RUN (TREC format), and compare it with the baseline.
 
     For each measure: means with 95% intervals, the difference from the baseline with its own, and
-    the p-value of a paired randomization test with Holm's correction over the runs.
+    the p-value of a paired randomization test with Holm's correction over the runs. A query that is
+    missing from a run counts as zero.
     """
     from eval import compare
     from retriever.documents.reader import CorpusReader

@@ -1,4 +1,4 @@
-"""`retriever tune layers`: which hidden states to average, by a search over all sets of them."""
+"""`retriever eval layers`: which hidden states to average, by a search over all sets of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, option
+from cli.options.declaring import RARE, Command, json_option, option, quiet_option
 from cli.options.encoder import MINILM, STATES, EncoderOptions, encoder_options
 from cli.options.evaluation import (
     DataSet,
@@ -17,7 +17,6 @@ from cli.options.evaluation import (
     report_option,
     seed_option,
 )
-from cli.options.output import json_option, quiet_option
 
 
 @click.command("layers", cls=Command)
@@ -104,7 +103,7 @@ from cli.options.output import json_option, quiet_option
 @seed_option("the resamples and shuffles")
 @json_option
 @quiet_option
-def command(
+def layers_command(
     data: tuple[Path, ...],
     test: Path | None,
     split: str | None,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options.declaring import Command, option
+from cli.options.declaring import Command, json_option, option, output_folder, quiet_option
 from cli.options.evaluation import seed_option
-from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, source_options, sources_argument
 
 if TYPE_CHECKING:
     from retriever.documents.reader import CorpusReader
+
 
 _TASKS = ("sentlen", "wc", "bshift")
 _BLOCK = 1_000
@@ -43,7 +43,7 @@ _BLOCK = 1_000
 @seed_option("all random draws", "Output")
 @quiet_option
 @json_option
-def command(
+def probing_command(
     sources: tuple[str, ...],
     source: SourceOptions,
     task: str,

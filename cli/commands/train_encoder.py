@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, complete_path, option
+from cli.options.declaring import (
+    RARE,
+    Command,
+    complete_path,
+    json_option,
+    option,
+    output_folder,
+    quiet_option,
+)
 from cli.options.encoder import MINILM, ModelOptions, model_options
-from cli.options.evaluation import DataSet, data_set, plot_option
-from cli.options.output import json_option, output_folder, quiet_option
-from cli.options.qa import QuestionOptions, question_options
+from cli.options.evaluation import DataSet, QuestionOptions, data_set, plot_option, question_options
 from cli.options.source import SourceOptions, source_options
-from cli.options.training.optimization import FineTuningOptions, fine_tuning_options, restart_option
-from cli.options.training.sampling import SamplingOptions, sampling_options
+from cli.options.training import (
+    FineTuningOptions,
+    SamplingOptions,
+    fine_tuning_options,
+    restart_option,
+    sampling_options,
+)
 
 if TYPE_CHECKING:
     from eval.training.data import EncoderData
@@ -87,7 +98,7 @@ if TYPE_CHECKING:
 @plot_option
 @json_option
 @quiet_option
-def command(
+def encoder_command(
     sources: tuple[str, ...],
     output: Path,
     pairs: Literal["title", "neighbors", "cloze"] | None,

@@ -1,4 +1,4 @@
-"""`retriever fit static`: an encoder made of word vectors."""
+"""`retriever train static`: an encoder made of word vectors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, complete_path, option, settings
+from cli.options.declaring import (
+    RARE,
+    Command,
+    complete_path,
+    json_option,
+    option,
+    output_folder,
+    quiet_option,
+    settings,
+)
 from cli.options.encoder import download_option
-from cli.options.output import json_option, output_folder, quiet_option
 from cli.options.source import SourceOptions, corpus_texts, source_options
 from cli.output.results import say
 
@@ -129,7 +137,7 @@ _LSA = [
 )
 @quiet_option
 @json_option
-def command(
+def static_command(
     sources: tuple[str, ...],
     source: SourceOptions,
     vectors: tuple[str, ...],

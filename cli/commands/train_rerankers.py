@@ -1,20 +1,52 @@
-"""`retriever train reranker`: a head on frozen vectors, by pairwise hinge loss."""
+"""`retriever train reranker` and `train cross-encoder`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.options.declaring import RARE, Command, Decorator, option, settings
-from cli.options.encoder import EncoderOptions, encoder_options
-from cli.options.evaluation import cache_folder, cache_option, plot_option
-from cli.options.output import json_option, output_folder, quiet_option
-from cli.options.qa import QuestionOptions, dataset_argument, question_options
-from cli.options.training.optimization import optimization_options
-from cli.options.training.sampling import SamplingOptions, sampling_options
+from cli.options.declaring import (
+    RARE,
+    Command,
+    Decorator,
+    json_option,
+    option,
+    output_folder,
+    quiet_option,
+    settings,
+)
+from cli.options.encoder import (
+    MINILM,
+    EncoderOptions,
+    device_option,
+    download_option,
+    encoder_options,
+)
+from cli.options.evaluation import (
+    QuestionOptions,
+    cache_folder,
+    cache_option,
+    dataset_argument,
+    plot_option,
+    question_options,
+)
+from cli.options.training import (
+    FineTuningOptions,
+    SamplingOptions,
+    fine_tuning_options,
+    layer_decay_option,
+    loss_option,
+    optimization_options,
+    restart_option,
+    sampling_options,
+)
+
+if TYPE_CHECKING:
+    from retriever.rerankers.cross.settings import Loss
+
 
 _SYSTEMS = [
     f"{name}{head}" for name in ("bilinear", "concat", "uv") for head in ("", ":linear", ":mlp")
@@ -105,7 +137,7 @@ _HEAD: list[Decorator] = [
 @plot_option
 @json_option
 @quiet_option
-def command(
+def reranker_command(
     dataset: Path,
     output: Path,
     data: QuestionOptions,
@@ -154,6 +186,100 @@ def command(
                 data.settings(),
                 seeds,
             ),
+            progress=progress,
+            notify=saying(quiet=quiet),
+        )
+    draw(result, plot)
+    show(result, as_json=as_json, quiet=quiet)
+
+
+@click.command("cross-encoder", cls=Command)
+@dataset_argument
+@output_folder("Write the cross-encoder to this folder.")
+@question_options
+@option(
+    "--model",
+    "transformer",
+    metavar="MODEL",
+    help="Transformer to fine-tune: a folder, the name of a bundled model, or a hub id in the "
+    "local cache.",
+    shown_default=MINILM,
+    section="Encoder",
+)
+@option(
+    "--max-length",
+    type=click.IntRange(min=16),
+    default=160,
+    metavar="N",
+    help="Window in word pieces, of question and passage together.",
+    section="Encoder",
+)
+@device_option
+@download_option
+@fine_tuning_options(
+    learning_rate=1e-4,
+    tolerance=0.02,
+    score="AP",
+    head="the MLP on [CLS]",
+    words=", unlike the paper",
+    seed="the MLP's first weights, dropout and the order of questions",
+)
+@loss_option("hinge")
+@layer_decay_option(1.0)
+@sampling_options(count=12, positives=3, questions=8)
+@restart_option
+@plot_option
+@json_option
+@quiet_option
+def cross_encoder_command(
+    dataset: Path,
+    output: Path,
+    data: QuestionOptions,
+    transformer: str | None,
+    max_length: int,
+    device: str | None,
+    download: bool,
+    tuning: FineTuningOptions,
+    loss: Loss,
+    layer_decay: float,
+    sampling: SamplingOptions,
+    restart: bool,
+    plot: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Fine-tune a cross-encoder on the questions of DATASET.
+
+    The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
+    the last one whose dev AP is at most --tolerance below the best before it.
+    """
+    from cli.output.progress import Stages
+    from cli.output.results import draw, saying, show
+    from eval import (
+        CrossEncoderSettings,
+        CrossPlan,
+        Loading,
+        fit_cross_encoder,
+    )
+    from retriever.rerankers.cross.settings import CrossTrainingSettings
+
+    training = CrossTrainingSettings(
+        loss=loss,
+        margin=sampling.margin,
+        layer_decay=layer_decay,
+        sampling=sampling.settings(),
+        **tuning.named(),
+    )
+    with Stages(quiet=quiet) as progress:
+        result = fit_cross_encoder(
+            dataset,
+            output,
+            CrossEncoderSettings(
+                CrossPlan(transformer or MINILM, max_length, training),
+                Loading(device, download),
+                data.settings(),
+            ),
+            restart=restart,
             progress=progress,
             notify=saying(quiet=quiet),
         )

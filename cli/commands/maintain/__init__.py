@@ -1,1 +1,0 @@
-"""Commands that reshape an index."""

@@ -1,1 +1,0 @@
-"""`retriever make`."""

@@ -1,0 +1,398 @@
+"""What is done to an index: `delete`, `info`, `verify`, `compact` and `reindex`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cli.options.declaring import Command, json_option, option, quiet_option
+from cli.options.encoder import EncoderOptions, encoder_options
+from cli.options.index import (
+    OWN,
+    AnalyzerOptions,
+    Location,
+    StructureOptions,
+    analyzer_options,
+    index_option,
+    pointing,
+    structure_options,
+    where_option,
+)
+from cli.output.progress import Stages, counted, human_bytes
+from cli.output.results import say
+from cli.output.tables import meta_lines, meta_summary, table
+
+if TYPE_CHECKING:
+    from retriever import StructureSettings
+
+
+@click.command("delete", cls=Command)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@index_option
+@where_option("Delete the documents that match, such as 'year < 2000'.")
+@json_option
+def delete_command(
+    ids: tuple[str, ...], folder: Location, where: str | None, as_json: bool
+) -> None:
+    """Delete documents by id or by filter.
+
+    Deleted documents disappear from all answers at once. If the index does not hold one of the
+    ids, the others are deleted, the id is named on stderr, and the exit code is 2.
+    """
+    from retriever.index import Index
+
+    if bool(ids) == (where is not None):
+        raise click.UsageError("give either ids or --where")
+    with Index.open(folder) as index, pointing(where):
+        missing = sorted({id_ for id_ in ids if id_ not in index})
+        deleted = index.delete(ids) if where is None else index.delete_where(where)
+    if as_json:
+        click.echo(json.dumps({"deleted": deleted, "missing": missing}, ensure_ascii=False))
+    else:
+        say(f"{folder}: {counted(deleted, 'document')} deleted", err=False)
+    if missing:
+        names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        say(f"retriever: {folder}: the index holds no document {names}")
+        click.get_current_context().exit(2)
+
+
+_INDENT = 9 * " "
+
+
+@click.command("info", cls=Command)
+@index_option
+@json_option
+def info_command(folder: Location, as_json: bool) -> None:
+    """Show what an index holds and how it was made.
+
+    For each segment: its passages, size and search structure, why that structure was chosen, and
+    the recall@10 measured at each search effort. For the folder of a meta-embedding: its sources
+    and their weights.
+    """
+    from retriever.encoders.meta.folder import read_folder
+    from retriever.encoders.registry import is_meta_folder
+    from retriever.index import Index
+
+    if isinstance(folder, Path) and is_meta_folder(folder):
+        facts = {"folder": str(folder.absolute()), **read_folder(folder).describe()}
+        indent, lines = None, _meta(facts)
+    else:
+        with Index.open(folder) as index:
+            facts = index.info()
+        indent, lines = 1, _lines(facts)
+    if as_json:
+        click.echo(json.dumps(facts, indent=indent, ensure_ascii=False))
+        return
+    for line in lines:
+        say(line, err=False)
+
+
+def _lines(info: dict[str, Any]) -> Iterator[str]:
+    encoder, analyzer, long_texts = info["encoder"], info["analyzer"], info["long_texts"]
+    structures, segments = info["structures"], info.get("segments", [])
+    memory = structures["memory_bytes"]
+    facts = {
+        "index": f"{info.get('folder', info['index'])} (format {info['format_version']}, "
+        f"created {info['created']})",
+        "documents": f"{info['documents']:,}",
+        "passages": f"{info['passages']:,}"
+        + (
+            f" in {counted(len(segments), 'segment')}, {info['waiting_passages']:,} waiting in the "
+            f"database, {info['deleted_passages']:,} deleted"
+            if "segments" in info
+            else ""
+        ),
+        **info.get("store", {}),
+        "index type": structures["index_type"]
+        + (f", within {human_bytes(memory)}" if memory else ""),
+        "size": human_bytes(info["bytes"]),
+        "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
+        "fingerprint": encoder["fingerprint"],
+        **({"computed": "in " + ", ".join(encoder["computed"])} if encoder["computed"] else {}),
+        **({"backend": encoder["backend"]} if encoder["backend"] else {}),
+        "analyzer": f"{analyzer['language']}"
+        + (", stemmed" if analyzer["stemming"] else "")
+        + (", stop words removed" if analyzer["stop_words"] else ""),
+        "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
+    }
+    for name, value in facts.items():
+        yield f"{name:<12} {value}"
+    if encoder["meta"]:
+        yield from ("", *meta_lines(encoder["meta"]))
+    for path, what in info.get("remains", {}).items():
+        yield f"{'beside it':<12} {path}: {what}"
+    if not segments:
+        return
+    rows = [
+        [
+            str(segment["segment"]),
+            f"{segment['passages']:,}",
+            human_bytes(segment["bytes"]),
+            segment["structure"]
+            + (": " if segment["reasons"] else "")
+            + "; ".join(segment["reasons"]),
+        ]
+        for segment in segments
+    ]
+    header, *lines = table(["segment", "passages", "size", "structure"], rows, left=(3,))
+    yield from ("", header)
+    for line, segment in zip(lines, segments, strict=True):
+        yield line
+        if segment["recall"]:
+            yield f"{_INDENT}recall@10 (effort): {_recall(segment['recall'])}"
+
+
+def _meta(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"{facts['folder']}: meta-embedding, {meta_summary(facts)}"
+    yield from meta_lines(facts)
+
+
+def _recall(measured: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{one['recall']:.4f} ({one['effort']})" for one in measured)
+
+
+@click.command("verify", cls=Command)
+@index_option
+@json_option
+def verify_command(folder: Location, as_json: bool) -> None:
+    """Check that an index is intact.
+
+    Compares every file with its checksum, and documents, passages and segments with each other.
+    Prints a line for each problem; the exit code is 3 if there is one.
+    """
+    from retriever import open_store, remains
+
+    store = open_store(folder)
+    problems = store.verify()
+    for path, what in ({} if store.folder is None else remains(store.folder)).items():
+        say(f"note: {path}: {what}")
+    if as_json:
+        click.echo(json.dumps({"sound": not problems, "problems": problems}, ensure_ascii=False))
+    elif problems:
+        for problem in problems:
+            say(problem)
+    else:
+        say(f"{folder}: sound", err=False)
+    if problems:
+        click.get_current_context().exit(3)
+
+
+@click.command("compact", cls=Command)
+@index_option
+@structure_options("the index's own, which stays as it is", section="Index")
+@option(
+    "--dry-run",
+    is_flag=True,
+    help="With --index-type, only print what would be built, and what that takes.",
+    section="Index",
+)
+@json_option
+def compact_command(
+    folder: Location, structure: StructureOptions, dry_run: bool, as_json: bool
+) -> None:
+    """Merge all segments and free disk space.
+
+    Makes the index as small and fast as possible, whatever it costs; a run that adds documents
+    merges only what is worth its cost. Deleted passages are removed from the disk. Answers stay the
+    same, and searches continue during the merge. The disk temporarily needs room for a second copy.
+
+    With --index-type or --memory, builds this search structure from the stored vectors; nothing is
+    encoded. The memory that the build takes is printed first, and at the end the recall@10 of the
+    new structure against exact search at each search effort.
+    """
+    from retriever.index import Index
+
+    settings = structure.settings()
+    if settings is not None:
+        _rebuild(folder, settings, dry_run=dry_run, as_json=as_json)
+        return
+    if dry_run:
+        raise click.UsageError("--dry-run: it needs --index-type")
+    with Index.open(folder) as index:
+        before = index.info()
+        with Stages(quiet=False) as stage:
+            merged = index.compact(stage=stage)
+        after = index.info()
+    # SQLite deletes its log when the last connection is closed.
+    bytes_after = index.store.size()
+    dropped = before["deleted_passages"] - after["deleted_passages"]
+    if as_json:
+        facts = {
+            "merged_segments": merged,
+            "dropped_passages": dropped,
+            "bytes_before": before["bytes"],
+            "bytes": bytes_after,
+        }
+        click.echo(json.dumps(facts))
+        return
+    part = "segment" if index.store.folder else "part"
+    say(
+        f"{folder}: {counted(merged, part)} merged, {counted(dropped, 'deleted passage')} "
+        f"removed, {human_bytes(before['bytes'])} before, {human_bytes(bytes_after)} now",
+        err=False,
+    )
+
+
+def _rebuild(
+    folder: Location, settings: StructureSettings, *, dry_run: bool, as_json: bool
+) -> None:
+    from retriever.index import Index
+
+    # Other stores plan their memory themselves.
+    elsewhere = not isinstance(folder, Path) and folder.folder is None
+    if elsewhere and dry_run:
+        raise click.UsageError(f"{folder}: --dry-run plans index folders alone")
+    with Index.open(folder) as index:
+        if not elsewhere:
+            _show_plan(index.plan(settings), settings, dry_run=dry_run, as_json=as_json)
+        if dry_run:
+            return
+        with Stages(quiet=False) as stage:
+            index.rebuild(settings, stage=stage)
+        facts = index.info()
+    part = "store" if elsewhere else "segments"
+    if as_json:
+        click.echo(json.dumps({"index_type": settings.index_type, part: facts[part]}))
+    elif elsewhere:
+        for name, value in facts["store"].items():
+            say(f"{name:<12} {value}", err=False)
+    else:
+        for segment in facts["segments"]:
+            passages = counted(segment["passages"], "passage")
+            say(f"{folder}: {passages}, {segment['structure']}", err=False)
+            for measured in segment["recall"]:
+                effort, recall = measured["effort"], measured["recall"]
+                say(f"  effort {effort:<6} recall@10 {recall:.4f}", err=False)
+
+
+def _show_plan(plan: Any, settings: StructureSettings, *, dry_run: bool, as_json: bool) -> None:
+    if dry_run and as_json:
+        facts = {
+            "index_type": settings.index_type,
+            "structure": plan.spec.name,
+            "factory": plan.spec.factory,
+            "reasons": plan.reasons,
+            "memory_bytes": plan.memory_bytes,
+            "build_bytes": plan.build_bytes,
+        }
+        click.echo(json.dumps(facts))
+        return
+    for reason in plan.reasons:
+        say(reason, err=not dry_run)
+    if not plan.build_bytes:
+        say(f"{plan.spec.factory}: nothing to build", err=not dry_run)
+    elif dry_run:
+        say(
+            f"{plan.spec.factory}: about {human_bytes(plan.memory_bytes)}; building it takes "
+            f"up to {human_bytes(plan.build_bytes)} of memory",
+            err=False,
+        )
+
+
+@dataclass(slots=True)
+class _DocumentsRead:
+    """Progress for `EncodingProgress`, in documents instead of bytes."""
+
+    total_bytes: int
+    bytes_read: int = 0
+
+    def count(self, documents: int) -> None:
+        self.bytes_read += documents
+
+
+@click.command("reindex", cls=Command)
+@index_option
+@encoder_options(OWN, OWN)
+@option(
+    "--on-long",
+    type=click.Choice(["split", "truncate"]),
+    help="How to treat a text longer than the encoder's window: split it into passages, or cut it.",
+    shown_default=OWN,
+    section="Index",
+)
+@analyzer_options(OWN)
+@structure_options(OWN)
+@quiet_option
+@json_option
+def reindex_command(
+    folder: Location,
+    encoder: EncoderOptions,
+    on_long: Literal["split", "truncate"] | None,
+    analyzer: AnalyzerOptions,
+    structure: StructureOptions,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Rebuild an index from its own documents, with another encoder.
+
+    The old index serves searches until the new one is complete and replaces it. Settings that you
+    do not give stay as they are; with --model, those of the encoder are that model's own. An
+    interrupted run resumes when you run the same command again.
+    """
+    from cli.output.progress import EncodingProgress
+    from retriever.index import Index
+    from retriever.indexing.reindex import reindexed
+    from retriever.indexing.report import IndexingReport
+
+    started = time.monotonic()
+    choice = encoder.choice()
+    with Index.open(folder) as index:
+        documents = _DocumentsRead(index.info()["documents"])
+        analyzer_settings = analyzer.settings(index.analyzer.settings)
+        passages = None if on_long is None else replace(index.passages, on_long=on_long)
+        structures = structure.settings(index.structures)
+    report = IndexingReport()
+    with EncodingProgress(documents, quiet=quiet) as progress:
+        try:
+            done = reindexed(
+                folder,
+                choice.encoder,
+                device=choice.device,
+                download=choice.download,
+                analyzer=analyzer_settings,
+                passages=passages,
+                structures=structures,
+                progress=progress,
+                report=report,
+                read=documents.count,
+            )
+        except KeyboardInterrupt:
+            say(
+                f"{folder}: the old index keeps serving; "
+                f"{counted(report.added, 'document')} of this run committed to the new one, what "
+                "was being encoded is lost; run the same command again to resume"
+            )
+            raise
+    seconds = round(time.monotonic() - started, 3)
+    if report.truncated:
+        say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
+    if as_json:
+        facts = {
+            "changed": done is not None,
+            "documents": documents.bytes_read,
+            "passages": report.passages,
+            "resumed": report.unchanged,
+            "split": report.split,
+            "truncated": report.truncated,
+            "seconds": seconds,
+        }
+        click.echo(json.dumps(facts))
+    elif quiet:
+        return
+    elif done is None:
+        say(f"{folder}: nothing changes, the index has this encoder and these settings", err=False)
+    else:
+        resumed = f", {counted(report.unchanged, 'document')} from the interrupted run"
+        say(
+            f"{folder}: {counted(documents.bytes_read, 'document')}, "
+            f"{counted(report.passages, 'passage')} encoded"
+            + (resumed if report.unchanged else "")
+            + f" in {seconds:.1f} s",
+            err=False,
+        )

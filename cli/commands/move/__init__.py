@@ -1,1 +1,0 @@
-"""Commands that move an index or its content."""

@@ -1,0 +1,251 @@
+"""Commands that move an index or its content: `export`, `import` and `snapshot`."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from cli.commands.index import compact_option, merge_note
+from cli.options.declaring import (
+    Command,
+    complete_path,
+    json_option,
+    option,
+    quiet_option,
+    settings,
+)
+from cli.options.encoder import EncoderOptions, encoder_options
+from cli.options.index import (
+    OWN_OR,
+    AnalyzerOptions,
+    Location,
+    StructureOptions,
+    analyzer_options,
+    index_folder,
+    index_option,
+    structure_options,
+)
+from cli.options.source import FieldOptions, field_options
+from cli.output.progress import counted
+from cli.output.results import say
+
+
+@click.command("export", cls=Command)
+@click.argument("out", type=click.Path(path_type=Path, allow_dash=True))
+@index_option
+@option(
+    "--vectors",
+    is_flag=True,
+    help="Write the vectors of the passages into the JSONL too.",
+    section="Output",
+)
+@settings(
+    "names",
+    FieldOptions,
+    [
+        option(
+            f"--{role}-field",
+            metavar="NAME",
+            help=f"Name of the JSONL field for the {role}.",
+            shown_default=role,
+            section="Output",
+        )
+        for role in ("id", "text", "title")
+    ],
+)
+@quiet_option
+@json_option
+def export_command(
+    out: Path, folder: Location, vectors: bool, names: FieldOptions, quiet: bool, as_json: bool
+) -> None:
+    """Write documents to OUT.jsonl, or vectors to OUT.npy.
+
+    With - for OUT, JSONL goes to standard output. `retriever index` reads the JSONL back; if it
+    was written with --vectors, `retriever import` does so without encoding. All content belongs to
+    one commit and is ordered by id. A file appears complete or not at all.
+    """
+    from cli.output.progress import counting
+    from retriever.documents import Fields
+    from retriever.errors import ConfigError
+    from retriever.index import Index
+    from retriever.indexing.export import export_jsonl, export_npy
+
+    to_stdout = str(out) == "-"
+    if to_stdout and as_json:
+        raise click.UsageError("--json goes with a file, not with -")
+    if not to_stdout and out.suffix not in (".jsonl", ".npy"):
+        raise ConfigError(
+            f"{out}: expected a file name that ends in .jsonl or .npy, or - for JSONL to standard "
+            f"output, found {out.suffix or 'no ending'!r}; choose another"
+        )
+    fields = names.fields()
+    if out.suffix == ".npy" and fields != Fields():
+        raise click.UsageError("--id-field, --text-field and --title-field are for JSONL")
+    if to_stdout and isinstance(sys.stdout, io.TextIOWrapper):
+        # JSON is UTF-8 in any locale.
+        sys.stdout.reconfigure(encoding="utf-8")
+    with Index.open(folder) as index:
+        total = index.info()["documents"]
+    with counting("documents", total, quiet=quiet) as done:
+        if out.suffix == ".npy":
+            written = export_npy(folder, out, progress=done)
+        else:
+            output = sys.stdout if to_stdout else out
+            written = export_jsonl(folder, output, vectors=vectors, names=fields, progress=done)
+    if to_stdout:
+        return
+    if as_json:
+        facts = {
+            "documents": written.documents,
+            "passages": written.passages,
+            "files": [str(path) for path in written.files],
+        }
+        click.echo(json.dumps(facts, ensure_ascii=False))
+    elif not quiet:
+        beside = ", ".join(map(str, written.files[1:]))
+        say(
+            f"{out}: {counted(written.documents, 'document')}, "
+            f"{counted(written.passages, 'passage')}" + (f"; beside it {beside}" if beside else ""),
+            err=False,
+        )
+
+
+class ShardNumbers(click.ParamType[range]):
+    """``0-3`` or ``7``."""
+
+    name = "range"
+
+    def convert(
+        self, value: str | range, param: click.Parameter | None, ctx: click.Context | None
+    ) -> range:
+        """The numbers."""
+        if isinstance(value, range):
+            return value
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            self.fail(f"expected FIRST-LAST such as 0-3, found {value!r}", param, ctx)
+        return range(int(found[1]), int(found[2] or found[1]) + 1)
+
+
+@click.command("import", cls=Command)
+@click.argument("source", shell_complete=complete_path)
+@index_option
+@option(
+    "--vectors",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
+    "order.",
+    section="Input",
+)
+@option(
+    "--vector-field",
+    metavar="NAME",
+    default="vector",
+    help="Field that holds the vector of the whole document.",
+    section="Input",
+)
+@option(
+    "--shards",
+    type=ShardNumbers(),
+    metavar="FIRST-LAST",
+    help="Which shards of a folder to import, counted from 0, such as 0-3 or 7.",
+    shown_default="all",
+    section="Input",
+)
+@field_options
+@encoder_options("the one that an export or a folder of shards names")
+@analyzer_options(OWN_OR)
+@structure_options(OWN_OR.format("auto"))
+@compact_option
+@quiet_option
+@json_option
+def import_command(
+    source: str,
+    folder: Location,
+    vectors: Path | None,
+    vector_field: str,
+    shards: range | None,
+    names: FieldOptions,
+    encoder: EncoderOptions,
+    analyzer: AnalyzerOptions,
+    structure: StructureOptions,
+    no_compact: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Add documents with existing vectors; nothing is encoded.
+
+    SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record, a
+    folder of `retriever encode --shards`, chroma:DIR or lancedb:DIR (with /NAME of one of several
+    collections or tables), or any corpus together with --vectors. With --model, name the encoder
+    that made the vectors, unless an export or shards name it. The index is created if needed.
+    """
+    from cli.output.progress import counting
+    from retriever.indexing.imports import import_documents
+
+    choice = encoder.choice()
+    with counting("documents", None, quiet=quiet) as done:
+        report = import_documents(
+            folder,
+            source,
+            choice.encoder,
+            device=choice.device,
+            download=choice.download,
+            vectors=vectors,
+            fields=names.fields(),
+            vector_field=vector_field,
+            analyzer=analyzer.settings(),
+            structures=structure.settings(),
+            progress=done,
+            compact=not no_compact,
+            shards=shards,
+        )
+    if report.scaled:
+        scaled = counted(report.scaled, "vector")
+        say(f"note: {scaled} scaled to length 1, as the encoder's own are")
+    if as_json:
+        click.echo(json.dumps(asdict(report)))
+    elif not quiet:
+        say(
+            f"{folder}: {report.added:,} added, {report.updated:,} updated, "
+            f"{report.unchanged:,} unchanged"
+            + (f", {report.empty:,} empty" if report.empty else "")
+            + f"; {counted(report.passages, 'vector')} stored"
+            + merge_note(report),
+            err=False,
+        )
+
+
+@click.command("snapshot", cls=Command)
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@index_option
+@quiet_option
+@json_option
+def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool) -> None:
+    """Copy an index into the new folder DIR, and verify the copy.
+
+    Other programs can read and write the index meanwhile. On the same disk the two share the files
+    that never change, so that a copy takes little more room than the documents; on another disk
+    all files are copied.
+    """
+    from cli.output.progress import Stages
+    from retriever import snapshot_index
+
+    with Stages(quiet=quiet) as stage:
+        made = snapshot_index(index_folder(folder), target, stage)
+    if as_json:
+        click.echo(json.dumps({"folder": str(target), **asdict(made)}, ensure_ascii=False))
+    elif not quiet:
+        say(
+            f"{target}: {counted(made.documents, 'document')} in "
+            f"{counted(made.segments, 'segment')}, generation {made.generation}; "
+            f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound",
+            err=False,
+        )

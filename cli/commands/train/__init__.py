@@ -1,1 +1,0 @@
-"""`retriever train` and `retriever fit`."""

@@ -1,1 +1,0 @@
-"""How models are trained: their optimization, their triples, and the trainings of `eval qa`."""
