@@ -1,14 +1,10 @@
-"""What the system and SQLite refuse, as the errors of this project.
-
-+ Files and folders that appear complete or not at all, and survive a crash.
+"""Files: what the system refuses as errors of this project, writes that survive a crash, arrays.
 
 The order that makes a write safe is always the same: write the files under other names, fsync
 each, rename them, and fsync the folder that names them.
 
-+ Arrays and bytes in files: large ones mapped, small ones read, long ones written in parts.
-
-A mapping holds a file descriptor until it is closed, so an index of many small segments
-would need more of them than a process may have.
+Large arrays are mapped, small ones read: a mapping holds a file descriptor until it is closed, and
+an index of many small segments would need more of them than a process may have.
 """
 
 from __future__ import annotations
@@ -101,11 +97,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Treat values of the wrong kind, in rows that a writer made, as an altered database.
-
-    Raises:
-        DamagedIndexError: in place of AttributeError, LookupError, TypeError and ValueError.
-    """
+    """Treat values of the wrong kind, in rows that a writer made, as an altered database."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -145,11 +137,7 @@ _EXCHANGE = 2
 
 
 def require_platform() -> None:
-    """Refuse to write where a crash could lose what was written.
-
-    Raises:
-        StorageError: the system is neither Linux nor macOS.
-    """
+    """Refuse to write where a crash could lose what was written."""
     if sys.platform == "win32":
         raise StorageError(
             "Windows is not supported: it cannot flush a folder to the disk or replace one that "
@@ -277,10 +265,6 @@ def abandoned(folder: Path, name: str | None = None) -> Iterator[Path]:
 
     Each is locked until the next one is asked for. A process that is at work, wherever it runs,
     has the lock of its own.
-
-    Args:
-        folder: where they are; one that cannot be read has none.
-        name: that they were to get; None for all.
     """
     form = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.\d+-[0-9a-f]{{8}}\.tmp")
     try:
@@ -305,12 +289,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """A descriptor that holds the lock of a file or folder until it is closed.
-
-    Raises:
-        BlockingIOError: another one holds it.
-        OSError: it is gone or a link, or the file system has no locks.
-    """
+    """A descriptor that holds the lock of a file or folder until it is closed."""
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     import fcntl
@@ -432,9 +411,6 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
     """The array of an .npy file, read-only, of one of these types and of exactly this shape.
 
     The header is checked before anything is mapped, so that no array reaches beyond its file.
-
-    Raises:
-        DamagedIndexError: the file is missing, of another form or of another size.
     """
     try:
         with path.open("rb") as file:
@@ -489,11 +465,7 @@ def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
 
 
 def map_bytes(path: Path) -> bytes | mmap.mmap:
-    """The content of a file, read-only.
-
-    Raises:
-        DamagedIndexError: the file is missing.
-    """
+    """The content of a file, read-only."""
     try:
         with path.open("rb") as file:
             if is_small(os.fstat(file.fileno()).st_size):
@@ -508,9 +480,6 @@ def save_array(path: Path, array: NDArray[Any]) -> None:
 
     `numpy.save` loses the reason when the disk is full (its OSError has no errno); a plain write
     keeps it.
-
-    Raises:
-        OSError: with errno set.
     """
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
@@ -537,11 +506,7 @@ class GrowingArray:
         self._write_header()
 
     def append(self, part: NDArray[Any]) -> None:
-        """Add rows.
-
-        Raises:
-            ValueError: they have another shape.
-        """
+        """Add rows."""
         if part.shape[1:] != self._columns:
             raise ValueError(f"expected rows of shape {self._columns}, found {part.shape[1:]}")
         self._file.write(np.ascontiguousarray(part, self._dtype).data)

@@ -266,7 +266,6 @@ class Ranking(Protocol):
             depth: at least 1. Of passages whose scores equal the last that counts, those with the
                 lower numbers are taken. Dense scores are equal if they are so when rounded.
         """
-        ...
 
 
 class View(Protocol):
@@ -275,17 +274,14 @@ class View(Protocol):
     @property
     def identity(self) -> Hashable:
         """Which index this is; another after the index was replaced."""
-        ...
 
     @property
     def generation(self) -> int:
         """Increases with every commit."""
-        ...
 
     @property
     def passage_count(self) -> int:
         """Number of live passages."""
-        ...
 
     def ranking(
         self,
@@ -300,19 +296,15 @@ class View(Protocol):
             where: only passages of documents that match; None for all.
             recall: of approximate dense searches, in (0, 1]; None for the default.
         """
-        ...
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of live passages that hold it."""
-        ...
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Those metadata fields among `names` that no document has, each with all known fields."""
-        ...
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
         """Whether a document has a value of one of these JSON types in a top-level field."""
-        ...
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
@@ -328,43 +320,33 @@ class View(Protocol):
         Raises:
             FilterError: a name is no metadata field.
         """
-        ...
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents, ascending by name."""
-        ...
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
-        ...
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids."""
-        ...
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         """(passages, d) float32: their stored vectors, in the given order."""
-        ...
 
     def document(self, id_: str) -> StoredDocument | None:
         """One document, or None if the index has none with that id."""
-        ...
 
     def documents(self) -> Iterator[StoredDocument]:
         """Every document, as a stream in ascending order of ids (by code point)."""
-        ...
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""
-        ...
 
     def count_documents(self) -> int:
         """Number of documents."""
-        ...
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of title and text of those of `ids` that the index holds."""
-        ...
 
     def check_settings(self) -> None:
         """Check that the settings are unaltered.
@@ -372,11 +354,9 @@ class View(Protocol):
         Raises:
             DamagedIndexError: one was altered.
         """
-        ...
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
-        ...
 
     def describe(self) -> dict[str, Any]:
         """What `info` shows of the store itself, as JSON values.
@@ -385,7 +365,6 @@ class View(Protocol):
             ``format_version``, ``bytes`` and ``mean_passage_terms``; ``store``: further facts by
             name, as text; and what else a program may want to know.
         """
-        ...
 
 
 class Reader(Protocol):
@@ -393,11 +372,9 @@ class Reader(Protocol):
 
     def view(self) -> AbstractContextManager[View]:
         """One consistent view of the latest commit, valid inside the `with` block."""
-        ...
 
     def close(self) -> None:
         """Release what it holds; later views raise `ClosedIndexError`."""
-        ...
 
 
 class Committer(Protocol):
@@ -405,19 +382,15 @@ class Committer(Protocol):
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
-        ...
 
     def record(self, key: str, value: Any) -> None:
         """Store a JSON value that says something of the index and decides nothing."""
-        ...
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
         """The stored hash and metadata of those of `ids` that the index holds."""
-        ...
 
     def touch(self, ids: Sequence[str]) -> None:
         """Remember that these stored documents belong to the run; see `delete_untouched`."""
-        ...
 
     def commit(
         self,
@@ -442,11 +415,9 @@ class Committer(Protocol):
             StorageError: the disk is full or cannot be written; the index is as before.
             ValueError: vectors or tokens are not as many as the passages, or metadata is not JSON.
         """
-        ...
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents; returns how many of them there were."""
-        ...
 
     def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors of passages whose document is not complete, for a run that resumes.
@@ -457,23 +428,18 @@ class Committer(Protocol):
             digests: of what was encoded.
             vectors: (digests, d) float32.
         """
-        ...
 
     def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         """Those of some vectors that this run or one before it kept."""
-        ...
 
     def forget(self) -> None:
         """Drop all vectors that were kept."""
-        ...
 
     def merge(self, stage: Stage = ...) -> int:
         """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
-        ...
 
     def settle(self, added: int, stage: Stage = ...) -> int:
         """Upkeep after a run that added `added` passages, where it makes queries faster."""
-        ...
 
 
 class Writer(Committer, Protocol):
@@ -481,23 +447,18 @@ class Writer(Committer, Protocol):
 
     def delete_where(self, where: Where) -> int:
         """Delete the documents that match a filter; returns how many."""
-        ...
 
     def delete_untouched(self) -> int:
         """Delete every document that `touch` and `commit` have not seen since the writer opened."""
-        ...
 
     def count_touched(self) -> int:
         """How many documents `touch` and `commit` have seen since the writer opened."""
-        ...
 
     def compact(self, stage: Stage = ...) -> int:
         """Drop what was deleted and free its space; returns the number of parts read."""
-        ...
 
     def rebuild(self, structures: StructureSettings, stage: Stage = ...) -> int:
         """Build the search structure over all passages again, another one if asked for."""
-        ...
 
 
 class Store(Protocol):
@@ -506,12 +467,10 @@ class Store(Protocol):
     @property
     def name(self) -> str:
         """What a list of indexes calls it."""
-        ...
 
     @property
     def folder(self) -> Path | None:
         """The folder that holds the index; None where it is elsewhere."""
-        ...
 
     def exists(self) -> bool:
         """Whether there is an index.
@@ -520,11 +479,9 @@ class Store(Protocol):
             NotAnIndexError: the place holds something else.
             DamagedIndexError: it holds the remains of an index.
         """
-        ...
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
         """Make an empty index with these settings (JSON values), unless there is one."""
-        ...
 
     def reader(self) -> Reader:
         """Open it for reading.
@@ -532,7 +489,6 @@ class Store(Protocol):
         Raises:
             NotAnIndexError, FormatVersionError, DamagedIndexError
         """
-        ...
 
     def writer(self, lock_timeout: float = 0.0) -> AbstractContextManager[Writer]:
         """Open it for writing.
@@ -540,7 +496,6 @@ class Store(Protocol):
         Raises on entry:
             IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
         """
-        ...
 
     def replacement(self, begun_with: str) -> AbstractContextManager[Store]:
         """A hidden new index beside this one, which takes its place if the block does not raise.
@@ -548,16 +503,12 @@ class Store(Protocol):
         Until then this one serves readers, and writers are refused. If the block raises, the new
         index is kept, and the next call with the same `begun_with` resumes it.
         """
-        ...
 
     def verify(self) -> list[str]:
         """One line per problem found; empty if the index is sound."""
-        ...
 
     def size(self) -> int:
         """Bytes of storage that it takes."""
-        ...
 
     def damaged(self, reason: object) -> DamagedIndexError:
         """The error to raise if what is stored was altered."""
-        ...

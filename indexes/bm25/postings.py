@@ -17,15 +17,8 @@ A position is a passage of the segment, 0 to n-1 in the order of adding. Numbers
 Opening reads headers and four numbers, whatever the size; a lookup reads what it returns. What it
 reads is compared with the sums of the segment before, see `indexes.folder.checksums`.
 
-+ The terms of one segment, sorted as UTF-8 bytes, and where the postings of each begin.
-
-The files are those of `postings`: the joined terms, and for each term where its bytes and
-its postings begin.
-
-+ Postings of several segments as those of one, without the deleted passages.
-
-The result equals, byte for byte, what building the postings of the remaining passages
-would write. Memory holds the vocabulary and a block of postings, never all of them.
+Merging writes, byte for byte, what building the postings of the remaining passages would write.
+Memory holds the vocabulary and a block of postings, never all of them.
 """
 
 from __future__ import annotations
@@ -188,16 +181,7 @@ class Postings:
     def open(
         cls, folder: Path, guard: Callable[[str, NDArray[Any]], BlockGuard] = unguarded
     ) -> Postings:
-        """Map the postings that `write` left in `folder`; the time does not depend on their size.
-
-        Args:
-            folder: holds the files.
-            guard: see `indexes.folder.checksums.SegmentSums.guard`.
-
-        Raises:
-            DamagedIndexError: a file is missing, not of the kind expected, or of a size that
-                disagrees with the others.
-        """
+        """Map the postings that `write` left in `folder`, in a time apart from their size."""
         counts = map_array(folder / COUNTS, ("<i8",), (4,))
         n, terms, postings, total_length = (int(value) for value in counts)
         if min(n, terms) < 0 or not terms <= postings <= total_length:
@@ -258,14 +242,7 @@ class Postings:
     def stretch(
         self, first: int, last: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger], NDArray[np.int64]]:
-        """The postings of the terms `first` to `last` - 1, in the order of `vocabulary`.
-
-        Returns:
-            Positions and frequencies of all of them, and (terms,) how many each has.
-
-        Raises:
-            DamagedIndexError: the postings are impossible.
-        """
+        """The postings of the terms `first` to `last` - 1, in the order of `vocabulary`."""
         starts = self._vocabulary.starts(first, last)
         if not 0 <= starts[0] <= starts[-1] <= len(self._positions) or (np.diff(starts) < 1).any():
             raise self._damaged(OFFSETS, "postings offsets do not ascend")
@@ -291,9 +268,6 @@ class Postings:
         """The postings of some terms, each given once, in their order; nothing is copied.
 
         They are unaltered, if the segment has sums; `check` says whether they can be.
-
-        Raises:
-            DamagedIndexError: what the search reads is impossible.
         """
         places = [self._vocabulary.find(term) for term in terms]
         ranges = [(0, 0) if place is None else self._range(place) for place in places]
@@ -302,11 +276,7 @@ class Postings:
         )
 
     def check(self, read: Read) -> None:
-        """Check what `read` has returned, joined.
-
-        Raises:
-            DamagedIndexError: the postings are impossible.
-        """
+        """Check what `read` has returned, joined."""
         positions, frequencies, counts = read.positions, read.frequencies, read.counts
         if not len(positions):
             return
@@ -322,11 +292,7 @@ class Postings:
     def lengths_of(
         self, positions: NDArray[np.uint32], frequencies: NDArray[np.unsignedinteger]
     ) -> NDArray[np.uint32]:
-        """The lengths of the passages at `positions`, which hold a term `frequencies` times.
-
-        Raises:
-            DamagedIndexError: a passage is shorter than its term is frequent.
-        """
+        """The lengths of the passages at `positions`, which hold a term `frequencies` times."""
         self.check_lengths(positions)
         lengths = self.lengths[positions]
         if (lengths < frequencies).any():
@@ -336,11 +302,7 @@ class Postings:
         return lengths
 
     def check_lengths(self, positions: NDArray[np.integer] | Read | None = None) -> None:
-        """Check the lengths of these passages, of those of some postings, or of all.
-
-        Raises:
-            DamagedIndexError: they were altered, or there is no such passage.
-        """
+        """Check the lengths of these passages, of those of some postings, or of all."""
         if isinstance(positions, Read):
             positions = None if self._lengths_guard.complete else positions.joined().positions
         if positions is None:
@@ -351,22 +313,11 @@ class Postings:
             self._lengths_guard.check_rows(positions)
 
     def vocabulary(self) -> Iterator[bytes]:
-        """Every term as UTF-8, ascending.
-
-        Raises:
-            DamagedIndexError: the terms or their offsets were altered.
-        """
+        """Every term as UTF-8, ascending."""
         return iter(self._vocabulary)
 
     def document_frequencies(self, live: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """(t,) the number of passages that hold each term, in the order of `vocabulary`.
-
-        Args:
-            live: (n,) bool, the passages to count; None for all.
-
-        Raises:
-            DamagedIndexError: the postings are impossible.
-        """
+        """(t,) the number of passages that hold each term, in the order of `vocabulary`."""
         self._offsets_guard.check_all()
         starts = self._offsets[:, 1]
         if any(low >= high for low, high in pairwise(starts.tolist())):
@@ -409,14 +360,7 @@ _REMEMBERED = 65_536
 
 
 class Vocabulary:
-    """Immutable; in memory or memory-mapped.
-
-    Args:
-        terms: the bytes of all terms, joined.
-        offsets: (t+1, 2) int64: where the bytes and the postings of each term begin.
-        folder: of the files, for errors; None if they are in memory.
-        terms_guard, offsets_guard: check what is read.
-    """
+    """Immutable; in memory or memory-mapped."""
 
     def __init__(
         self,
@@ -441,21 +385,13 @@ class Vocabulary:
         return len(self._offsets) - 1
 
     def __iter__(self) -> Iterator[bytes]:
-        """Every term as UTF-8, ascending.
-
-        Raises:
-            DamagedIndexError: the terms or their offsets were altered.
-        """
+        """Every term as UTF-8, ascending."""
         self._offsets_guard.check_all()
         self._terms_guard.check_all()
         return map(self._spelling, range(len(self)))
 
     def find(self, term: str) -> int | None:
-        """The place of a term among all terms, from 0; None if it is not there.
-
-        Raises:
-            DamagedIndexError: what the search reads is impossible.
-        """
+        """The place of a term among all terms, from 0; None if it is not there."""
         # In one step: another thread may clear the cache.
         found = self._found.get(term, _UNSEEN)
         if found != _UNSEEN:
@@ -477,9 +413,6 @@ class Vocabulary:
         """(last - first + 1,) int64: where the postings of the terms `first` to `last` begin.
 
         Those of a `last` that is the number of terms would begin where all end.
-
-        Raises:
-            DamagedIndexError: they were altered.
         """
         self._offsets_guard.check_range(first, last + 1)
         return self._offsets[first : last + 1, 1]
@@ -525,11 +458,7 @@ class Vocabulary:
 def find_by_python(
     terms: bytes | mmap.mmap, offsets: NDArray[np.int64], low: int, high: int, wanted: bytes
 ) -> int:
-    """The place of a term from `low` to before `high`.
-
-    Returns:
-        Its place; -1 if it is not there; -2 - p where the bytes of the term p are impossible.
-    """
+    """The place of a term from `low` to before `high`."""
     # A memoryview returns single numbers several times faster than an array.
     steps = offsets.reshape(-1).data
     begin, end = steps[2 * low], steps[2 * high]
@@ -558,17 +487,7 @@ _BLOCK = 4_000_000
 def merge_postings(
     sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None], folder: Path
 ) -> None:
-    """Write the postings of all live passages into an existing folder; no fsync is done.
-
-    Args:
-        sources: in the order in which their passages follow each other.
-        live: for each, (n,) bool, None if nothing was deleted.
-        folder: must hold no postings yet.
-
-    Raises:
-        DamagedIndexError: postings were altered.
-        OSError: the disk is full or cannot be written.
-    """
+    """Write the postings of all live passages into an existing folder; no fsync is done."""
     for source in sources:
         source.check_lengths()
     places = _new_positions(sources, live)
@@ -623,11 +542,7 @@ def _new_positions(
 def _blocks(
     sources: Sequence[Postings],
 ) -> Iterator[tuple[list[bytes], list[list[tuple[int, int]]]]]:
-    """The terms of all sources, ascending, in blocks of a limited number of postings.
-
-    Yields:
-        The terms, and for each source which (place in the block, number in the source) it holds.
-    """
+    """The terms of all sources, ascending, in blocks of a limited number of postings."""
     streams = [_numbered(source, number) for number, source in enumerate(sources)]
     terms: list[bytes] = []
     held: list[list[tuple[int, int]]] = [[] for _ in sources]

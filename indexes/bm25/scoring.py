@@ -1,15 +1,8 @@
 """BM25 over segments, scored at query time from statistics of all live passages.
 
 Nothing in a segment depends on the others, so adding and deleting passages changes the statistics
-exactly, and the scores do not depend on how passages are spread over segments.
-
-The formulas are in `indexes.bm25.formulas`.
-
-+ What the terms of a query contribute to the scores of the passages of a segment.
-
-+ The best passages of a segment for one query.
-
-The compiled form (`indexes.compiled`) and that of NumPy add the same numbers in the same order.
+exactly, and the scores do not depend on how passages are spread over segments. The formulas are in
+`indexes.bm25.formulas`.
 """
 
 from __future__ import annotations
@@ -50,11 +43,6 @@ class BM25Query:
     All methods give a passage the same score, bit by bit, and raise DamagedIndexError where the
     postings that they score are impossible.
 
-    Args:
-        segments: that are searched.
-        found: for each segment the postings of the query's terms.
-        weighting: what they add to scores.
-
     Attributes:
         weighting: as given.
     """
@@ -68,12 +56,7 @@ class BM25Query:
         self._sizes = [len(segment.postings) for segment in segments]
 
     def scores(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
-        """The score of every passage, and which passages match.
-
-        Returns:
-            Two lists with an (n,) array for each segment: float64 scores, and True where the
-            passage is live and holds a query term. Those that do not match score 0.
-        """
+        """The score of every passage, and which passages match."""
         pairs = []
         for segment, read in zip(self._segments, self._found, strict=True):
             contributions = contributions_of(segment.postings, read, self.weighting)
@@ -93,15 +76,7 @@ class BM25Query:
     def at(
         self, segment: int, positions: NDArray[np.integer]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The scores of chosen passages of one segment, and which of them match.
-
-        Args:
-            segment: index into the segments.
-            positions: (m,) positions below n, in any order.
-
-        Returns:
-            (m,) float64 scores, 0 for those that do not match, and (m,) bool matches.
-        """
+        """The scores of chosen passages of one segment, and which of them match."""
         matches = np.zeros(len(positions), np.bool_)
         read, wanted = self._found[segment], positions.astype(np.uint32)
         live = self._segments[segment].live
@@ -132,14 +107,6 @@ class BM25Query:
 
         Of equal scores those of the earlier segment are taken, in a segment those of the lower
         positions.
-
-        Args:
-            k: 1 or more.
-            allowed: for each segment some passages, or None for all; only these are
-                returned. Statistics, and so scores, stay those of all live passages.
-
-        Raises:
-            ConfigError: k is below 1, or what is allowed does not fit the segments.
         """
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
@@ -205,11 +172,7 @@ class CorpusStatistics:
 
     @classmethod
     def of(cls, segments: Iterable[SearchableSegment]) -> CorpusStatistics:
-        """Count live passages; reads lengths only of segments with deletions.
-
-        Raises:
-            DamagedIndexError: the lengths of deleted passages exceed the stored total.
-        """
+        """Count live passages; reads lengths only of segments with deletions."""
         passages = total_length = 0
         for segment in segments:
             lengths = segment.postings.lengths
@@ -258,9 +221,6 @@ class BM25:
         """Find the postings of a query's terms, once for all later calls.
 
         Terms keep their order in the query, so that sums round alike in every segment layout.
-
-        Args:
-            query_terms: from the analyzer that made the postings; repetitions count.
         """
         repetitions = Counter(query_terms)
         found = [segment.postings.read(repetitions) for segment in self.segments]
@@ -362,16 +322,7 @@ class Contributions(NamedTuple):
 
 
 def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Contributions:
-    """What postings add to the scores of their passages.
-
-    Args:
-        postings: of the segment.
-        read: some of them.
-        weighting: with a factor for each term of `read`.
-
-    Raises:
-        DamagedIndexError: the postings or the lengths are impossible.
-    """
+    """What postings add to the scores of their passages."""
     joined = read.joined()
     positions, frequencies, counts = joined.positions, joined.frequencies, joined.counts
     if not len(positions):
@@ -443,19 +394,7 @@ def best_passages(
     live: NDArray[np.bool_] | None = None,
     allowed: Allowed | None = None,
 ) -> Best:
-    """The `k` best passages that hold a term, exactly; fewer if fewer do.
-
-    Args:
-        postings: of the segment, n passages.
-        read: those of the query's terms.
-        weighting: with a factor for each term of `read`.
-        k: 1 or more.
-        live: (n,) the passages that were not deleted; None for all.
-        allowed: the passages that may be returned; None for all.
-
-    Raises:
-        DamagedIndexError: the postings are impossible.
-    """
+    """The `k` best passages that hold a term, exactly; fewer if fewer do."""
     most = min(k, int(read.counts.sum()))
     if not most:
         return Best(np.empty(0, np.int64), np.empty(0, np.float64))

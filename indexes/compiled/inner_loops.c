@@ -378,75 +378,6 @@ find(PyObject *module, PyObject *arguments)
     return PyLong_FromSsize_t(place);
 }
 
-/* Position `i` of a list of positions of `width` bytes each, or UINT64_MAX for a negative one. */
-static uint64_t
-position_at(const void *positions, Py_ssize_t width, Py_ssize_t i)
-{
-    if (width == 4)
-        return ((const uint32_t *)positions)[i];
-    return ((const uint64_t *)positions)[i];
-}
-
-static PyObject *
-bits_at(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    Py_buffer given[3];
-    Py_buffer *bits = &given[0], *positions = &given[1], *mask = &given[2];
-    Py_ssize_t width;
-    if (!PyArg_ParseTuple(arguments, "y*y*nw*:bits_at", bits, positions, &width, mask))
-        return NULL;
-    int fits = (width == 4 || width == 8) && positions->len / width == mask->len;
-    uint64_t size = 8 * (uint64_t)bits->len;
-    const uint8_t *bit = bits->buf;
-    uint8_t *found = mask->buf;
-    for (Py_ssize_t i = 0; fits && i < mask->len; i++) {
-        /* What is negative is too large as well. */
-        uint64_t position = position_at(positions->buf, width, i);
-        fits = position < size;
-        if (fits)
-            found[i] = (uint8_t)is_set(bit, position);
-    }
-    if (!release(given, 3, fits))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-counts_at(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    Py_buffer given[5];
-    Py_buffer *bits = &given[0], *positions = &given[1], *starts = &given[2], *stops = &given[3];
-    Py_buffer *counts = &given[4];
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*:counts_at", bits, positions, starts, stops, counts))
-        return NULL;
-    Py_ssize_t number = counts->len / (Py_ssize_t)sizeof(int64_t);
-    int64_t last = positions->len / (Py_ssize_t)sizeof(int32_t);
-    uint64_t size = 8 * (uint64_t)bits->len;
-    const int32_t *position = positions->buf;
-    const int64_t *start = starts->buf, *stop = stops->buf;
-    int64_t *count = counts->buf;
-    int fits = starts->len == counts->len && stops->len == counts->len;
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t range = 0; fits && range < number; range++) {
-        fits = 0 <= start[range] && stop[range] <= last;
-        int64_t found = 0;
-        for (int64_t i = start[range]; fits && i < stop[range]; i++) {
-            /* What is negative is too large as well. */
-            uint64_t wanted = (uint64_t)(int64_t)position[i];
-            fits = wanted < size;
-            if (fits)
-                found += is_set(bits->buf, wanted);
-        }
-        count[range] = found;
-    }
-    Py_END_ALLOW_THREADS
-    if (!release(given, 5, fits))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 /* Eight sums side by side, so that the order of additions is the same wherever it is compiled. */
 static inline double
 dot(const float *vector, const double *query, Py_ssize_t dimensions)
@@ -556,78 +487,10 @@ products(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* Far enough for numbers to be there when they are compared, and within one page or the next. */
-#define BYTES_AHEAD 4096
-
-/* Defines NAME, which sets bit i where first <= numbers[i] <= first + span, the lowest bit of a
- * byte first. `bits` has room for whole bytes; what is after the last number is cleared there. */
-#define SET_BITS_BETWEEN(NAME, TYPE)                                                           \
-    TARGET_CLONES static void NAME(const TYPE *numbers, Py_ssize_t n, TYPE first, TYPE span,   \
-                                   uint8_t *bits)                                              \
-    {                                                                                          \
-        for (Py_ssize_t start = 0; start < n; start += 64) {                                   \
-            uint8_t within[64] = {0};                                                          \
-            for (size_t line = 0; line < sizeof(TYPE); line++)                                 \
-                PREFETCH((const char *)(numbers + start) + BYTES_AHEAD + 64 * line);           \
-            if (n - start >= 64)                                                               \
-                for (int i = 0; i < 64; i++)                                                   \
-                    within[i] = (TYPE)(numbers[start + i] - first) <= span;                    \
-            else                                                                               \
-                for (int i = 0; i < n - start; i++)                                            \
-                    within[i] = (TYPE)(numbers[start + i] - first) <= span;                    \
-            for (int i = 0; i < 64 && i < n - start; i += 8) {                                 \
-                uint64_t eight;                                                                \
-                memcpy(&eight, within + i, 8);                                                 \
-                /* Moves bit 0 of byte i to bit i of the highest byte. */                      \
-                bits[(start + i) / 8] = (uint8_t)((eight * UINT64_C(0x0102040810204080)) >> 56); \
-            }                                                                                  \
-        }                                                                                      \
-    }
-
-SET_BITS_BETWEEN(set_bits_between_8, uint8_t)
-SET_BITS_BETWEEN(set_bits_between_16, uint16_t)
-SET_BITS_BETWEEN(set_bits_between_32, uint32_t)
-
-static PyObject *
-bits_between(PyObject *module, PyObject *arguments)
-{
-    (void)module;
-    Py_buffer given[2];
-    Py_buffer *numbers = &given[0], *bits = &given[1];
-    Py_ssize_t width;
-    unsigned long long first, last;
-    if (!PyArg_ParseTuple(arguments, "y*nKKw*:bits_between", numbers, &width, &first, &last, bits))
-        return NULL;
-    int fits = (width == 1 || width == 2 || width == 4) && first <= last &&
-               last < UINT64_C(1) << 8 * width && numbers->len / width <= 8 * bits->len;
-    Py_BEGIN_ALLOW_THREADS
-    if (fits && width == 1)
-        set_bits_between_8(numbers->buf, numbers->len, (uint8_t)first, (uint8_t)(last - first),
-                           bits->buf);
-    else if (fits && width == 2)
-        set_bits_between_16(numbers->buf, numbers->len / 2, (uint16_t)first,
-                            (uint16_t)(last - first), bits->buf);
-    else if (fits)
-        set_bits_between_32(numbers->buf, numbers->len / 4, (uint32_t)first,
-                            (uint32_t)(last - first), bits->buf);
-    Py_END_ALLOW_THREADS
-    if (!release(given, 2, fits))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, "
      "best_positions, best_scores): how many were found, -1 where postings are impossible."},
-    {"bits_at", bits_at, METH_VARARGS,
-     "bits_at(bits, positions, width, mask): set the mask to the bits at the positions."},
-    {"bits_between", bits_between, METH_VARARGS,
-     "bits_between(numbers, width, first, last, bits): set the bits of the numbers from first to "
-     "last."},
-    {"counts_at", counts_at, METH_VARARGS,
-     "counts_at(bits, positions, starts, stops, counts): set the counts to how many bits are set at "
-     "the positions from each start to its stop."},
     {"dots", dots, METH_VARARGS,
      "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
      "at the positions with the query."},

@@ -1,11 +1,7 @@
-"""The passages of a segment that a search may return, in the forms that searches need.
+"""Which live passages of a segment a filter allows, as bits.
 
-+ The value of each passage as a number, for conditions that many values meet.
-
-Uniting hundreds of bitmaps takes longer than reading a number for every passage. So the bitmaps of
-a field are decoded once per commit, up to `_CACHE_BYTES`; see `Ranks.of`.
-
-+ Which live passages a filter allows.
+A field with many values is decoded to a number for each passage, once per commit and up to
+`_CACHE_BYTES`: uniting hundreds of bitmaps takes longer than reading these numbers.
 """
 
 from __future__ import annotations
@@ -22,10 +18,9 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from indexes.compiled import compiled
 from indexes.files import readable
 from indexes.filters.columns import UNKEPT, field_numbers, unpacked
-from indexes.filters.expression import Value
+from indexes.filters.grammar import Value
 from indexes.filters.sql import Condition, Leaf, Where
 from indexes.folder.connection import format_version
 
@@ -34,11 +29,8 @@ if TYPE_CHECKING:
 
     from indexes.folder.segment import LiveSegment
 
-# A container of a Roaring bitmap covers this many positions, as a bitmap in this many bytes.
-CONTAINER, _CONTAINER_BYTES = 65_536, 8_192
-_WITH_RUNS, _WITHOUT_RUNS = 12_347, 12_346
-# An array container has no more values than this.
-_ARRAY = 4_096
+# Positions whose bits are set in one step.
+CONTAINER = 65_536
 # Fewer positions than this share are set one by one.
 _FEW_SHARE = 1 / 512
 
@@ -46,12 +38,7 @@ Bits = NDArray[np.uint8]
 
 
 class Allowed:
-    """Some of the n passages of a segment.
-
-    Args:
-        bits: as `no_bits` makes them, a bit for each passage; not changed afterwards.
-        size: n.
-    """
+    """Some of the n passages of a segment."""
 
     def __init__(self, bits: Bits, size: int) -> None:
         self.bits = bits
@@ -78,44 +65,16 @@ class Allowed:
 
     def at(self, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
         """(m,) bool: which of (m,) positions below n are allowed."""
-        if compiled is None:
-            return bits_at(self.bits, positions)
-        mask = np.empty(len(positions), np.bool_)
-        wanted = np.ascontiguousarray(positions)
-        compiled.bits_at(self.bits, wanted, wanted.itemsize, mask)
-        return mask
-
-    def counts(
-        self, positions: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """(r,) int64: how many of (m,) positions are allowed, from each of (r,) starts to its stop.
-
-        Args:
-            positions: below n.
-            starts: places in `positions`, from 0 to m.
-            stops: likewise.
-        """
-        if compiled is None:
-            ranges = zip(starts.tolist(), stops.tolist(), strict=True)
-            counted = (np.count_nonzero(self.at(positions[a:b])) for a, b in ranges)
-            return np.fromiter(counted, np.int64, len(starts))
-        found = np.empty(len(starts), np.int64)
-        compiled.counts_at(self.bits, positions, starts, stops, found)
-        return found
-
-
-def bits_at(bits: Bits, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """(m,) bool: which of (m,) positions have their bit set, the lowest bit of a byte first."""
-    shifts = (positions & 7).astype(np.uint8)
-    return np.asarray((bits[positions >> 3] >> shifts) & 1, np.bool_)
+        shifts = (positions & 7).astype(np.uint8)
+        return np.asarray((self.bits[positions >> 3] >> shifts) & 1, np.bool_)
 
 
 def no_bits(size: int) -> Bits:
     """(⌈n / 8⌉ or more,) uint8 zeros: a bit for each of n positions, the lowest of a byte first.
 
-    As FAISS takes it. There are whole containers of Roaring bitmaps, and so whole words of 64 bits.
+    As FAISS takes it, in whole words of 64 bits.
     """
-    return np.zeros(-(-size // CONTAINER) * _CONTAINER_BYTES, np.uint8)
+    return np.zeros(8 * -(-size // 64), np.uint8)
 
 
 def put_mask(bits: Bits, start: int, mask: NDArray[np.bool_]) -> None:
@@ -125,17 +84,8 @@ def put_mask(bits: Bits, start: int, mask: NDArray[np.bool_]) -> None:
 
 
 def bits_between(numbers: NDArray[np.unsignedinteger], first: int, last: int) -> Bits:
-    """The bits of the positions at which a number is from `first` to `last`.
-
-    Args:
-        numbers: (n,) of one, two or four bytes each.
-        first: at least 0.
-        last: at least `first`, and within the type of the numbers.
-    """
+    """The bits of the positions at which a number is from `first` to `last`."""
     bits = no_bits(len(numbers))
-    if compiled is not None:
-        compiled.bits_between(numbers, numbers.itemsize, first, last, bits)
-        return bits
     # In parts that stay in the processor's cache.
     for start in range(0, len(numbers), CONTAINER):
         # What is below `first` wraps around to large numbers.
@@ -167,51 +117,8 @@ def complement(bits: Bits, size: int) -> Bits:
 
 
 def packed_bits(bitmap: BitMap, size: int) -> Bits:
-    """The bits of a Roaring bitmap.
-
-    Many are read from the portable serialization (github.com/RoaringBitmap/RoaringFormatSpec),
-    whose large containers are such bits already.
-
-    Args:
-        bitmap: of values below `size`.
-        size: n.
-    """
-    if len(bitmap) < size * _FEW_SHARE:
-        return bits_of(np.asarray(bitmap.to_array(), np.int64), size)
-    bits = no_bits(size)
-    data = np.frombuffer(bitmap.serialize(), np.uint8)
-    cookie = int(data[:4].view("<u4")[0])
-    if cookie & 0xFFFF == _WITH_RUNS:
-        number = (cookie >> 16) + 1
-        start = 4 + (number + 7) // 8
-        has_runs = np.unpackbits(data[4:start], bitorder="little")
-    else:
-        number = int(data[4:8].view("<u4")[0])
-        start = 8
-        has_runs = np.zeros(number, np.uint8)
-    keys = data[start : start + 4 * number].view("<u2").reshape(number, 2).astype(np.int64)
-    at = start + 4 * number
-    if cookie == _WITHOUT_RUNS or number >= 4:
-        # Offsets, which follow from the sizes of the containers too.
-        at += 4 * number
-    for (key, less_one), runs in zip(keys.tolist(), has_runs.tolist(), strict=False):
-        first = key * CONTAINER
-        if not runs and less_one + 1 > _ARRAY:
-            bits[first >> 3 : (first >> 3) + _CONTAINER_BYTES] = data[at : at + _CONTAINER_BYTES]
-            at += _CONTAINER_BYTES
-            continue
-        mask = np.zeros(CONTAINER, np.bool_)
-        if runs:
-            count = int(data[at : at + 2].view("<u2")[0])
-            pairs = data[at + 2 : at + 2 + 4 * count].view("<u2").reshape(count, 2)
-            for start, more in pairs.tolist():
-                mask[start : start + more + 1] = True
-            at += 2 + 4 * count
-        else:
-            mask[data[at : at + 2 * (less_one + 1)].view("<u2")] = True
-            at += 2 * (less_one + 1)
-        put_mask(bits, first, mask)
-    return bits
+    """The bits of a Roaring bitmap of values below `size`."""
+    return bits_of(np.asarray(bitmap.to_array(), np.int64), size)
 
 
 # Values whose bitmaps are united instead.
@@ -222,13 +129,7 @@ _VALUE_BYTES = 100
 
 
 class Ranks:
-    """Which of its field's values each passage of a segment has.
-
-    Args:
-        values: has a table `f0` of each value's `type`, `value` and `number`, from 1, in the
-            order of type and value. Conditions are evaluated on it, away from the bitmaps.
-        ranks: (n,) unsigned: the number of each passage's value, 0 where it has none.
-    """
+    """Which of its field's values each passage of a segment has."""
 
     def __init__(self, values: sqlite3.Connection, ranks: NDArray[Any]) -> None:
         self._values = values
@@ -240,17 +141,7 @@ class Ranks:
 
     @classmethod
     def of(cls, connection: sqlite3.Connection, segment: int, field: int, size: int) -> Ranks:
-        """Decode the bitmaps of a field.
-
-        Args:
-            connection: inside a transaction.
-            segment: number of the segment.
-            field: number of the field.
-            size: how many passages the segment has.
-
-        Raises:
-            ValueError, TypeError: a row was altered.
-        """
+        """Decode the bitmaps of a field."""
         (count,) = connection.execute(
             "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?", (segment, field)
         ).fetchone()
@@ -269,12 +160,7 @@ class Ranks:
         return cls(values, ranks)
 
     def numbers(self, condition: str, parameters: Sequence[Any]) -> NDArray[np.int64]:
-        """(m,) int64, ascending: the numbers of the values that meet a condition.
-
-        Args:
-            condition: SQL over `f0`, without user text.
-            parameters: the values of its `?` marks.
-        """
+        """(m,) int64, ascending: the numbers of the values that meet a condition."""
         count, first, last = self._select(
             "count(*), min(number), max(number)", condition, parameters
         )[0]
@@ -287,12 +173,7 @@ class Ranks:
         return np.sort(np.fromiter((number for (number,) in rows), np.int64, len(rows)))
 
     def values(self, condition: str, parameters: Sequence[Any]) -> list[tuple[str, Any, int]]:
-        """The values that meet a condition: type, value and number, by number.
-
-        Args:
-            condition: as for `numbers`.
-            parameters: as for `numbers`.
-        """
+        """The values that meet a condition: type, value and number, by number."""
         return sorted(
             self._select("type, value, number", condition, parameters), key=lambda row: row[2]
         )
@@ -313,14 +194,7 @@ class Ranks:
         return np.bincount(self._ranks[positions], minlength=self._count + 1)
 
     def having(self, numbers: NDArray[np.int64]) -> Bits:
-        """The passages whose value has one of some numbers.
-
-        Args:
-            numbers: (m,) ascending.
-
-        Returns:
-            As `no_bits` makes them, a bit for each of the n passages.
-        """
+        """The passages whose value has one of some numbers."""
         if not len(numbers):
             return no_bits(len(self._ranks))
         first, last = int(numbers[0]), int(numbers[-1])
@@ -352,11 +226,7 @@ class RanksCache:
     def read(
         self, connection: sqlite3.Connection, segment: int, field: int, size: int
     ) -> Ranks | None:
-        """Read the ranks of a field and hold them; None for a segment too large for that.
-
-        Args, Raises:
-            See `Ranks.of`.
-        """
+        """Read the ranks of a field and hold them; None for a segment too large for that."""
         # Four bytes are enough for any number of values.
         if 4 * size > _CACHE_BYTES:
             return None
@@ -380,18 +250,7 @@ def allowed_passages(
     where: Where,
     ranks: RanksCache,
 ) -> list[Allowed]:
-    """For each segment: the live passages of documents that match a filter.
-
-    Args:
-        connection: inside the transaction that sees these segments.
-        folder: of the index.
-        segments: all live ones.
-        where: the filter.
-        ranks: of the commit that the transaction sees.
-
-    Raises:
-        DamagedIndexError: what is read of metadata or of segments' ids was altered.
-    """
+    """For each segment: the live passages of documents that match a filter."""
     with readable(folder):
         if format_version(connection) < _VALUES_SINCE:
             matching = _matching(connection, "documents AS d", where.sql, where.parameters)
@@ -413,12 +272,7 @@ def allowed_passages(
 
 
 def unknown_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, list[str]]:
-    """Those of some fields that no document has ever had.
-
-    Returns:
-        For each, the fields that exist, ascending; empty if all are known, and for an
-        index of a format that does not tell.
-    """
+    """Those of some fields that no document has ever had."""
     if format_version(connection) < _VALUES_SINCE:
         return {}
     named = set(names)
@@ -473,11 +327,7 @@ class _Evaluation:
         self._of_absent: dict[Leaf, bool] = {}
 
     def of(self, live: LiveSegment, node: Condition) -> Bits:
-        """The bits of the positions of which a condition is true; deleted ones may be among them.
-
-        Raises:
-            ValueError, TypeError: what is read was altered.
-        """
+        """The bits of the positions where a condition is true, deleted ones among them."""
         if not isinstance(node, Leaf):
             parts = [self.of(live, part) for part in node.parts]
             return reduce(np.bitwise_and if node.joint == "AND" else np.bitwise_or, parts)
@@ -490,9 +340,7 @@ class _Evaluation:
                     node.document_parameters,
                 )
             return _bits(live, self._by_document[node])
-        return self._of_field(live, node, node.field)
-
-    def _of_field(self, live: LiveSegment, leaf: Leaf, name: str) -> Bits:
+        leaf, name = node, node.field
         segment, size = live.segment.number, len(live.segment.ids)
         of_absent = self._is_true_of_absent(leaf)
         field = field_numbers(self._connection, [name]).get(name)

@@ -54,11 +54,7 @@ class Value(NamedTuple):
 def values_of(
     documents: Iterable[tuple[Sequence[int], Mapping[str, Any]]],
 ) -> dict[str, dict[Value, list[int]]]:
-    """The positions that have each value of each field.
-
-    Args:
-        documents: the positions of each document's passages, and its metadata.
-    """
+    """The positions that have each value of each field."""
     # By Python's type first: 1, 1.0 and True are equal.
     found: dict[str, dict[type, dict[Any, list[int]]]] = {}
     for positions, metadata in documents:
@@ -93,13 +89,7 @@ def values_of(
 def write_values(
     connection: sqlite3.Connection, segment: int, fields: Mapping[str, Mapping[Value, Any]]
 ) -> None:
-    """Store the values of a new segment; the caller is inside a transaction.
-
-    Args:
-        connection: of the writer.
-        segment: its number.
-        fields: as `values_of` gives them; positions in any order, as a list or a bitmap.
-    """
+    """Store the values of a new segment; the caller is inside a transaction."""
     numbers = register_fields(connection, fields)
     connection.executemany(
         "INSERT INTO metadata_values VALUES (?, ?, ?, ?, ?, ?)",
@@ -118,9 +108,6 @@ def change_values(
     """Follow changes of the metadata of stored documents; the caller is inside a transaction.
 
     Only the rows of fields that changed are read and written.
-
-    Raises:
-        ValueError: a row was altered.
     """
     from pyroaring import BitMap
 
@@ -166,17 +153,7 @@ def merge_values(
     segment: int,
     sources: Mapping[int, NDArray[np.int64] | None],
 ) -> None:
-    """Store the values of a segment that is merged from others; the caller is in a transaction.
-
-    Args:
-        connection: of the writer.
-        segment: number of the new segment.
-        sources: for the number of each old segment, the new position of each of its passages,
-            (n,) int64, -1 for a deleted one; None if positions stay.
-
-    Raises:
-        ValueError: a row was altered.
-    """
+    """Store the values of a segment that is merged from others; the caller is in a transaction."""
     rows = connection.execute(
         "SELECT field, type, value, segment, passages, checksum FROM metadata_values "
         "WHERE segment IN (SELECT value FROM json_each(?)) ORDER BY field, type, value",
@@ -193,11 +170,7 @@ def merge_values(
 def collected_values(
     connection: sqlite3.Connection, segment: Segment
 ) -> Iterator[dict[str, dict[Value, list[int]]]]:
-    """The values of a segment, from the documents of its live passages, batch by batch.
-
-    Raises:
-        ValueError, TypeError, AttributeError: metadata is not a JSON object.
-    """
+    """The values of a segment, from the documents of its live passages, batch by batch."""
     rows = stored_metadata(connection, *segment.ends)
     while batch := list(islice(rows, _BATCH)):
         passages = np.array([passage for passage, _ in batch], np.int64)
@@ -208,11 +181,7 @@ def collected_values(
 
 
 def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) -> None:
-    """Store the values of segments again, from documents; the caller is inside a transaction.
-
-    Raises:
-        ValueError, TypeError, AttributeError: metadata is not a JSON object.
-    """
+    """Store the values of segments again, from documents; the caller is inside a transaction."""
     for segment in segments:
         drop_values(connection, [segment.number])
         # Each batch is kept as a segment of its own, so that memory does not grow with the segment.
@@ -266,11 +235,7 @@ def field_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[
 def unpacked(
     segment: int, field: int, kind: str, value: Any, stored: int | bytes, checksum: int
 ) -> BitMap:
-    """The positions that a row of `metadata_values` holds.
-
-    Raises:
-        ValueError, TypeError: the row was altered.
-    """
+    """The positions that a row of `metadata_values` holds."""
     from pyroaring import BitMap
 
     if _checksum(segment, field, Value(kind, value), stored) != checksum:

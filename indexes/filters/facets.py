@@ -1,13 +1,10 @@
-"""Facets: how many documents have each value of a metadata field.
+"""Facets (how many documents have each value of a metadata field), and the fields of a corpus.
 
-Counts come from the values that the index keeps by segment (`indexes.filters.columns`), decoded to
-a number for each passage. Documents are read only where no such value is
-kept: those that wait in the database, and values that are too long.
+Counts come from the values that the index keeps by segment (`indexes.filters.columns`). Documents
+are read only where no value is kept: those that wait in the database, and values that are too long.
 
 A value in a list counts like one that stands alone, once for each document. Objects are looked
 into along the path of the field.
-
-+ The metadata fields of a corpus, with their types and some of their values.
 """
 
 from __future__ import annotations
@@ -26,8 +23,7 @@ from indexes.errors import FilterError
 from indexes.files import readable
 from indexes.filters.allowed import Allowed, Ranks, RanksCache
 from indexes.filters.columns import UNKEPT, field_numbers, unpacked, values_of
-from indexes.filters.expression import written_field, written_value
-from indexes.filters.grammar import parse_field
+from indexes.filters.grammar import parse_field, written_field, written_value
 from indexes.filters.sql import compile_where
 from indexes.folder.connection import format_version
 from indexes.folder.segment import LiveSegment, contained
@@ -72,17 +68,7 @@ def counted_documents(
     matching: Sequence[NDArray[np.integer]] | None,
     owners: Owners,
 ) -> list[Counted]:
-    """One passage of each allowed document, for each segment.
-
-    Args:
-        connection: inside the transaction that sees these segments.
-        segments: all live ones; the passages of a document are in one segment.
-        allowed: for each segment the passages that count, with all passages of their documents;
-            None for all.
-        matching: for each segment, positions of the passages that hold a query term; None if
-            there is no query.
-        owners: remembers which passages belong together; empty at first.
-    """
+    """One passage of each allowed document, for each segment."""
     found = []
     for number, (live, some) in enumerate(zip(segments, allowed, strict=True)):
         size = len(live.segment.ids)
@@ -113,21 +99,7 @@ def facet(
     *,
     queried: bool,
 ) -> Facet:
-    """The values of one field.
-
-    Args:
-        connection: inside the transaction that sees the segments.
-        folder: of the index.
-        counted: as `counted_documents` gives them.
-        name: of the field, as a filter writes it.
-        limit: maximum number of values.
-        ranks: of the commit that the transaction sees.
-        queried: whether there is a query.
-
-    Raises:
-        FilterError: `name` is no metadata field.
-        DamagedIndexError: what is read of metadata was altered.
-    """
+    """The values of one field."""
     path = parse_field(name)
     with readable(folder):
         values = [found for one in counted for found in _values(connection, one, path[0], ranks)]
@@ -137,17 +109,7 @@ def facet(
 def counted_facet(
     name: str, values: Iterable[tuple[Any, int, int]], limit: int, *, queried: bool
 ) -> Facet:
-    """The values of one field.
-
-    Args:
-        name: of the field, as a filter writes it.
-        values: of its top-level field, some repeatedly: value, documents and matches.
-        limit: maximum number of values.
-        queried: whether there is a query.
-
-    Raises:
-        FilterError: `name` is no metadata field.
-    """
+    """The values of one field."""
     path = parse_field(name)
     totals: dict[_Key, _Counted] = {}
     for value, documents, matches in values:
@@ -264,15 +226,7 @@ def _order(item: tuple[_Key, _Counted]) -> tuple[Any, ...]:
 
 
 def _where(path: FieldPath, kind: str, value: Any, total: _Counted, *, strings: bool) -> str | None:
-    """The filter that selects a value's documents.
-
-    Args:
-        path: of the field.
-        kind: of the value.
-        value: it.
-        total: how it occurs.
-        strings: whether the field is a string in some documents; `contains` finds parts of those.
-    """
+    """The filter that selects a value's documents."""
     name, literal = written_field(path), written_value(value)
     alone, listed = f"{name} = {literal}", f"{name} contains {literal}"
     if kind == "string" and strings:
@@ -356,17 +310,6 @@ def field_summaries(
 
     It reads a few rows of each segment, field and type, whatever the number of documents. Of a
     field whose values are many, those of documents deleted since the last merge may set the range.
-
-    Args:
-        connection: inside the transaction that sees these segments.
-        folder: of the index.
-        segments: all live ones.
-
-    Returns:
-        Nothing for an index of a format that does not keep metadata by value.
-
-    Raises:
-        DamagedIndexError: what is read was altered.
     """
     seen: dict[str, FieldValues] = {}
     with readable(folder):
@@ -412,19 +355,6 @@ def has_type(
 
     It reads a row or two of each segment. Where more than a thousand values are too long to be
     kept, and the first of them are of other types, it is True.
-
-    Args:
-        connection: inside the transaction that sees these segments.
-        folder: of the index.
-        segments: all live ones.
-        name: of the field.
-        types: some types.
-
-    Returns:
-        True for an index of a format that does not keep metadata by value.
-
-    Raises:
-        DamagedIndexError: what is read was altered.
     """
     kinds = [kind for kind, type_ in TYPES.items() if type_ in types]
     with readable(folder):

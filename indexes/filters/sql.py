@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from indexes.filters.expression import (
+from indexes.filters.grammar import (
     Among,
     And,
     Comparison,
@@ -21,8 +21,8 @@ from indexes.filters.expression import (
     Ordered,
     Scalar,
     Value,
+    parse_filter,
 )
-from indexes.filters.grammar import parse_filter
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,14 +46,7 @@ def count_blocks(size: int) -> int:
 
 
 def block_sums(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """The sum of each block.
-
-    Args:
-        content: (bytes,) uint8, C-contiguous.
-
-    Returns:
-        (blocks,) uint64.
-    """
+    """The sum of each block."""
     blocks = count_blocks(len(content))
     whole = len(content) // BLOCK
     sums = np.empty(blocks, np.uint64)
@@ -67,12 +60,7 @@ def block_sums(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def file_sums(path: Path) -> NDArray[np.uint64]:
-    """The checksums of a file: of the array of an .npy file, of the whole of any other.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it ends in .npy and is not of that form.
-    """
+    """The checksums of a file: of the array of an .npy file, of the whole of any other."""
     parts = [np.empty(0, np.uint64)]
     with path.open("rb") as file:
         if path.suffix == ".npy":
@@ -90,12 +78,6 @@ class BlockGuard:
 
     Attributes:
         complete: every block has been compared.
-
-    Args:
-        path: the file of the array, for the error.
-        array: C-contiguous; its rows are what is counted below.
-        sums: (blocks,) uint64, what `block_sums` gives of its bytes.
-        check_sums: called when a checksum differs; raises if the checksums were altered.
     """
 
     def __init__(
@@ -121,11 +103,7 @@ class BlockGuard:
         self.complete = self._left == 0
 
     def check_all(self) -> None:
-        """Compare all that is left.
-
-        Raises:
-            DamagedIndexError: a block, or the sums, were altered.
-        """
+        """Compare all that is left."""
         self.check_range(0, self._rows)
 
     def check_range(self, start: int, stop: int) -> None:
@@ -231,14 +209,7 @@ def unguarded(name: str, array: NDArray[Any]) -> BlockGuard:
 
 
 def write_sums(folder: Path) -> dict[str, Any]:
-    """Write the sums of the large files of a new segment's folder; not flushed to the disk.
-
-    Returns:
-        What the manifest is to hold of them.
-
-    Raises:
-        OSError: the disk is full or cannot be written.
-    """
+    """Write the sums of the large files of a new segment's folder; not flushed to the disk."""
     sums = {
         path.name: file_sums(path)
         for path in sorted(folder.iterdir())
@@ -250,15 +221,7 @@ def write_sums(folder: Path) -> dict[str, Any]:
 
 
 class SegmentSums:
-    """The sums of an opened segment.
-
-    Args:
-        folder: of the segment.
-        manifest: checked.
-
-    Raises:
-        DamagedIndexError: the file of the sums is missing or of another form.
-    """
+    """The sums of an opened segment."""
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -272,15 +235,7 @@ class SegmentSums:
             self._sums = dict(zip(names, np.split(array, ends[:-1]), strict=True))
 
     def guard(self, name: str, array: NDArray[Any]) -> BlockGuard:
-        """The guard that checks a file as it is read; `UNGUARDED` for one that has no sums.
-
-        Args:
-            name: of the file.
-            array: what an .npy file holds; of any other file its bytes, uint8.
-
-        Raises:
-            DamagedIndexError: there are not as many sums as the array has blocks.
-        """
+        """The guard that checks a file as it is read; `UNGUARDED` for one that has no sums."""
         sums = self._sums.get(name)
         if sums is None:
             return UNGUARDED

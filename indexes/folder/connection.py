@@ -1,12 +1,7 @@
-"""The SQLite file of an index: format version, connections.
+"""The SQLite file of an index: format version, connections, settings; a pool that survives a fork.
 
-`index.sqlite` is the single source of truth: what it does not name does not exist. Its
-tables are in `indexes.folder.documents`.
-
-+ The settings of an index: JSON values by key, sealed together so that an altered one is found.
-
-+ Connections for the readers of an index folder: a pool that follows a replaced folder and
-survives a fork.
+`index.sqlite` is the single source of truth: what it does not name does not exist. Its tables are
+in `indexes.folder.documents`.
 """
 
 from __future__ import annotations
@@ -102,12 +97,7 @@ class Session:
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """A block that reads.
-
-        Raises:
-            StorageError: without locks, a writer altered the file meanwhile, so that neither
-                what was read nor an error of it holds.
-        """
+        """A block that reads."""
         try:
             yield
         except Exception as error:
@@ -124,12 +114,7 @@ class Session:
 
 
 def require_vacant(folder: Path) -> None:
-    """Refuse a place where no new index can be made.
-
-    Raises:
-        NotAnIndexError: it is a file, or a folder that holds other files.
-        StorageError: the folder cannot be listed.
-    """
+    """Refuse a place where no new index can be made."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -153,11 +138,7 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether `folder` holds the database of a completely created index.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Whether `folder` holds the database of a completely created index."""
     with storage_errors(folder):
         if not (folder / DATABASE_FILE).is_file():
             return False
@@ -171,11 +152,7 @@ def is_index(folder: Path) -> bool:
 
 
 def open_writer(folder: Path) -> sqlite3.Connection:
-    """Open an existing index for writing; the caller holds the writer lock.
-
-    Raises:
-        NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
-    """
+    """Open an existing index for writing; the caller holds the writer lock."""
     _require_index(folder)
     with storage_errors(folder):
         connection = connect(folder, "rw")
@@ -208,12 +185,7 @@ def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def open_reader(folder: Path) -> Session:
-    """Open an existing index for reading alone; works in a folder that cannot be written.
-
-    Raises:
-        NotAnIndexError, FormatVersionError, DamagedIndexError
-        StorageError: a writer was killed, and its log cannot be read here.
-    """
+    """Open an existing index for reading alone; works in a folder that cannot be written."""
     while True:
         # Before the log is looked at: a writer that alters the file later is noticed.
         before = _identity(folder, locked=False)
@@ -272,12 +244,7 @@ def format_version(connection: sqlite3.Connection) -> int:
 
 
 def connect(folder: Path, mode: str) -> sqlite3.Connection:
-    """A connection to the database of an index, in autocommit mode, usable from any thread.
-
-    Args:
-        folder: of the index.
-        mode: as SQLite's URI has it: ``ro``, ``rw``, ``rwc``, or ``ro&immutable=1``.
-    """
+    """A connection to the database of an index, in autocommit mode, usable from any thread."""
     connection = sqlite3.connect(
         f"{_uri(folder)}?mode={mode}",
         uri=True,
@@ -371,11 +338,7 @@ def _require_index(folder: Path) -> None:
 
 
 def refuse_remains(folder: Path) -> None:
-    """Refuse a folder with segments, which belong to an index, but without its database.
-
-    Raises:
-        DamagedIndexError: the database was lost.
-    """
+    """Refuse a folder with segments, which belong to an index, but without its database."""
     segments = folder / SEGMENTS_FOLDER
     if segments.is_dir() and any(path.name.isdigit() for path in segments.iterdir()):
         raise damaged_database(
@@ -384,11 +347,7 @@ def refuse_remains(folder: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Check that what is written to or removed is in the folder itself.
-
-    Raises:
-        DamagedIndexError: it is a link.
-    """
+    """Check that what is written to or removed is in the folder itself."""
     for name in (
         *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
         SEGMENTS_FOLDER,
@@ -521,9 +480,6 @@ class ConnectionPool:
     """Connections to one index folder, for threads that read it side by side.
 
     A child that is forked opens its own, provided that none was in use at the fork.
-
-    Raises:
-        NotAnIndexError, FormatVersionError, DamagedIndexError
     """
 
     def __init__(self, folder: Path) -> None:
@@ -544,12 +500,7 @@ class ConnectionPool:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A session of the caller alone, to the folder that has the name now.
-
-        Raises:
-            ClosedIndexError: the pool is closed.
-            StorageError: the process was forked while a session was in use.
-        """
+        """A session of the caller alone, to the folder that has the name now."""
         with self._lock:
             if self._closed:
                 raise ClosedIndexError(

@@ -66,13 +66,7 @@ _BATCH = 10_000
 
 
 def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Create the database of a new index with `settings` (JSON values), in one transaction.
-
-    Raises:
-        NotAnIndexError: the folder holds files that no interrupted creation left.
-        DamagedIndexError: it holds the segments of an index whose database was lost.
-        StorageError: the folder cannot be written.
-    """
+    """Create the database of a new index with `settings` (JSON values), in one transaction."""
     require_vacant(folder)
     with storage_errors(folder):
         refuse_remains(folder)
@@ -187,16 +181,7 @@ def document_checksum(
     content_hash: bytes,
     passages: Sequence[tuple[int, int, int]],
 ) -> bytes:
-    """16 bytes over everything that SQLite holds of a document.
-
-    Args:
-        id_: the user's id.
-        title: or None.
-        text: the whole text.
-        metadata: as stored, a JSON object.
-        content_hash: changes with title or text.
-        passages: (passage id, start, stop), ascending.
-    """
+    """16 bytes over everything that SQLite holds of a document."""
     # JSON keeps the parts separate, so that nothing can move from one into another unseen.
     sealed = json.dumps([id_, title, text, metadata, content_hash.hex(), passages])
     return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
@@ -235,11 +220,7 @@ class MetadataChange(NamedTuple):
 
 
 def replace_metadata(connection: sqlite3.Connection, id_: str, after: str) -> MetadataChange | None:
-    """Give a stored document other metadata (a JSON object); None for an id that is not stored.
-
-    Raises:
-        ValueError, TypeError: its stored metadata is not JSON.
-    """
+    """Give a stored document other metadata (a JSON object); None for an id that is not stored."""
     row = connection.execute(
         "SELECT doc, title, text, metadata, hash FROM documents WHERE id = ?", (id_,)
     ).fetchone()
@@ -302,11 +283,7 @@ def delete_selected(
 def stored_metadata(
     connection: sqlite3.Connection, first: int, last: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(passage id, metadata of its document) of stored passages `first` to `last`, ascending.
-
-    Raises:
-        ValueError, TypeError: metadata is not JSON.
-    """
+    """(passage id, metadata of its document) of stored passages `first` to `last`, ascending."""
     rows = connection.execute(
         "SELECT p.passage, d.metadata FROM passages AS p "
         "CROSS JOIN documents AS d ON d.doc = p.doc WHERE p.passage BETWEEN ? AND ? "
@@ -351,14 +328,7 @@ def count_pending(connection: sqlite3.Connection) -> int:
 
 
 def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ()) -> Waiting | None:
-    """The passages that wait in the database, without those of documents with the `replaced` ids.
-
-    Returns:
-        None if there are none.
-
-    Raises:
-        ValueError, TypeError: one was altered.
-    """
+    """The passages that wait in the database, without those of the `replaced` documents."""
     rows = connection.execute(
         "SELECT w.passage, w.vector, w.terms, w.checksum, d.id FROM pending AS w "
         "CROSS JOIN passages AS p ON p.passage = w.passage "

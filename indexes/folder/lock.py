@@ -130,9 +130,6 @@ def recover_replacement(current: Path) -> None:
 
     Where the replaced folder is still the only one, it takes its name back; otherwise what is
     left of it is removed.
-
-    Raises:
-        IndexLockedError: a running process is replacing the folder.
     """
     # There is nothing beside the root of a disk.
     if not current.name or not (aside := aside_of(current)).is_dir():

@@ -18,27 +18,44 @@ single source of truth down to the last byte. With the `flat` structure FAISS se
 A segment of an earlier release can hold order.npy, too, which is checked as every file is and not
 read.
 
-+ The segments that a commit names, and which of their passages are live.
+Segments have tiers by size: tier 0 holds up to `FLOOR` passages, each further one `FACTOR` times as
+many. Two rules keep n passages in fewer than FACTOR segments of each of log(n) tiers:
+
+1. From old to new, tiers never rise: segments that are smaller than a newer one are merged with it.
+2. `FACTOR` neighbors of one tier are merged, which makes one of a higher tier (or, in tier 0, a
+   larger one of it).
+
+So a passage is written once in each tier that it comes through, and once more where a large segment
+comes after small ones. Merged segments are neighbors: ids stay in ascending order.
+
+A segment of which half the passages or more are deleted is rewritten without them.
+
+Few segments are not yet fast queries: three segments that are scanned can hold 200,000 passages. At
+the end of a run that adds documents, `faster_merge` therefore looks for one more merge, by what a
+query costs (`query_cost`). What that merge may read is bounded by what is new, so that a small
+addition to a large index never rewrites the index.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.postings import Postings
+from indexes.bm25.postings import Postings, merge_postings
 from indexes.bm25.scoring import SearchableSegment
 from indexes.errors import DamagedIndexError
 from indexes.files import (
+    GrowingArray,
     damaged,
     file_facts,
     fsync_tree,
@@ -50,7 +67,13 @@ from indexes.files import (
 from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
 from indexes.folder.connection import SEGMENTS_FOLDER, refuse_link
 from indexes.folder.documents import read_waiting
-from indexes.vectors.structure import FLAT_STRUCTURE, SegmentStructure, open_segment_structure
+from indexes.protocol import Stage, StructureSettings, no_progress
+from indexes.vectors.structure import (
+    FLAT_STRUCTURE,
+    SegmentStructure,
+    build_structure,
+    open_segment_structure,
+)
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -90,11 +113,7 @@ class Segment:
     vectors_guard: BlockGuard = UNGUARDED
 
     def all_ids(self) -> NDArray[np.int64]:
-        """`ids`, checked.
-
-        Raises:
-            DamagedIndexError: they were altered.
-        """
+        """`ids`, checked."""
         self.ids_guard.check_all()
         return self.ids
 
@@ -152,14 +171,7 @@ def memory_segment(
     vectors: NDArray[np.float32],
     tokens: Iterable[Sequence[str]],
 ) -> Segment:
-    """A segment of passages that wait in the database.
-
-    Args:
-        index: the index folder.
-        ids: (n,) int64, strictly ascending.
-        vectors: (n, d) float32, C-contiguous.
-        tokens: the terms of each passage.
-    """
+    """A segment of passages that wait in the database."""
     return Segment(PENDING, index, "", ids, vectors, Postings.build(tokens), FLAT_STRUCTURE)
 
 
@@ -169,22 +181,7 @@ def write_segment(
     vectors: NDArray[np.float32],
     tokens: Iterable[Sequence[str]],
 ) -> str:
-    """Write a segment's files and flush them to the disk.
-
-    Args:
-        folder: must not hold a live segment; what an interrupted write left there is replaced.
-        ids: (n,) int64, strictly ascending.
-        vectors: (n, d) float32.
-        tokens: the terms of each passage, in the order of `ids`.
-
-    Returns:
-        The SHA-256 of the manifest, in hexadecimal: what SQLite is to hold.
-
-    Raises:
-        StorageError: the disk is full or the folder cannot be written; what was written of the
-            segment is removed.
-        ValueError: there are not as many vectors and lists of terms as ids.
-    """
+    """Write a segment's files and flush them to the disk."""
     postings = Postings.build(tokens)
     if not len(ids) == len(vectors) == len(postings):
         raise ValueError(
@@ -204,21 +201,7 @@ def write_segment(
 def make_segment(
     folder: Path, passages: int, dimensions: int, write: Callable[[Path], SegmentStructure]
 ) -> str:
-    """Make a segment's folder of what `write` writes into it, and flush it to the disk.
-
-    Args:
-        folder: must not hold a live segment; what an interrupted write left there is replaced.
-        passages: how many it holds.
-        dimensions: of their vectors.
-        write: writes the files into the folder that it is given.
-
-    Returns:
-        The SHA-256 of the manifest, in hexadecimal: what SQLite is to hold.
-
-    Raises:
-        StorageError: the disk is full or the folder cannot be written; what was written of the
-            segment is removed.
-    """
+    """Make a segment's folder of what `write` writes into it, and flush it to the disk."""
     with storage_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -246,10 +229,6 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
 
     Files that are small enough to be read are checked whole. Of the others the size is, and each
     block when it is first read.
-
-    Raises:
-        DamagedIndexError: a file is missing, has another size than the manifest says, is not
-            as it was written, or not of the form expected; the message names it.
     """
     folder = segment_folder(index, number)
     manifest = read_manifest(folder, manifest_hash)
@@ -273,12 +252,7 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
 
 
 def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
-    """Remove all folders in `segments/` except those of the segments `named`.
-
-    Raises:
-        DamagedIndexError: a link has the name of one of those.
-        OSError: something cannot be removed.
-    """
+    """Remove all folders in `segments/` except those of the segments `named`."""
     live = {f"{number:06d}" for number in named}
     folder = index / SEGMENTS_FOLDER
     if folder.is_dir():
@@ -293,12 +267,7 @@ def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
 
 
 def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
-    """Read and check a segment's manifest.
-
-    Raises:
-        DamagedIndexError: it is missing or is not the one that SQLite names, or the folder is a
-            link.
-    """
+    """Read and check a segment's manifest."""
     refuse_link(folder)
     path = folder / MANIFEST_FILE
     try:
@@ -368,15 +337,6 @@ def live_segments(
     """The live segments in ascending order of the ids of their passages.
 
     Passages that wait in the database come last, as a segment in memory.
-
-    Args:
-        folder: of the index.
-        connection: inside a transaction, or of the one writer.
-        opened: segments that need not be opened again.
-
-    Raises:
-        DamagedIndexError: a file of a segment is missing or altered.
-        ValueError, TypeError: a waiting passage was altered.
     """
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     tombstones = np.fromiter(
@@ -422,3 +382,156 @@ def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
         # The statistics of the corpus leave out these lengths.
         segment.postings.check_lengths(dead)
     return LiveSegment(postings=segment.postings, live=mask, segment=segment, deleted=deleted)
+
+
+FACTOR = 8
+FLOOR = 1024
+_DEAD_SHARE = 0.5
+
+# What a segment costs a query apart from its size, in scanned passages; and how many passages a
+# structure over n of them compares with a query, centroids included, in units of √n.
+SEGMENT_COST = 2000
+STRUCTURE_READS = 12
+# A merge for faster queries reads at most this many passages for each new one, and saves at least
+# this share of a query's cost.
+GROWTH = 4
+_SAVED = 0.25
+# Vectors copied at once.
+_ROWS = 65536
+
+
+def tier(passages: int) -> int:
+    """The tier of a segment with this number of passages, 0 or more."""
+    found = 0
+    while passages > FLOOR * FACTOR**found:
+        found += 1
+    return found
+
+
+def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
+    """The segments to merge next, None when all is well."""
+    for place, (size, gone) in enumerate(zip(sizes, dead, strict=True)):
+        if gone and gone >= _DEAD_SHARE * size:
+            return range(place, place + 1)
+    tiers = [tier(size) for size in sizes]
+    for newer in range(len(tiers) - 1, 0, -1):
+        if tiers[newer - 1] < tiers[newer]:
+            oldest = newer - 1
+            while oldest and tiers[oldest - 1] < tiers[newer]:
+                oldest -= 1
+            return range(oldest, newer + 1)
+    # Tiers fall from here on: equal ones are neighbors.
+    for first, found in enumerate(tiers):
+        if tiers[first : first + FACTOR] == [found] * FACTOR:
+            return range(first, first + FACTOR)
+    return None
+
+
+class Part(NamedTuple):
+    """A segment as a query sees it: its live passages, and whether all their vectors are scanned.
+
+    That is for want of a search structure.
+    """
+
+    passages: int
+    scanned: bool
+
+
+def query_cost(part: Part) -> float:
+    """An estimate of what a segment costs a query, in scanned passages.
+
+    >>> query_cost(Part(150_000, scanned=True)), round(query_cost(Part(150_000, scanned=False)))
+    (152000, 6648)
+    """
+    read = part.passages
+    return SEGMENT_COST + (read if part.scanned else min(read, STRUCTURE_READS * math.sqrt(read)))
+
+
+def faster_merge(
+    parts: Sequence[Part], added: int, is_scanned: Callable[[int], bool]
+) -> range | None:
+    """The merge that makes queries fastest, of those worth their cost.
+
+    It saves a quarter of a query's cost or more, and reads at most `GROWTH` times as many passages
+    as are new: those that the run added or, if they are more, those that get a structure for the
+    first time. If the merged segment is scanned, the second number is that of all passages outside
+    the largest segment. So a passage is charged with `GROWTH` reads when it is added, and again
+    when it gets its first structure or joins a larger scanned segment; and what an interrupted run
+    left undone is still due in the next one.
+    """
+    whole = sum(map(query_cost, parts))
+    best, cost, read = None, (1 - _SAVED) * whole, math.inf
+    for start in range(len(parts)):
+        for stop in range(start + 1, len(parts) + 1):
+            chosen = parts[start:stop]
+            passages = sum(part.passages for part in chosen)
+            unbuilt = sum(part.passages for part in chosen if part.scanned)
+            if passages > GROWTH * max(added, unbuilt):
+                continue
+            scanned = is_scanned(passages)
+            outside = passages - max(part.passages for part in chosen)
+            if scanned and (stop == start + 1 or passages > GROWTH * max(added, outside)):
+                continue
+            merged = query_cost(Part(passages, scanned)) if passages else 0.0
+            after = whole - sum(map(query_cost, chosen)) + merged
+            if (after, passages) <= (cost, read):
+                best, cost, read = range(start, stop), after, passages
+    return best
+
+
+class Merged(NamedTuple):
+    """A segment that was merged from others.
+
+    Attributes:
+        passages: how many it holds.
+        manifest: the SHA-256 of its manifest, in hexadecimal.
+        positions: for each old segment, (n,) int64: the new position of each of its passages, -1
+            for a deleted one.
+    """
+
+    passages: int
+    manifest: str
+    positions: list[NDArray[np.int64]]
+
+
+def merge_segments(
+    folder: Path,
+    live: Sequence[LiveSegment],
+    structures: StructureSettings,
+    stage: Stage = no_progress,
+) -> Merged:
+    """Write a segment of the live passages of others and flush it to the disk."""
+    segments, masks = [one.segment for one in live], [one.live for one in live]
+    ids = np.concatenate(
+        [
+            segment.all_ids() if mask is None else segment.all_ids()[mask]
+            for segment, mask in zip(segments, masks, strict=True)
+        ]
+    )
+    dimensions = segments[0].vectors.shape[1]
+
+    def write(new: Path) -> SegmentStructure:
+        save_array(new / IDS_FILE, ids)
+        with GrowingArray(new / VECTORS_FILE, np.dtype("<f4"), (dimensions,)) as vectors:
+            for segment, mask in zip(segments, masks, strict=True):
+                for start in range(0, len(segment.ids), _ROWS):
+                    rows = slice(start, start + _ROWS)
+                    segment.vectors_guard.check_range(rows.start, rows.stop)
+                    part = segment.vectors[rows]
+                    vectors.append(part if mask is None else part[mask[rows]])
+        merge_postings([segment.postings for segment in segments], masks, new)
+        shape = (len(ids), dimensions)
+        stored = map_array(new / VECTORS_FILE, ("<f4",), shape)
+        return build_structure(new, stored, structures, stage)
+
+    manifest = make_segment(folder, len(ids), dimensions, write)
+    return Merged(len(ids), manifest, _positions(live))
+
+
+def _positions(live: Sequence[LiveSegment]) -> list[NDArray[np.int64]]:
+    first, positions = 0, []
+    for one in live:
+        kept = np.ones(len(one.segment.ids), np.bool_) if one.live is None else one.live
+        positions.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
+        first += int(np.count_nonzero(kept))
+    return positions

@@ -105,11 +105,6 @@ class FolderStore:
         """A new index in a hidden folder beside this one; where there is nothing yet, this one.
 
         The old index is replaced whether it is damaged or not.
-
-        Raises:
-            IndexLockedError: another writer holds the old index.
-            NotAnIndexError: the folder, or one beside it that is needed, holds other files.
-            ConfigError: the current folder is, or is inside, the one to be replaced.
         """
         folder = self.folder
         recover_replacement(folder)
@@ -297,11 +292,7 @@ def _copy_commit(
 
 
 def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, int]:
-    """Link or copy a segment's files; how many were linked, and how many copied.
-
-    Raises:
-        DamagedIndexError: a file is missing or the manifest is another one.
-    """
+    """Link or copy a segment's files; how many were linked, and how many copied."""
     names = [*read_manifest(source, manifest_hash)["files"], MANIFEST_FILE]
     linked = 0
     with storage_errors(into):

@@ -1,7 +1,4 @@
-"""Checking an index from the single source of truth down to the last byte.
-
-+ The stored values of metadata compared with the documents that they must agree with.
-"""
+"""Checking an index from the single source of truth down to the last byte."""
 
 from __future__ import annotations
 
@@ -258,16 +255,7 @@ _UNREADABLE = (AttributeError, TypeError, ValueError)
 def metadata_problems(
     connection: sqlite3.Connection, folder: Path, segments: Sequence[Segment]
 ) -> Iterator[str]:
-    """Recompute the values of metadata from all documents.
-
-    Args:
-        connection: inside a transaction, to an index of the newest format.
-        folder: of the index.
-        segments: all live ones.
-
-    Yields:
-        One line for each field and segment whose values are not as they should be.
-    """
+    """Recompute the values of metadata from all documents."""
     database = folder / DATABASE_FILE
     names = dict(connection.execute("SELECT field, name FROM fields"))
     numbers = {name: field for field, name in names.items()}

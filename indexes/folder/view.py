@@ -1,9 +1,4 @@
-"""Readers of one index folder, each call on one consistent view of the latest commit.
-
-+ What a reader sees: one commit of an index, whatever a writer does meanwhile.
-
-+ Ranking the passages of an index folder: each component's best, scored by what the mode has.
-"""
+"""Readers of one index folder: each view is one commit of it, whatever a writer does meanwhile."""
 
 from __future__ import annotations
 
@@ -61,9 +56,6 @@ class FolderReader:
 
     Threads may share it: each view has a connection of its own. A child that is forked can use it,
     provided that no view was open at the fork.
-
-    Raises:
-        NotAnIndexError, FormatVersionError, DamagedIndexError
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,14 +71,7 @@ class FolderReader:
 
     @contextmanager
     def view(self) -> Iterator[FolderView]:
-        """One consistent view of the latest commit, valid inside the `with` block.
-
-        Raises:
-            ClosedIndexError: the reader is closed.
-            DamagedIndexError: a file of the index is missing or altered.
-            StorageError: the process was forked while a view was open, or a writer changed an index
-                of which SQLite could not lock the file.
-        """
+        """One consistent view of the latest commit, valid inside the `with` block."""
         with storage_errors(self.folder), self._pool.session() as session, ExitStack() as stack:
             view = self._pin(session, stack)
             with session.undisturbed():
@@ -246,11 +231,7 @@ class FolderView:
         where: Where | None = None,
         recall: float | None = None,
     ) -> FolderRanking:
-        """Ranks passages; see `indexes.protocol.View`.
-
-        Raises:
-            DamagedIndexError: what the filter reads was altered.
-        """
+        """Ranks passages; see `indexes.protocol.View`."""
         commit = self._commit
         allowed = None if where is None else self.allowed(where)
         return FolderRanking(commit.segments, commit.statistics, commit.live, allowed, bm25, recall)
@@ -264,9 +245,6 @@ class FolderView:
         """For each segment: the live passages that belong to documents that match.
 
         Those of the last filters are remembered.
-
-        Raises:
-            DamagedIndexError: what a filter reads was altered.
         """
         with self._commit.lock:
             found = self._commit.allowed.get(where.key)
@@ -293,18 +271,7 @@ class FolderView:
         terms: Sequence[str] | None,
         limit: int,
     ) -> Facets:
-        """How many of the documents that pass a filter have each value of some fields.
-
-        Args:
-            names: of metadata fields, as a filter writes them.
-            where: the filter; None for all documents.
-            terms: of a query: documents that hold one of them are counted apart; None for no query.
-            limit: maximum number of values of each field.
-
-        Raises:
-            FilterError: a name is no metadata field.
-            DamagedIndexError: what is read of metadata was altered.
-        """
+        """How many of the documents that pass a filter have each value of some fields."""
         commit = self._commit
         matching = None
         if terms is not None:
@@ -343,11 +310,7 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        """For each passage id, the user's id of its document.
-
-        Raises:
-            DamagedIndexError: no document has one of these passages.
-        """
+        """For each passage id, the user's id of its document."""
         rows = self._connection.execute(
             "SELECT p.passage, d.id FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
             "WHERE p.passage IN (SELECT value FROM json_each(?))",
@@ -356,12 +319,7 @@ class FolderView:
         return _complete(self._folder, passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        """The stored passages with these ids.
-
-        Raises:
-            DamagedIndexError: no document has one of these passages, or the document is not as it
-                was written.
-        """
+        """The stored passages with these ids."""
         rows = self._connection.execute(
             "SELECT p.passage, p.start, p.stop, d.doc, d.id, d.title, d.text, d.metadata, d.hash, "
             "d.checksum FROM passages AS p JOIN documents AS d ON d.doc = p.doc "
@@ -385,12 +343,7 @@ class FolderView:
         return _complete(self._folder, passages, found)
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """(passages, d) float32: their stored vectors, in the given order.
-
-        Raises:
-            DamagedIndexError: no segment has one of these passages, or one of its files is not as
-                it was written.
-        """
+        """(passages, d) float32: their stored vectors, in the given order."""
         wanted = np.array(passages, np.int64)
         found = np.zeros(len(wanted), np.bool_)
         vectors: NDArray[np.float32] | None = None
@@ -408,19 +361,11 @@ class FolderView:
         return vectors
 
     def document(self, id_: str) -> StoredDocument | None:
-        """One document, or None if the index has none with that id.
-
-        Raises:
-            DamagedIndexError: the document was altered.
-        """
+        """One document, or None if the index has none with that id."""
         return next(self._documents("WHERE id = ?", id_), None)
 
     def documents(self) -> Iterator[StoredDocument]:
-        """Every document, as a stream in ascending order of ids (by code point).
-
-        Raises:
-            DamagedIndexError: a document was altered.
-        """
+        """Every document, as a stream in ascending order of ids (by code point)."""
         return self._documents("ORDER BY id")
 
     def _documents(self, which: str, *parameters: str) -> Iterator[StoredDocument]:
@@ -447,11 +392,7 @@ class FolderView:
         content_hash: bytes,
         checksum: bytes,
     ) -> list[tuple[int, int, int]]:
-        """(passage id, start, stop) of each passage of a document's row, ascending.
-
-        Raises:
-            ValueError, TypeError, AttributeError: the document's checksum is another.
-        """
+        """(passage id, start, stop) of each passage of a document's row, ascending."""
         passages = self._connection.execute(
             "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (doc,)
         ).fetchall()
@@ -500,11 +441,7 @@ class FolderView:
         return found.fetchone() is not None
 
     def check_settings(self) -> None:
-        """Check that the settings are unaltered.
-
-        Raises:
-            DamagedIndexError: one was altered.
-        """
+        """Check that the settings are unaltered."""
         check_settings(self._connection, self._folder)
 
     def setting(self, key: str, default: Any = None) -> Any:
@@ -541,16 +478,7 @@ def _describe_segment(live: LiveSegment) -> dict[str, Any]:
 
 
 class FolderRanking:
-    """Ranks the live passages of some segments; see `indexes.protocol.Ranking`.
-
-    Args:
-        segments: all live ones of one commit, in ascending order of their passages' ids.
-        statistics: counts over their live passages.
-        live: for each segment the passages that are not deleted; None if none was.
-        allowed: for each segment the live passages that a filter allows; None without a filter.
-        bm25: variant and parameters; None for the defaults.
-        recall: of searches in a structure, in (0, 1]; None for the default.
-    """
+    """Ranks the live passages of some segments; see `indexes.protocol.Ranking`."""
 
     def __init__(
         self,

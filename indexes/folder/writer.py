@@ -39,10 +39,13 @@ from indexes.folder.connection import (
     write_setting,
 )
 from indexes.folder.lock import WriterLock, recover_replacement
-from indexes.folder.merging import Part, faster_merge, merge_segments, next_merge
 from indexes.folder.segment import (
     LiveSegment,
+    Part,
+    faster_merge,
     live_segments,
+    merge_segments,
+    next_merge,
     remove_unnamed_segments,
     segment_folder,
     write_segment,
@@ -60,17 +63,6 @@ class FolderWriter:
     """The one writer of an index folder, a `Writer`; use it as a context manager.
 
     An index of an earlier format is brought up to the newest.
-
-    Args:
-        folder: the index folder.
-        create: settings (JSON values) to create the index with if there is none yet; with None
-            the index must exist.
-        lock_timeout: how many seconds to wait for another writer.
-        pending_limit: how many passages wait in the database before they become a segment; None
-            for `PENDING_LIMIT`.
-
-    Raises on entry:
-        IndexLockedError, NotAnIndexError, FormatVersionError, StorageError, DamagedIndexError
     """
 
     def __init__(
@@ -233,14 +225,7 @@ class FolderWriter:
         return len(chosen)
 
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
-        """Make all segments one with another search structure, which later merges give, too.
-
-        Returns:
-            How many segments were read.
-
-        Raises:
-            ConfigError, MissingExtraError: see `build_structure`; the index is as before.
-        """
+        """Make all segments one with another search structure, which later merges give, too."""
         # Refused before anything is written.
         _choice(self.segments(), structures)
         self.flush()
@@ -275,11 +260,7 @@ class FolderWriter:
         return StructureSettings.from_json(self.setting("structures", {}))
 
     def segments(self) -> tuple[LiveSegment, ...]:
-        """The live segments, oldest passages first, without the passages that wait.
-
-        Raises:
-            DamagedIndexError: a file of a segment was altered.
-        """
+        """The live segments, oldest passages first, without the passages that wait."""
         with storage_errors(self.folder), readable(self.folder):
             live = live_segments(self.folder, self._connection)
         return tuple(one for one in live if not one.is_pending)
@@ -293,19 +274,6 @@ class FolderWriter:
         """Put one segment of their live passages, or none, in the place of neighboring ones.
 
         Answers stay the same; readers of an earlier commit keep what they have open.
-
-        Args:
-            live: the segments.
-            structures: which search structure this and later merged segments get; None as before.
-            stage: receives the progress of the search structure.
-
-        Returns:
-            The structure of the new segment.
-
-        Raises:
-            DamagedIndexError: a file of a segment was altered.
-            StorageError: the disk is full or cannot be written; the index is as before.
-            ConfigError, MissingExtraError: see `build_structure`.
         """
         number = int(self.setting("next_segment"))
         choice = _choice(live, structures or self.structures)

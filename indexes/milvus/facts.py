@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from indexes.filters.expression import Field
+from indexes.filters.grammar import Field
 
 # Milvus compares an integer with a float as floats, which are exact below it.
 _EXACT = 2**53

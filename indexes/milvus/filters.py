@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from indexes.errors import FilterError
-from indexes.filters.expression import (
+from indexes.filters.grammar import (
     Among,
     And,
     Contains,

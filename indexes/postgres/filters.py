@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from indexes.errors import SourceError
-from indexes.filters.expression import (
+from indexes.filters.grammar import (
     Among,
     And,
     Comparison,

@@ -22,8 +22,6 @@ FAISS trains lists on 39 to 256 vectors each (`ClusteringParameters`, and "Guide
 index" in its wiki, which advises 4 √n to 16 √n lists). Beyond a million passages there are no more
 lists: to train them takes as their square, and 4,096 are searched fast at ten million, see
 docs/scale.md.
-
-+ What FAISS makes of a factory string, before anything is built from it.
 """
 
 from __future__ import annotations
@@ -89,13 +87,7 @@ class Choice:
 
 
 def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
-    """The structure that `auto` chooses.
-
-    Args:
-        n: passages, at least 0.
-        d: dimensions of a vector, at least 1.
-        memory_bytes: how much the structure may take; None for as much as it needs.
-    """
+    """The structure that `auto` chooses."""
     if n <= FLAT_LIMIT:
         reason = f"{n:,} passages, at most {FLAT_LIMIT:,}: scanning them all is fast and exact"
         return _choice(FLAT, n, d, (reason,))
@@ -117,16 +109,6 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
 
     Where n is too small to train the structure on, the nearest that can be trained, with the
     reason.
-
-    Args:
-        name: one of `NAMES`, or any FAISS factory string.
-        n: passages, at least 0.
-        d: dimensions of a vector, at least 1.
-        memory_bytes: as for `choose`; counts for `auto` alone.
-
-    Raises:
-        ConfigError: neither a name nor a factory string that FAISS takes for d dimensions.
-        MissingExtraError: a factory string is given and FAISS is not installed.
     """
     if name == AUTO:
         return choose(n, d, memory_bytes)
@@ -238,17 +220,7 @@ class FactoryFacts:
 
 
 def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:
-    """Have FAISS read a factory string for vectors of `d` dimensions; nothing is trained.
-
-    Args:
-        name: the factory string.
-        d: at least 1.
-        names: what else could have been given, for the error.
-
-    Raises:
-        ConfigError: FAISS refuses it, or it cannot hold a segment.
-        MissingExtraError: FAISS is not installed.
-    """
+    """Have FAISS read a factory string for vectors of `d` dimensions; nothing is trained."""
     faiss = load_faiss()
 
     def refused(reason: str) -> ConfigError:

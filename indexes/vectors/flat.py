@@ -30,8 +30,8 @@ from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, loa
 # Positions int64 and scores float64.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 
-# Below these shares of allowed vectors, copying them out is cheaper than testing every one, and
-# scoring them exactly is cheaper than scanning all.
+# Up to these shares of allowed vectors, each query scores them exactly, without a scan: several
+# queries, and one query.
 _GATHER_SHARE, _EXACT_SHARE = 1 / 16, 1 / 4
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
@@ -60,24 +60,7 @@ def search_flat(
     allowed: Allowed | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> list[Nearest]:
-    """The `k` vectors of largest inner product for each query, found exactly.
-
-    Args:
-        vectors: (n, d) float32, C-contiguous; may be memory-mapped.
-        queries: (q, d) float32.
-        k: at least 1; may exceed n.
-        allowed: some of them, or None for all; only these can be returned.
-        guard: checks what is read of the vectors.
-
-    Returns:
-        For each query what `nearest_of` says, at most min(k, allowed) entries, fewer only if
-        vectors or queries hold NaN.
-
-    Raises:
-        DamagedIndexError: the vectors were altered.
-        MissingExtraError: FAISS is needed and not installed.
-        ValueError: queries and vectors have different dimensions.
-    """
+    """The `k` vectors of largest inner product for each query, found exactly."""
     if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(
             f"expected queries of shape (q, {vectors.shape[1]}), found {queries.shape}"
@@ -89,25 +72,22 @@ def search_flat(
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
     share = permitted / len(vectors)
-    few = allowed.positions if allowed is not None and share <= _GATHER_SHARE else None
-    if few is None:
+    is_few = share <= _GATHER_SHARE
+    if allowed is not None and is_few:
+        guard.check_rows(allowed.positions)
+    else:
         set_read_ahead(vectors, True)
         guard.check_all()
-    else:
-        guard.check_rows(few)
 
     def alone(query: NDArray[np.float32]) -> Nearest:
         if allowed is not None and share <= _EXACT_SHARE:
             return rescored(vectors, allowed.positions, query, k)
         return _search_one(vectors, query, k, allowed)
 
-    is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
-    if len(queries) == 1 and (few is not None or is_one_pass):
-        return [alone(queries[0])]
-    if few is None:
-        found = _search_together(vectors, queries, wanted, allowed)
-    else:
-        found = _search_among(vectors, queries, wanted, few)
+    is_one_pass = len(queries) == 1 and share >= 1 / 2 and vectors.size < _GPU_LEAST
+    if is_few or is_one_pass:
+        return [alone(query) for query in queries]
+    found = _search_together(vectors, queries, wanted, allowed)
     ranked = []
     for query, (positions, scores) in zip(queries, found, strict=True):
         is_all = wanted == permitted or len(scores) < wanted
@@ -119,17 +99,7 @@ def search_flat(
 
 
 def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
-    """The `k` best of some passages, whatever others are among them.
-
-    Args:
-        positions: (m,) int64, ascending; or numbers of passages.
-        scores: (m,) `exact_scores`.
-        k: at least 1.
-
-    Returns:
-        Higher scores first; those that are equal when rounded as `rounded` does by position,
-        ascending. Without those that are not a number.
-    """
+    """The `k` best of some passages, whatever others are among them."""
     is_number = ~np.isnan(scores)
     positions, scores = positions[is_number], scores[is_number]
     top = np.partition(scores, -k)[-k:] if k < len(scores) else scores
@@ -148,24 +118,15 @@ def rescored(
 def exact_scores(
     vectors: NDArray[np.float32], positions: NDArray[np.int64], query: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """(m,) inner products of the vectors at (m,) positions with a query, in double precision.
-
-    The same vector has the same score at any position, to the last bit.
-    """
+    """(m,) inner products of the vectors at (m,) positions with a query, in double precision."""
     wide = np.ascontiguousarray(query, np.float64)
     scores = np.empty(len(positions))
     if compiled is not None:
         compiled.dots(vectors, np.ascontiguousarray(positions, np.int64), wide, scores)
         return scores
-    lanes = -(-len(wide) // 8)
-    wide = np.pad(wide, (0, 8 * lanes - len(wide)))
     for start in range(0, len(positions), _COPIED):
-        rows = vectors[positions[start : start + _COPIED]].astype(np.float64)
-        rows = np.pad(rows, ((0, 0), (0, 8 * lanes - rows.shape[1])))
-        # One product after the other, as the compiled form adds them.
-        sums = np.add.reduce((rows * wide).reshape(len(rows), lanes, 8), axis=1)
-        pairs = sums[:, 0::2] + sums[:, 1::2]
-        scores[start : start + _COPIED] = (pairs[:, 0] + pairs[:, 1]) + (pairs[:, 2] + pairs[:, 3])
+        part = slice(start, start + _COPIED)
+        scores[part] = vectors[positions[part]].astype(np.float64) @ wide
     return scores
 
 
@@ -180,11 +141,7 @@ def decimals_of(largest: float) -> int:
 
 
 def tie_slack(largest: float) -> float:
-    """The largest difference of two single-precision scores that may tie.
-
-    Args:
-        largest: no score is farther from 0.
-    """
+    """The largest difference of two single-precision scores that may tie."""
     return _SLACK * 10.0 ** -decimals_of(largest) if math.isfinite(largest) else math.inf
 
 
@@ -221,42 +178,13 @@ def _search_one(
     return nearest_of(np.concatenate(positions), np.concatenate(scores), k)
 
 
-def _search_among(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    k: int,
-    positions: NDArray[np.int64],
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The `k` best of the vectors at (m,) positions, few among many, in single precision."""
-    vectors = np.asarray(vectors)
-    copied = np.empty((min(_COPIED, len(positions)), vectors.shape[1]), np.float32)
-    best = np.empty((len(queries), 0), np.int64)
-    scores = np.empty((len(queries), 0), np.float32)
-    for start in range(0, len(positions), _COPIED):
-        part = positions[start : start + _COPIED]
-        # The positions exist; without "clip" NumPy would copy once more.
-        rows = np.take(vectors, part, axis=0, out=copied[: len(part)], mode="clip")
-        best = np.concatenate([best, np.broadcast_to(part, (len(queries), len(part)))], axis=1)
-        scores = np.concatenate([scores, queries @ rows.T], axis=1)
-        if best.shape[1] > k:
-            # NaN comes last.
-            top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-            best, scores = np.take_along_axis(best, top, 1), np.take_along_axis(scores, top, 1)
-    found = []
-    for row, values in zip(best, scores, strict=True):
-        order = np.argsort(-values, kind="stable")
-        order = order[~np.isnan(values[order])]
-        found.append((row[order], values[order]))
-    return found
-
-
 def _search_together(
     vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int, allowed: Allowed | None
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """The `k` best vectors for each query, in single precision."""
     faiss = load_faiss()
-    found_there = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
-    scores, positions = found_there or _scan(faiss, vectors, queries, k, allowed)
+    on_gpu = _scan_on_gpu(faiss, vectors, queries, k) if allowed is None else None
+    scores, positions = on_gpu or _scan(faiss, vectors, queries, k, allowed)
     return [
         (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
     ]

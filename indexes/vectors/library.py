@@ -1,9 +1,4 @@
-"""FAISS, imported where it is used: two distributions provide it, neither is a dependency.
-
-+ A FAISS index without its wrappers: the part that finds candidates, and how many to ask of it.
-
-+ The vectors of an index that another program wrote with FAISS.
-"""
+"""FAISS, imported where it is used: two distributions provide it, neither is a dependency."""
 
 from __future__ import annotations
 
@@ -27,11 +22,7 @@ _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
 
 
 def load_faiss() -> Any:
-    """Import FAISS.
-
-    Raises:
-        MissingExtraError: no FAISS is installed, or two that overwrite each other.
-    """
+    """Import FAISS."""
     installed = sorted(name for name in _DISTRIBUTIONS if _is_installed(name))
     if len(installed) > 1:
         raise MissingExtraError(
@@ -107,16 +98,7 @@ def code_bytes(core: Any) -> int:
 
 
 def oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
-    """How many candidates to re-score for each result, by how much of a vector the codes keep.
-
-    Args:
-        d: dimensions of the vectors.
-        transforms: as `unwrap` gives them.
-        core: as `unwrap` gives it.
-
-    Returns:
-        1 where the codes are the vectors, 2 for a byte a dimension or more, otherwise 10.
-    """
+    """How many candidates to re-score for each result, by how much of a vector the codes keep."""
     kept = code_bytes(core)
     if any(transform.d_out < transform.d_in for transform in transforms) or kept < d:
         return COARSE
@@ -131,10 +113,6 @@ class Unwrapped:
         n: vectors.
         d: dimensions of the vectors.
         oversampling: how many candidates to re-score for each result.
-
-    Args:
-        index: a trained FAISS index, by inner product.
-        path: the file that it was read from, for errors.
     """
 
     def __init__(self, index: Any, path: Path) -> None:
@@ -151,11 +129,7 @@ class Unwrapped:
         return np.ascontiguousarray(queries)
 
     def positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions that FAISS returned, ascending, each once, without -1.
-
-        Raises:
-            DamagedIndexError: one does not exist.
-        """
+        """The positions that FAISS returned, ascending, each once, without -1."""
         positions = each_once(row[row != -1])
         if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
             raise damaged(self._path, "it holds a passage that its segment does not have")
@@ -224,11 +198,7 @@ class FaissVectors:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> NDArray[np.float32]:
-        """(rows, dimensions) float32.
-
-        Raises:
-            SourceError: the index does not keep vectors.
-        """
+        """(rows, dimensions) float32."""
         try:
             found = self._index.reconstruct_batch(
                 np.arange(*rows.indices(len(self)), dtype=np.int64)

@@ -1,32 +1,21 @@
-"""The inverted lists of a structure: what each holds, which to read, and their checksums.
-
-A search without a filter reads the lists whose centroids are nearest to the query, and so meets
-some number of vectors. A filtered search reads until it has met as many *allowed* vectors,
-wherever they are, and on until reading farther finds more: see `ListSearch`.
-
-+ Candidates from inverted lists, read in the order of their centroids.
-
-Without a filter, as many lists are read as the effort says. Behind a filter, lists are read until
-enough *allowed* vectors are met, and what was found tells whether to read on: how many allowed
-vectors have to be met depends on how the filter relates to what vectors are like. The first
-reading meets half of what the lists of a search without a filter hold of the allowed vectors, or
-`_FIRST` where that is more; each further one goes twice as far as the one before. It was far
-enough if no more than a quarter of the hundred best allowed vectors met so far came from its last
-reading: were nearness of centroids no sign of nearness of vectors, half of them would, and the
-nearer the allowed vectors are found to the front, the fewer.
-
-+ Candidates from a graph, or from any other structure without inverted lists.
-
-It returns more neighbors than wanted, and the filter chooses among them. The best allowed ones of
-the nearest C are the best allowed ones of all, if there are enough; if there are not, the exact
-scan answers. A filter inside the walk through a graph would give no such sign, and lose neighbors
-where the allowed vectors lie far from the query.
-
-+ Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
+"""Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
 
 What comes back keeps the contract of `search_flat`, whatever the type of the structure: a filter
 acts before the best are chosen, and wherever the structure may not have found enough, the exact
 scan answers.
+
+Inverted lists are read in the order of their centroids: without a filter as many as the effort
+says; behind a filter until enough *allowed* vectors are met, and on until reading farther finds
+more, since how many are enough depends on how the filter relates to what vectors are like. The
+first reading meets half of what the lists of a search without a filter hold of the allowed vectors,
+or `_FIRST` where that is more; each further one goes twice as far. It was far enough if no more
+than a quarter of the hundred best allowed vectors met so far came from its last reading: were
+nearness of centroids no sign of nearness of vectors, half of them would.
+
+A graph, or any other structure, returns more neighbors than wanted, among which the filter chooses.
+The best allowed ones of the nearest C are the best allowed ones of all, if there are enough; if
+not, the exact scan answers. A filter inside the walk through a graph would give no such sign, and
+lose neighbors where the allowed vectors lie far from the query.
 """
 
 from __future__ import annotations
@@ -58,12 +47,7 @@ def sizes_of(core: Any) -> NDArray[np.int64]:
 
 
 class ListMembers:
-    """Which vectors each list holds.
-
-    Args:
-        members: (n,) int32: every position once, those of the first list first, and so on.
-        sizes: (lists,) int64: how many each list holds.
-    """
+    """Which vectors each list holds."""
 
     def __init__(self, members: NDArray[np.int32], sizes: NDArray[np.int64]) -> None:
         self._members = members
@@ -78,13 +62,6 @@ class ListMembers:
 
         Counted when a list is first reached behind a filter, and remembered for as long as the
         filter lives.
-
-        Args:
-            allowed: some of the n vectors.
-            lists: their numbers, of any shape; -1 for none.
-
-        Returns:
-            int64 of the shape of `lists`; 0 for none.
         """
         with self._lock:
             held = self._held.get(allowed)
@@ -93,24 +70,19 @@ class ListMembers:
         new = each_once(lists[lists >= 0])
         new = new[held[new] < 0]
         if len(new):
-            stops = self._stops[new]
-            held[new] = allowed.counts(self._members, stops - self._sizes[new], stops)
+            sizes, stops = self._sizes[new], self._stops[new]
+            # The places of the members of all these lists, one list after the other.
+            ends = np.cumsum(sizes)
+            places = np.repeat(stops - ends, sizes) + np.arange(ends[-1])
+            before = np.append(0, np.cumsum(allowed.at(self._members[places])))
+            held[new] = before[ends] - before[ends - sizes]
         return np.where(lists >= 0, held[lists], 0)
 
 
 def lists_to_read(
     held: NDArray[np.int64], start: NDArray[np.int64], stop: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which lists a reading takes.
-
-    Args:
-        held: (q, p) int64: allowed vectors in each list, the nearest centroid first.
-        start: (q,) int64: how many lists were read before.
-        stop: (q,) int64: how many are read afterwards.
-
-    Returns:
-        (q, p) bool; lists without an allowed vector are left out.
-    """
+    """Which lists a reading takes."""
     places = np.arange(held.shape[1])
     return np.asarray((held > 0) & (places >= start[:, None]) & (places < stop[:, None]))
 
@@ -119,12 +91,6 @@ class ListGuard:
     """Checks inverted lists at the end of a structure's file, each before it is first read.
 
     FAISS writes the codes of the first list, its ids, those of the second list, and so on.
-
-    Args:
-        guard: of the bytes of the file.
-        sizes: (lists,) int64: how many vectors each list holds.
-        code_bytes: of each vector.
-        start: where the first list begins.
     """
 
     def __init__(
@@ -141,11 +107,7 @@ class ListGuard:
         return int(self._starts[-1])
 
     def check(self, lists: NDArray[np.int64]) -> None:
-        """Check these lists, of any shape; -1 is skipped.
-
-        Raises:
-            DamagedIndexError: one was altered.
-        """
+        """Check these lists, of any shape; -1 is skipped."""
         if self._guard.complete:
             return
         wanted = lists[lists >= 0]
@@ -203,10 +165,6 @@ class ListSearch:
     Attributes:
         efforts: numbers of lists to read (nprobe) worth trying, ascending.
         default_effort: the effort where none is given.
-
-    Args:
-        index: its core is a FAISS `IndexIVF`.
-        guard: checks lists before they are read; None if nothing is left to check.
     """
 
     def __init__(self, index: Unwrapped, guard: ListGuard | None) -> None:
@@ -219,22 +177,7 @@ class ListSearch:
     def candidates(
         self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
-        """Candidates for the `k` best of each query.
-
-        Args:
-            queries: (q, d) float32.
-            k: at least 1.
-            allowed: some of the vectors, or None for all.
-            effort: at least 1.
-
-        Returns:
-            For each query allowed positions, ascending, or too few of them; None if the exact
-            scan is cheaper.
-
-        Raises:
-            RuntimeError: FAISS cannot do it with this type.
-            DamagedIndexError: a list was altered.
-        """
+        """Candidates for the `k` best of each query."""
         wanted = self._wanted(k, allowed)
         met, probes = self._met(wanted, effort)
         if self._prefers_scan(wanted, met, allowed):
@@ -290,14 +233,7 @@ class ListSearch:
     def _read_behind(
         self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
     ) -> NDArray[np.int64]:
-        """(q, wanted) int64, best first, -1 if there are fewer; see the start of this module.
-
-        Args:
-            queries: (q, d) float32, transformed.
-            wanted: how many to find.
-            allowed: some of the vectors.
-            probes: how many lists a search without a filter reads.
-        """
+        """(q, wanted) int64, best first, -1 if there are fewer; see the start of this module."""
         kept = max(wanted, _JUDGES)
         positions = np.full((len(queries), kept), -1, np.int64)
         scores = np.full((len(queries), kept), -np.inf, np.float32)
@@ -483,12 +419,6 @@ class Searcher:
             inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
             the candidates re-scored for any other type.
         default_effort: the effort where none is given.
-
-    Args:
-        index: a trained FAISS index of n vectors of d dimensions, by inner product.
-        path: the file that it was read from, for errors.
-        list_guard: checks inverted lists before they are read; None for other types, and where
-            nothing is left to check.
     """
 
     def __init__(self, index: Any, path: Path, list_guard: ListGuard | None = None) -> None:
@@ -512,26 +442,7 @@ class Searcher:
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
     ) -> list[Nearest]:
-        """About the `k` vectors of largest inner product for each query.
-
-        Args:
-            vectors: (n, d) float32, C-contiguous: the vectors that the structure was built from.
-            queries: (q, d) float32.
-            k: at least 1; may exceed n.
-            allowed: some of them, or None for all; only these can be returned.
-            effort: at least 1, see `efforts`; None for `default_effort`.
-            guard: checks what is read of the vectors.
-
-        Returns:
-            For each query what `indexes.vectors.flat.nearest_of` says of the candidates, exactly
-            min(k, allowed) entries (fewer only if vectors or queries hold NaN).
-
-        Raises:
-            DamagedIndexError: what is read was altered, or the structure holds a
-                position that does not exist.
-            MissingExtraError: FAISS is not installed.
-            ValueError: shapes that do not fit, or an effort below 1.
-        """
+        """About the `k` vectors of largest inner product for each query."""
         n, d = self._index.n, self._index.d
         if vectors.shape != (n, d):
             raise ValueError(f"expected vectors of shape {(n, d)}, found {vectors.shape}")

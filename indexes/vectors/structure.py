@@ -1,4 +1,4 @@
-"""The FAISS structure of a segment as one file, built once and memory-mapped to be searched.
+"""The search structure of a segment: built, measured, written to one file, mapped to be searched.
 
 The file is what FAISS writes, then 1,024 bytes of JSON that say what it is. They hold a CRC-32 of
 every byte that FAISS follows without looking: sizes, centroids, tables, the links of a graph. FAISS
@@ -8,15 +8,6 @@ The CRC-32 leaves out codes and ids at the end of the file. They are compared wi
 the segment (see `indexes.folder.checksums`): a list before it is first read, those of a graph with
 the first search. In a structure without checksums any code is a vector, only a worse one, and an
 id that does not exist is found when it is returned. All scores come from the kept vectors.
-
-+ Training a FAISS index and adding the vectors of a segment, on GPUs if FAISS finds any.
-
-GPUs have inverted lists of whole vectors, of bytes and of product-quantized codes. The result is
-the index that the CPU would have built, up to rounding, and so is its file.
-
-+ How much of the exact answer a structure finds, and the least effort that finds enough.
-
-+ How the vectors of a segment are searched: by a scan, or through a structure that was built.
 
 The manifest of a segment keeps what was decided when it was merged: the structure's name and why it
 was chosen, and the recall that was measured for each search effort.
@@ -109,13 +100,7 @@ class Structure:
 
     @property
     def searcher(self) -> Searcher:
-        """The searcher; FAISS checks and reads the file on first use.
-
-        Raises:
-            DamagedIndexError: the file was altered.
-            FormatVersionError: another release of FAISS wrote it, which this one cannot read.
-            MissingExtraError: FAISS is not installed.
-        """
+        """The searcher; FAISS checks and reads the file on first use."""
         with self._opening:
             return self._searcher
 
@@ -167,21 +152,7 @@ def write_structure(
     seed: int = 0,
     stage: Stage = no_progress,
 ) -> None:
-    """Build a structure from the vectors of a segment and write it; not flushed to the disk.
-
-    Args:
-        path: the file to make; an existing one is replaced.
-        vectors: (n, d) float32, C-contiguous; may be memory-mapped.
-        spec: as `indexes.vectors.choice.resolve` gives it for n and d; not `flat`.
-        seed: equal vectors, seed, FAISS and one thread give equal files.
-        stage: receives the progress.
-
-    Raises:
-        ConfigError: FAISS cannot build it.
-        MissingExtraError: FAISS is not installed.
-        StorageError: the disk is full or the folder cannot be written; the file is removed.
-        ValueError: `spec` is flat, which has no file.
-    """
+    """Build a structure from the vectors of a segment and write it; not flushed to the disk."""
     if spec.name == FLAT:
         raise ValueError("flat has no file: the vectors themselves are scanned")
     faiss = load_faiss()
@@ -213,17 +184,7 @@ def write_structure(
 def open_structure(
     path: Path, passages: int, dimensions: int, guard: Guarding = unguarded
 ) -> Structure:
-    """Open a structure file; reads only its last kilobyte.
-
-    Args:
-        path: a file of `write_structure`.
-        passages: how many vectors it must hold.
-        dimensions: that they must have.
-        guard: see `indexes.folder.checksums.SegmentSums.guard`.
-
-    Raises:
-        DamagedIndexError: the file is missing, of another form, or of other vectors.
-    """
+    """Open a structure file; reads only its last kilobyte."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -298,19 +259,7 @@ _ON_GPUS = ("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer")
 def build_index(
     vectors: NDArray[np.float32], spec: StructureSpec, seed: int, stage: Stage = no_progress
 ) -> Any:
-    """A FAISS index over all vectors, by inner product, at positions 0 to n - 1.
-
-    Args:
-        vectors: (n, d) float32, C-contiguous; may be memory-mapped.
-        spec: a structure that n suffices to train, see `indexes.vectors.choice.resolve`.
-        seed: of the sample to train on and of FAISS's clustering. Equal vectors, seed and FAISS
-            on one thread give equal indexes; a graph built on several threads may differ.
-        stage: receives the number of vectors added.
-
-    Raises:
-        ConfigError: FAISS cannot train or fill such an index.
-        MissingExtraError: FAISS is not installed.
-    """
+    """A FAISS index over all vectors, by inner product, at positions 0 to n - 1."""
     faiss = load_faiss()
     index = _empty(faiss, vectors.shape[1], spec, seed)
     sample = _sample(vectors, int(getattr(unwrap(index)[1], "nlist", 0)), seed)
@@ -413,17 +362,6 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
 
     A vector whose score equals that of the k-th best counts as one of them, so that equal
     vectors, of which either may be returned, cost nothing.
-
-    Args:
-        found: for each query (positions, scores), best first, the scores exact.
-        exact: the same from an exact search with at least `k` results if there are as many.
-        k: at least 1.
-
-    Returns:
-        From 0 to 1; 1 if there is nothing to find.
-
-    Raises:
-        ValueError: not as many queries in both.
     """
     hits = wanted = 0
     for (_, scores), (_, best) in zip(found, exact, strict=True):
@@ -444,11 +382,6 @@ def sample_queries(
     A stored vector makes a structure look too good: the structure was trained on it, and a graph
     holds its neighbors. So noise of half its length is added, in a uniform direction, which
     leaves a cosine of about 0.9; and `measure` drops the passage itself.
-
-    Args:
-        vectors: (n, d) float32; may be memory-mapped.
-        count: number of queries; n if that is less.
-        seed: equal arguments give equal samples.
     """
     chance = np.random.default_rng(seed)
     own = np.sort(chance.choice(len(vectors), min(count, len(vectors)), replace=False))
@@ -465,12 +398,6 @@ def measure(
     """Recall@k of a structure against exact search, at one effort after another.
 
     Stops at the first effort that finds everything.
-
-    Args:
-        searcher: over `vectors`.
-        vectors: (n, d) float32.
-        sample: see `sample_queries`.
-        k: at least 1.
     """
     exact = _without(search_flat(vectors, sample.queries, k + 1), sample.own)
     measured: list[Measured] = []
@@ -483,15 +410,7 @@ def measure(
 
 
 def cheapest(measured: Sequence[Measured], target: float) -> int:
-    """The least effort whose recall is `target` or more.
-
-    Args:
-        measured: at least one.
-        target: above 0, at most 1.
-
-    Raises:
-        ConfigError: none reaches it, or the target is no such number.
-    """
+    """The least effort whose recall is `target` or more."""
     if not 0 < target <= 1:
         raise ConfigError(f"--recall {target}: expected a number above 0 and at most 1")
     enough = [one.effort for one in measured if one.recall >= target]
@@ -535,14 +454,7 @@ class SegmentStructure:
     structure: Structure | None = None
 
     def effort(self, recall: float | None) -> int | None:
-        """The least effort that reaches a recall@10; None if there is nothing to choose.
-
-        Args:
-            recall: above 0, at most 1; None for 0.95 or, if that is not reached, all there is.
-
-        Raises:
-            ConfigError: the recall is not reached.
-        """
+        """The least effort that reaches a recall@10; None if there is nothing to choose."""
         if not self.recall:
             return None
         if recall is None:
@@ -568,19 +480,7 @@ def build_structure(
     settings: StructureSettings,
     stage: Stage = no_progress,
 ) -> SegmentStructure:
-    """Choose a structure for the vectors of a new segment, write it to its folder and measure it.
-
-    Args:
-        folder: of the segment; gets `STRUCTURE_FILE` unless the choice is ``flat``.
-        vectors: (n, d) float32; may be memory-mapped.
-        settings: the requested structure.
-        stage: receives the progress.
-
-    Raises:
-        ConfigError: FAISS does not know the requested structure, or cannot build it.
-        MissingExtraError: FAISS is not installed, and the structure needs it.
-        StorageError: the disk is full.
-    """
+    """Choose a structure for the vectors of a new segment, write it and measure it."""
     choice = buildable_choice(settings, *vectors.shape)
     if choice.spec.name == FLAT:
         return SegmentStructure(FLAT, choice.reasons)
@@ -591,11 +491,7 @@ def build_structure(
 
 
 def buildable_choice(settings: StructureSettings, passages: int, dimensions: int) -> Choice:
-    """The structure that `build_structure` builds for this number of vectors.
-
-    Raises:
-        ConfigError, MissingExtraError: see `build_structure`.
-    """
+    """The structure that `build_structure` builds for this number of vectors."""
     choice = settings.choice(passages, dimensions)
     if choice.spec.name != FLAT:
         try:
@@ -615,17 +511,7 @@ def open_segment_structure(
     shape: tuple[int, int],
     guard: Guarding = unguarded,
 ) -> SegmentStructure:
-    """What `build_structure` made, in time that does not depend on its size.
-
-    Args:
-        folder: of the segment.
-        manifest: of the segment.
-        shape: of its vectors.
-        guard: see `indexes.folder.checksums.SegmentSums.guard`.
-
-    Raises:
-        DamagedIndexError: its file is missing or of another form.
-    """
+    """What `build_structure` made, in time that does not depend on its size."""
     name = manifest["structure"]
     return SegmentStructure(
         name,
@@ -644,24 +530,7 @@ def search_vectors(
     recall: float | None = None,
     guard: BlockGuard = UNGUARDED,
 ) -> list[Nearest]:
-    """The best vectors of a segment, exactly or through its structure.
-
-    Args:
-        how: of that segment.
-        vectors: (n, d) float32, C-contiguous.
-        queries: (q, d) float32.
-        k: at least 1; may exceed n.
-        allowed: some of them, or None for all; only these can be returned.
-        recall: see `SegmentStructure.effort`.
-        guard: checks what is read of the vectors.
-
-    Returns:
-        As `indexes.vectors.flat.search_flat`.
-
-    Raises:
-        ConfigError: the recall is not reached.
-        DamagedIndexError, FormatVersionError, MissingExtraError: see `Structure.searcher`.
-    """
+    """The best vectors of a segment, exactly or through its structure."""
     if how.structure is None:
         return search_flat(vectors, queries, k, allowed, guard)
     return how.structure.searcher.search(vectors, queries, k, allowed, how.effort(recall), guard)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from indexes.compiled import compiled
-from indexes.filters.allowed import Allowed, bits_at, bits_between, bits_of, complement, packed_bits
+from indexes.filters.allowed import Allowed, bits_between, bits_of, complement, packed_bits
 
 # Runs, arrays and bitmaps over several containers of 65,536 positions, and gaps between them.
 STRETCHES = st.lists(
@@ -59,57 +58,15 @@ def test_positions_and_complements_are_those_of_the_bits(
     np.testing.assert_array_equal(complement(some.bits, size), Allowed.of(~mask).bits)
 
 
-def test_compiled_and_numpy_look_up_the_same_bits() -> None:
-    if compiled is None:
-        pytest.skip("nothing is compiled")
-    chance = np.random.default_rng(0)
-    bits = chance.integers(0, 256, 1000, np.uint8)
-    for kind in (np.int64, np.int32, np.uint32):
-        positions = chance.integers(0, 8000, 500).astype(kind)
-        mask = np.empty(500, np.bool_)
-        compiled.bits_at(bits, positions, positions.itemsize, mask)
-        np.testing.assert_array_equal(mask, bits_at(bits, positions))
-
-
 @pytest.mark.parametrize("position", [-1, 8, 2**40])
 def test_a_position_beyond_the_bits_is_refused(position: int) -> None:
     with pytest.raises((ValueError, IndexError)):
         Allowed.of(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
 
 
-@pytest.mark.parametrize("built", [True, False], ids=["compiled", "NumPy"])
-def test_counts_are_those_of_a_mask(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not built:
-        monkeypatch.setattr("indexes.filters.allowed.compiled", None)
-    chance = np.random.default_rng(5)
-    mask = chance.random(70_001) < 0.3
-    positions = chance.permutation(len(mask)).astype(np.int32)
-    starts = np.array([0, 5, 5, 100, 70_001, 0])
-    stops = np.array([0, 5, 6, 40_000, 70_001, 70_001])
-    expected = [mask[positions[a:b]].sum() for a, b in zip(starts, stops, strict=True)]
-    assert Allowed.of(mask).counts(positions, starts, stops).tolist() == expected
-
-
-@pytest.mark.skipif(compiled is None, reason="built without a compiler")
-def test_counts_beyond_their_arrays_are_refused() -> None:
-    some, none = Allowed.of(np.ones(9, np.bool_)), np.zeros(0, np.int64)
-    one = np.array([1])
-    for positions, start, stop in (([0], 0, 2), ([0], -1, 1), ([70_000], 0, 1), ([-1], 0, 1)):
-        given = np.array(positions, np.int32), np.array([start]), np.array([stop])
-        with pytest.raises(ValueError, match="do not fit"):
-            some.counts(*given)
-    with pytest.raises(ValueError, match="do not fit"):
-        some.counts(np.array([0], np.int32), one, none)
-
-
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 200, 70_001])
-@pytest.mark.parametrize("built", [True, False], ids=["compiled", "NumPy"])
-def test_bits_between_are_those_of_a_comparison(
-    kind: type[np.unsignedinteger], size: int, built: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not built:
-        monkeypatch.setattr("indexes.filters.allowed.compiled", None)
+def test_bits_between_are_those_of_a_comparison(kind: type[np.unsignedinteger], size: int) -> None:
     greatest = int(np.iinfo(kind).max)
     numbers = np.random.default_rng(size).integers(0, greatest, size, kind, endpoint=True)
     for first, last in [

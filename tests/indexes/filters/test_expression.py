@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexes.filters.expression import (
+from indexes.filters.grammar import (
     Among,
     And,
     Contains,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from where_reference import DOCUMENTS, LEAVES, evaluate, is_number, render
 
-from indexes.filters.expression import type_mismatch
+from indexes.filters.grammar import type_mismatch
 from indexes.filters.sql import compile_where
 
 TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}

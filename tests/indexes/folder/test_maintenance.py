@@ -22,7 +22,7 @@ from index_samples import (
     vector_of,
 )
 
-import indexes.folder.merging
+import indexes.folder.segment
 import indexes.folder.view
 from indexes.bm25.scoring import BM25
 from indexes.errors import DamagedIndexError
@@ -103,7 +103,7 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
                 del held[id_]
             changes += len(batch) + len(gone)
             writer.merge()
-            assert len(writer.segments()) < indexes.folder.merging.FACTOR * 2
+            assert len(writer.segments()) < indexes.folder.segment.FACTOR * 2
     assert verify(tmp_path / "lived") == []
     make_index(tmp_path / "fresh", list(held.values()))
     assert texts(tmp_path / "lived") == texts(tmp_path / "fresh")
@@ -157,7 +157,7 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
             commit(writer, document(f"d{i}", f"word{i}"))
             writer.merge()
             segments = writer.segments()
-            assert len(segments) < indexes.folder.merging.FACTOR
+            assert len(segments) < indexes.folder.segment.FACTOR
             ids = np.concatenate([one.segment.ids for one in segments])
             assert (np.diff(ids) > 0).all()
     assert len(texts(tmp_path)) == 50
@@ -237,7 +237,7 @@ def test_a_large_segment_is_left_alone_by_a_small_addition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
-    monkeypatch.setattr("indexes.folder.merging.SEGMENT_COST", 100)
+    monkeypatch.setattr("indexes.folder.segment.SEGMENT_COST", 100)
     chance = random.Random(8)
     folder = make_index(tmp_path / "index", [sample(chance, f"a{i}") for i in range(400)])
     with FolderWriter(folder, pending_limit=0) as writer:

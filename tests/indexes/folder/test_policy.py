@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes.folder.merging import (
+from indexes.folder.segment import (
     FACTOR,
     FLOOR,
     GROWTH,

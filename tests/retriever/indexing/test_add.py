@@ -337,7 +337,7 @@ def test_a_report_given_by_the_caller_counts_as_it_goes(index):
 def test_memory_does_not_grow_with_the_corpus(tmp_path, fake_encoder, monkeypatch):
     # Merging and summing take memory up to the size of their blocks, large for corpora so small.
     monkeypatch.setattr("indexes.bm25.postings._BLOCK", 4096)
-    monkeypatch.setattr("indexes.folder.merging._ROWS", 512)
+    monkeypatch.setattr("indexes.folder.segment._ROWS", 512)
     monkeypatch.setattr("indexes.folder.checksums._APART", 16)
     commit = CommitSettings(passages=512, window_passages=512, window_pieces=4096)
 
