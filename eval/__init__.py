@@ -14,15 +14,15 @@ from eval.datasets.classification import ClassificationTask as ClassificationTas
 from eval.datasets.classification import read_classification as read_classification
 from eval.datasets.classification import read_probing as read_probing
 from eval.datasets.pairs import ScoredPairs as ScoredPairs
+from eval.datasets.pairs import STSTask as STSTask
 from eval.datasets.pairs import read_pairs as read_pairs
+from eval.datasets.pairs import read_sts as read_sts
 from eval.datasets.probing import ProbingFiles as ProbingFiles
 from eval.datasets.probing import ProbingSettings as ProbingSettings
 from eval.datasets.probing import make_probing as make_probing
 from eval.datasets.question_forms import read_question_set as read_question_set
 from eval.datasets.question_set import Question as Question
 from eval.datasets.question_set import QuestionSet as QuestionSet
-from eval.datasets.sts import STSTask as STSTask
-from eval.datasets.sts import read_sts as read_sts
 from eval.figures import check_figure as check_figure
 from eval.figures import save_figure as save_figure
 from eval.inspect.layers import LayerInspection as LayerInspection

@@ -36,6 +36,7 @@ from eval.datasets.files import (
     put_text,
     required,
     rows,
+    rows_by_id,
     table,
     unexpected,
 )
@@ -322,21 +323,15 @@ def _names_2(folder: Path) -> list[re.Match[str]]:
 
 
 def _vocabulary(folder: Path, split: str) -> dict[str, str]:
-    words: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for where, (index, word) in rows(required(folder / VOCABULARY, split), ("index", "word")):
-        put_new(places, where, index, "word")
-        words[index] = word
-    return words
+    lines = rows_by_id(required(folder / VOCABULARY, split), ("index", "word"), "word")
+    return {index: word for _, (index, word) in lines}
 
 
 def _insurance_answers(path: Path, words: Mapping[str, str]) -> dict[str, str]:
-    answers: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for where, (label, text) in rows(path, ("label", "answer")):
-        put_new(places, where, label, "answer")
-        answers[label] = _insurance_text(where, text, words)
-    return answers
+    return {
+        label: _insurance_text(where, text, words)
+        for where, (label, text) in rows_by_id(path, ("label", "answer"), "answer")
+    }
 
 
 def _insurance_text(where: str, indices: str, words: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ from eval.datasets.files import (
     table,
     unexpected,
 )
-from eval.datasets.sts import SICK_FILES, SICK_HEADER
+from eval.datasets.pairs import SICK_FILES, SICK_HEADER
 from retriever.documents.sources import base_name
 from retriever.errors import SourceError
 
@@ -87,12 +87,8 @@ Row = tuple[str, str, str, str | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabeledTexts:
-    """Texts, or pairs of texts, and their labels, in the order of their file.
-
-    Attributes:
-        labels: one for each text, not blank, as in the file.
-        left: the texts, not blank; the first ones of pairs.
-        right: the second texts of pairs; None for single texts.
+    """Texts that are not blank, or pairs of texts (`right` is not None), and their labels, in
+    order.
     """
 
     labels: tuple[str, ...]

@@ -51,17 +51,11 @@ def between(folder: Path, prefix: str, suffix: str) -> tuple[str, ...]:
 def numbered_lines(
     path: Path, *, blank: bool = False, latin1: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """`file:line` and the line without its end, for each line that is not blank.
+    """`file:line` from 1 and the line without its end, for each line that is not blank.
 
-    Lines count from 1, blank ones too.
-
-    Args:
-        path: the file, which may be gzipped.
-        blank: include blank lines, for files whose lines belong to those of another file.
-        latin1: read a file that is not UTF-8 as a whole as Latin-1, as old data sets are.
-
-    Raises:
-        SourceError: the file cannot be read, or a line is not UTF-8 text.
+    A file may be gzipped. With `blank`, blank lines come too, for files whose lines belong to those
+    of another file. With `latin1`, a file that is not UTF-8 is read as a whole as Latin-1, as old
+    data sets are.
     """
     with bytes_of(path, str(path), Meter()) as stream:
         lines = TextLines(_recoded(stream.read()) if latin1 else stream)
@@ -195,6 +189,14 @@ def put_new(places: dict[str, str], where: str, id_: str, kind: str) -> None:
             "the line"
         )
     places[id_] = where
+
+
+def rows_by_id(path: Path, names: tuple[str, ...], kind: str) -> Iterator[tuple[str, list[str]]]:
+    """`rows` whose first cells are different ids of a `kind`."""
+    places: dict[str, str] = {}
+    for where, cells in rows(path, names):
+        put_new(places, where, cells[0], kind)
+        yield where, cells
 
 
 def put_text(texts: dict[str, str], where: str, id_: str, text: str, kind: str) -> None:

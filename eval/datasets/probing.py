@@ -19,14 +19,12 @@ import heapq
 import math
 import re
 import unicodedata
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, Protocol
 
 from eval.datasets.classification import PROBING_FILES
 from retriever.errors import ConfigError, SourceError, StorageError
@@ -37,7 +35,7 @@ SHORTEST, LONGEST = 5, 28
 
 # Separate from their words in tokenized text.
 _CLITICS = frozenset({"'s", "'re", "'ve", "'ll", "'d", "'m", "’s", "’re", "’ve", "’ll", "’d", "’m"})
-_SAME_CHARACTER = re.compile(r"(.)\1*", re.DOTALL)
+_RUN = re.compile(r"(.)\1*", re.DOTALL)
 TRAIN, HELD = 100_000, 10_000
 """Number of training instances, and of instances in each other split (Conneau et al. 2018)."""
 LEAST_HELD = 100
@@ -62,33 +60,32 @@ def tokens_of(text: str) -> tuple[str, ...]:
     ("well-known", "3.5", "don't"); a run of the same punctuation mark before or after it is another
     ("..."). A separate clitic ("'s") is one token.
     """
-    return tuple(chain.from_iterable(map(_tokens, text.split())))
-
-
-def _tokens(chunk: str) -> tuple[str, ...]:
-    if chunk.isalnum() or chunk.lower() in _CLITICS:
-        return (chunk,)
-    inside = [place for place, sign in enumerate(chunk) if _in_word(sign)]
-    first, last = (inside[0], inside[-1] + 1) if inside else (len(chunk), len(chunk))
-    before, word, after = chunk[:first], chunk[first:last], chunk[last:]
-    return (*_runs(before), *([word] if word else ()), *_runs(after))
+    tokens: list[str] = []
+    for chunk in text.split():
+        if chunk.isalnum() or chunk.lower() in _CLITICS:
+            tokens.append(chunk)
+            continue
+        inside = [place for place, sign in enumerate(chunk) if _in_word(sign)]
+        first, last = (inside[0], inside[-1] + 1) if inside else (len(chunk), len(chunk))
+        tokens += _runs(chunk[:first])
+        tokens += [chunk[first:last]] if inside else []
+        tokens += _runs(chunk[last:])
+    return tuple(tokens)
 
 
 def _runs(signs: str) -> list[str]:
-    return [match.group() for match in _SAME_CHARACTER.finditer(signs)]
+    return [match.group() for match in _RUN.finditer(signs)]
 
 
 def _in_word(sign: str) -> bool:
     return sign.isalnum() or unicodedata.category(sign)[0] == "M"
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """A sentence and its random numbers, 0 to 2^64 - 1.
+class Sentence(NamedTuple):
+    """A sentence and its random numbers, 0 to 2^64 - 1, a hash of the seed and the tokens.
 
-    The numbers are a hash of the seed and the tokens in any case, so they do not depend on where
-    and how often the sentence occurs in the corpus. Sentences with the lowest ranks are drawn, and
-    sorted by `order`; tasks make their random choices by `choice`.
+    Sentences with the lowest ranks are drawn, and sorted by `order`; tasks make their random
+    choices by `choice`.
     """
 
     tokens: tuple[str, ...]
@@ -142,8 +139,7 @@ class Sample:
         return [sentence for _, sentence in sorted(self._heap, key=lambda pair: -pair[0])]
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """A line of a probing set: its sort key within the split, its label, and its tokens as text."""
 
     order: int
@@ -151,8 +147,7 @@ class Instance:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Numbers of instances of one label in train, and in each of dev and test."""
 
     train: int
@@ -190,11 +185,7 @@ def sizes_for(available: int, labels: int) -> Sizes | None:
 def balanced_splits(
     task: str, classes: Mapping[str, Sequence[Instance]], remedy: str
 ) -> dict[str, list[Instance]]:
-    """Splits "tr", "va" and "te" of the first instances of each label, as many of each.
-
-    Raises:
-        SourceError: a label has too few; names task and remedy.
-    """
+    """Splits "tr", "va" and "te" of the first instances of each label, as many of each."""
     rarest = min(classes, key=lambda label: len(classes[label]))
     sizes = sizes_for(len(classes[rarest]), len(classes))
     if sizes is None:
@@ -217,16 +208,8 @@ def balanced_splits(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ProbingSet:
-    """A probing set.
-
-    Attributes:
-        task: "sentlen", "wc" or "bshift".
-        splits: "tr", "va" and "te" to their instances.
-        labels: number of labels.
-        facts: of this task alone, as JSON values.
-    """
+class ProbingSet(NamedTuple):
+    """A probing set: its splits "tr", "va" and "te", its number of labels, and further facts."""
 
     task: str
     splits: Mapping[str, list[Instance]]
@@ -234,22 +217,17 @@ class ProbingSet:
     facts: Mapping[str, object]
 
 
-class Maker(ABC):
+class Maker(Protocol):
     """Makes one set from a corpus, all sentences of which it must see `passes` times, 1 or 2."""
 
     task: str
     passes: int
 
-    @abstractmethod
-    def see(self, sentence: Sentence, number: int) -> None:
-        """See a sentence, in pass 1 or 2."""
-
-    @abstractmethod
-    def made(self) -> ProbingSet:
-        """The set; raises SourceError if the corpus is too small for it."""
+    def see(self, sentence: Sentence, number: int) -> None: ...  # noqa: D102
+    def made(self) -> ProbingSet: ...  # noqa: D102
 
 
-class _LengthMaker(Maker):
+class _LengthMaker:
     """Makes SentLen."""
 
     task, passes = "sentlen", 1
@@ -278,7 +256,7 @@ class _LengthMaker(Maker):
         return ProbingSet(self.task, splits, len(classes), {})
 
 
-class WordMaker(Maker):
+class WordMaker:
     """Makes WC.
 
     The words are the first lower-case ones of at least four letters, and nothing but letters, among
@@ -297,7 +275,7 @@ class WordMaker(Maker):
         self._last_rank = 0
 
     def see(self, sentence: Sentence, number: int) -> None:
-        """Count its tokens, then offer it to the sample of its word."""
+        """Count its tokens in the first pass, then offer it to the sample of its word."""
         if number == 1:
             self._counts.update(sentence.tokens)
             return
@@ -324,7 +302,7 @@ class WordMaker(Maker):
         )
 
     def made(self) -> ProbingSet:
-        """The set; raises SourceError if a word has too few sentences."""
+        """The set."""
         classes = {word: instances(sample, word) for word, sample in self._samples.items()}
         # With fewer words than this, each word needs more sentences.
         fewer = ", or fewer words with --words" if self._words > LEAST_HELD else ""
@@ -333,7 +311,7 @@ class WordMaker(Maker):
         return ProbingSet(self.task, splits, len(classes), facts)
 
 
-class _ShiftMaker(Maker):
+class _ShiftMaker:
     """Makes BShift.
 
     In half of the sentences (label I, the others are O) two adjacent tokens are swapped: neither is
@@ -409,10 +387,7 @@ MAKERS: Mapping[str, Callable[[], Maker]] = {
 def make_sets(
     texts: Callable[[], Iterable[str]], makers: Iterable[Maker], *, seed: int = 0
 ) -> tuple[list[ProbingSet], int, int]:
-    """The sets of makers that are not used before, the number of texts, and that of sentences.
-
-    `texts` is called once for each pass over the corpus.
-    """
+    """The sets of new makers, the number of texts, and that of sentences."""
     makers = list(makers)
     read = used = 0
     for number in range(1, max(maker.passes for maker in makers) + 1):
@@ -435,7 +410,7 @@ def make_sets(
 
 
 def check_folder(folder: Path, tasks: Iterable[str]) -> None:
-    """Refuse a folder that the files of these tasks cannot be written to."""
+    """Refuse a folder to which the files of these tasks cannot be written."""
     if not folder.absolute().parent.is_dir():
         raise ConfigError(
             f"{folder}: expected its parent folder to exist; make the parent or change --output"
@@ -523,20 +498,15 @@ class ProbingFiles:
 
     def to_json(self) -> dict[str, object]:
         """The result as JSON values."""
+        sets = [
+            {"task": made.task, "file": str(file), "labels": made.labels, **sizes, **made.facts}
+            for made, file, sizes in self._listed()
+        ]
         return {
             "seed": self.settings.seed,
             "texts": self.texts,
             "sentences": self.sentences,
-            "sets": [
-                {
-                    "task": made.task,
-                    "file": str(file),
-                    "labels": made.labels,
-                    **{split: len(instances) for split, instances in made.splits.items()},
-                    **made.facts,
-                }
-                for made, file in zip(self.sets, self.files, strict=True)
-            ],
+            "sets": sets,
         }
 
     def text(self) -> str:
@@ -545,13 +515,21 @@ class ProbingFiles:
             f"{self.sentences:,} of {self.texts:,} texts have 5 to 28 tokens "
             f"(seed {self.settings.seed})"
         ]
-        for made, file in zip(self.sets, self.files, strict=True):
-            sizes = {split: len(instances) for split, instances in made.splits.items()}
+        for made, file, sizes in self._listed():
+            noted, facts = "", made.facts
+            if "ranks" in facts:
+                noted = "; {words:,} words with ranks from {ranks[0]:,} to {ranks[1]:,}"
+            elif facts.get("dropped"):
+                noted = "; {dropped:,} swaps that make another sentence were dropped"
             lines.append(
                 f"{file}: {made.task}, {made.labels:,} labels; {sizes['tr']:,} training sentences, "
-                f"{sizes['va']:,} dev, {sizes['te']:,} test{_noted(made)}"
+                f"{sizes['va']:,} dev, {sizes['te']:,} test{noted.format(**facts)}"
             )
         return "\n".join(lines)
+
+    def _listed(self) -> Iterator[tuple[ProbingSet, Path, dict[str, int]]]:
+        for made, file in zip(self.sets, self.files, strict=True):
+            yield made, file, {split: len(some) for split, some in made.splits.items()}
 
 
 def make_probing(
@@ -574,13 +552,3 @@ def make_probing(
     sets, read, used = make_sets(texts, settings.makers(), seed=settings.seed)
     files = write_sets(folder, sets)
     return ProbingFiles(settings, read, used, tuple(sets), tuple(files))
-
-
-def _noted(made: ProbingSet) -> str:
-    facts: dict[str, Any] = dict(made.facts)
-    if "ranks" in facts:
-        first, last = facts["ranks"]
-        return f"; {facts['words']:,} words with ranks from {first:,} to {last:,}"
-    if facts.get("dropped"):
-        return f"; {facts['dropped']:,} swaps that make another sentence were dropped"
-    return ""

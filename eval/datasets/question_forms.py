@@ -37,6 +37,7 @@ from eval.datasets.files import (
     put_text,
     required,
     rows,
+    rows_by_id,
     text_of,
     unexpected,
 )
@@ -55,10 +56,6 @@ _TOPIC_NUMBER = re.compile(r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)", re.IGNORECASE
 _TOPIC_ATTRIBUTE = re.compile(r"""\b(?:number|id)\s*=\s*["']([^"']*)["']""", re.IGNORECASE)
 _TOPIC_FIELD = r"<{0}>\s*(?:(?:Topic|Description)\s*:)?([^<]*)"
 _QUOTES = {"&quot;": '"', "&apos;": "'"}
-
-
-def _own_variants(folder: Path) -> tuple[str, ...]:
-    return ("raw", "clean") if matching(folder, "clean.*.txt") else ()
 
 
 def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -159,10 +156,6 @@ def _clean_questions(path: Path, questions: Container[str], queries: Path) -> se
     return kept
 
 
-def _beir_splits(folder: Path) -> tuple[str, ...]:
-    return between(folder / "qrels", "", ".tsv")
-
-
 def _read_beir(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """BEIR (Thakur et al. 2021): the judged questions, in the order of the queries."""
     corpus = required(folder / "corpus.jsonl", split)
@@ -193,11 +186,8 @@ def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
     queries = required(folder / f"queries.{split}.tsv", split)
     qrels = required(folder / f"qrels.{split}.tsv", split)
     judged = read_qrels(qrels)
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for where, (query, text) in rows(queries, ("query id", "query")):
-        put_new(places, where, query, "query")
-        texts[query] = text
+    lines = rows_by_id(queries, ("query id", "query"), "query")
+    texts = {query: text for _, (query, text) in lines}
     check_judgments(qrels, judged, texts, queries)
     names = [f"top1000.{split}", f"top1000.{split}.tsv"]
     if split == "dev.small":
@@ -329,13 +319,8 @@ def _plain(text: str) -> str:
 class Form:
     """A form of question sets.
 
-    Attributes:
-        name: as `--form` names it.
-        needs: files that identify a folder of this form: one of each group, where * stands for
-            anything; each may be gzipped.
-        splits: names of the splits of a folder.
-        read: reads a split of a folder in a variant, which is None or one of `variants`.
-        variants: names of the variants of a folder, the default first; empty if there is only one.
+    A folder of this form has one file of each group of `needs`, where * stands for anything;
+    `splits` and `variants` name what a folder has, the default variant first.
     """
 
     name: str
@@ -359,7 +344,7 @@ _FORMS = (
         (("corpus.jsonl",), ("queries.*.jsonl",), ("qrels.*.tsv",)),
         lambda folder: between(folder, "queries.", ".jsonl"),
         _read_own,
-        _own_variants,
+        lambda folder: ("raw", "clean") if matching(folder, "clean.*.txt") else (),
     ),
     Form(
         "wikipassageqa",
@@ -396,7 +381,7 @@ _FORMS = (
     Form(
         "beir",
         (("corpus.jsonl",), ("queries.jsonl",), ("qrels/*.tsv",)),
-        _beir_splits,
+        lambda folder: between(folder / "qrels", "", ".tsv"),
         _read_beir,
     ),
     Form(

@@ -42,10 +42,7 @@ _USUAL_COLORS = 10
 
 @dataclass(frozen=True, slots=True)
 class TextsRead:
-    """The number of texts that were read, and of those that were longer than the window and cut.
-
-    `limited` says whether reading stopped at the limit.
-    """
+    """Numbers of texts that were read, up to a limit or not, and that were cut at the window."""
 
     texts: int
     cut: int
@@ -59,9 +56,8 @@ class TextsRead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InspectedText:
-    """A text, in which the offsets of its states count, and its hidden states.
-
-    The states of the encoder's passage prompt precede those of the text.
+    """A text, in which the offsets of its states count, and its hidden states; those of the
+    encoder's passage prompt come first.
     """
 
     text: str
@@ -71,14 +67,8 @@ class InspectedText:
 class Inspection:
     """Iterates over texts and their hidden states; `read` counts the texts so far.
 
-    Texts are read as they are needed and come in another order: those of a block by length.
-
-    Args:
-        encoder: what computes the states.
-        texts: any number.
-        limit: maximum number of texts; None reads all.
-        done: called with the number of texts.
-        notify: called at the end with a warning if texts were cut.
+    Texts are read as they are needed and come in another order: those of a block by length. At the
+    end `notify` is called with a warning if texts were cut.
     """
 
     def __init__(
@@ -127,11 +117,7 @@ def cut_warning(cut: int, encoder: Encoder) -> str:
 
 
 def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
-    """The states of each text, in order.
-
-    Raises:
-        ConfigError: while iterating, the layers of this model cannot be read one by one.
-    """
+    """The states of each text, in order; refuses a model whose layers cannot be read one by one."""
     with warnings.catch_warnings():
         # It would be repeated for each block of texts; the caller counts those that are cut.
         warnings.filterwarnings("ignore", message=".*longer than the window", category=UserWarning)
@@ -147,11 +133,7 @@ def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDiagonal:
-    """The mean cosines between hidden states that are `offset` layers apart.
-
-    `values` are those of layers 0 and offset, 1 and offset + 1, and so on; `deviation` is their
-    population standard deviation.
-    """
+    """The mean cosines of layers 0 and `offset`, 1 and offset + 1, ..., and their statistics."""
 
     offset: int
     values: tuple[float, ...]
@@ -163,12 +145,8 @@ class OffsetDiagonal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSimilarity:
-    """Cosines between hidden states, over many word pieces.
-
-    Attributes:
-        pieces: number of word pieces.
-        mean: (layers, layers) float64 in [-1, 1], symmetric; layer 0 is the embedding output.
-        deviation: (layers, layers) float64, population standard deviation over the pieces.
+    """(layers, layers) mean cosines between hidden states over word pieces, and their population
+    standard deviation; layer 0 is the embedding output.
     """
 
     pieces: int
@@ -312,10 +290,7 @@ def inspect_layers(
 
 
 def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The cosines between all layers of each piece, of (layers, pieces, width) states.
-
-    They are (pieces, layers, layers) in [-1, 1], symmetric; a cosine with a zero vector is 0.
-    """
+    """(pieces, layers, layers) cosines of (layers, pieces, width) states; 0 with a zero vector."""
     units = unit_vectors(states).transpose(1, 0, 2)
     maps: NDArray[np.float64] = np.clip(units @ units.transpose(0, 2, 1), -1, 1)
     return maps

@@ -133,11 +133,7 @@ def sbert_wk_form(form: str) -> str:
 
 
 def as_sbert_wk(form: str) -> EncoderSettings:
-    """The settings of an encoder whose fusion is SBERT-WK, without being named.
-
-    Raises:
-        ConfigError: the form names another fusion, or is malformed.
-    """
+    """The settings of an encoder whose fusion is SBERT-WK, without being named."""
     asked = parse_encoder(sbert_wk_form(form))
     if asked.fusion != "sbert-wk":
         raise ConfigError(f"fusion: expected sbert-wk, found {asked.fusion}; leave it out")
@@ -154,13 +150,8 @@ class SourceWeight:
 
 @dataclass(frozen=True, slots=True)
 class MetaWord:
-    """A word of a text, or the text itself at the level of sentences.
-
-    Attributes:
-        text: as it is written in the text.
-        start, stop: character offsets in the text.
-        lengths: of each source's part of the word's meta-vector, at least 0; 0 if the source lacks
-            the word.
+    """A word of a text, or the text itself at the level of sentences; `lengths` are of each
+    source's part of its meta-vector, 0 if the source lacks the word.
     """
 
     text: str

@@ -47,12 +47,8 @@ class WordVariance:
 
 @dataclass(frozen=True, slots=True)
 class VarianceGroups:
-    """Words of the lowest, the middle and the highest third by variance.
-
-    Attributes:
-        low: by ascending variance.
-        middle: those closest to the median, by ascending variance.
-        high: by descending variance.
+    """Words of the lowest, the middle (closest to the median) and the highest third by variance,
+    the last ones by descending variance.
     """
 
     low: tuple[WordVariance, ...]

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, contained, read_pairs
+from eval.datasets.pairs import ScoredPairs, contained, read_pairs, read_sts
 from eval.datasets.question_forms import read_question_set
 from eval.datasets.question_set import QuestionSet
-from eval.datasets.sts import read_sts
 from eval.figures import new_figure
 from eval.layers.protocol import (
     Gain,

@@ -30,9 +30,8 @@ _FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json
 
 
 class Step(NamedTuple):
-    """A command line without `retriever`, the folder that it writes, and the analysis if it is one.
-
-    The command of an analysis is the one that runs the steps of its experiment that are left.
+    """A command line without `retriever`, and the folder that it writes; an analysis is run instead
+    of its command, which runs the steps of its experiment that are left.
     """
 
     folder: Path
@@ -42,16 +41,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A table or figure.
+    """A table or figure of one of `PAPERS`, such as "table-3".
 
-    Attributes:
-        paper: one of `PAPERS`.
-        name: such as "table-3".
-        title: what it shows.
-        templates: the steps before `{data}`, `{model}` and `{output}` are replaced: the name of the
-            report, whether it is an analysis, and what is run.
-        also: names of the paper's other tables and figures that the same reports hold.
-        published: lines of a table of the paper's figures; may be empty.
+    `templates` are its steps: the name of the report, whether it is an analysis, and what is run;
+    `also` are tables and figures that the same reports hold, `published` the lines of a table of
+    the paper's figures.
     """
 
     paper: str
@@ -143,21 +137,9 @@ def reproduce(
 ) -> int:
     """Run the steps of an experiment that have no report yet, up to the first that fails.
 
-    Args:
-        experiment: one of `experiments`.
-        data: folder of the data sets.
-        model: text form of the encoder.
-        output: folder of all reports.
-        run: runs a command line without `retriever`; returns its exit code.
-        show: shows the result of an analysis and writes its report to a folder.
-        progress: of long stages of an analysis.
-        notify: called with each step.
-
-    Returns:
-        The exit code of the step that failed; 0 if none did.
-
-    Raises:
-        ConfigError: a report is of another command, such as one with another model.
+    `run` runs a command line without `retriever` and returns its exit code, as this function does;
+    `show` shows the result of an analysis and writes its report to a folder. A report of another
+    command, such as one with another model, is refused.
     """
     for step in experiment.steps(data, model, output):
         line = shlex.join(["retriever", *step.arguments])

@@ -50,14 +50,9 @@ _KINDS = {
 
 @dataclass(slots=True, eq=False)
 class TaskScores:
-    """One task in all reports.
-
-    Attributes:
-        name: of the task; that of a similarity test ends in "-r" if a classification task has the
-            same name.
-        category: one of `CATEGORIES`, or "other probing".
-        encoders: text form to the value of its first measure.
-        layers: model and pooling to (hidden states,) values.
+    """One task in all reports: text form to the value of its first measure, and model and pooling
+    to (hidden states,) values. The name of a similarity test ends in "-r" if a classification task
+    has it.
     """
 
     name: str
@@ -186,15 +181,10 @@ def _by_category(
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
     """Read reports of `score_sts`, `score_transfer`, `score_probing` and `rank_layers`.
 
-    Args:
-        folders: that the reports were written to; at least one.
-        command: reproduces the result, for its report.
-
     Raises:
         SourceError: a folder holds no such report.
         BadInputError: two reports have different values for the same encoder and task, or no value
             of a task is above 0.
-        TypeError: one string instead of several.
     """
     require_several("folders", folders)
     found: dict[tuple[str, str], TaskScores] = {}

@@ -39,19 +39,10 @@ _PAIRS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SensitivityInspection(ReportedResult):
-    """Pearson's correlation with gold scores for each window and start layer.
+    """Pearson's correlation with gold scores, a row for each window, a value for each start layer.
 
-    Attributes:
-        encoder: text form without window and start layer.
-        preset: "paper" or "released".
-        source: of the pairs.
-        pairs: their number.
-        windows: some of `WINDOWS`, ascending.
-        start_layers: ascending.
-        values: for each window a row, for each start layer a value in [-1, 1]; None for
-            combinations that the preset does not allow.
-        baseline: of the last hidden state, mean-pooled over all pieces of a text.
-        command: reproduces the result; may be empty.
+    A value is None for a combination that the preset does not allow. The baseline is the last
+    hidden state, mean-pooled over all pieces of a text.
     """
 
     encoder: str
@@ -129,22 +120,8 @@ def inspect_sensitivity(
     notify: Notify = ignore,
     command: str = "",
 ) -> SensitivityInspection:
-    """Correlate SBERT-WK's cosines with gold scores for each window and start layer.
-
-    Args:
-        pairs: a file of scored pairs.
-        encoder: text form; the fusion is SBERT-WK without being named.
-        loading: where the model comes from.
-        progress: of the pairs.
-        notify: called with a warning if texts are cut at the window.
-        command: reproduces the result, for its report.
-
-    Raises:
-        ConfigError: the encoder has another fusion, a window, a start layer or a head, or no window
-            is possible.
-        SourceError: the file is malformed.
-        BadInputError: there are fewer than two pairs, or gold scores are all equal.
-        What `Encoder.load` raises.
+    """Correlate SBERT-WK's cosines with the gold scores of a file of pairs for each window and
+    start layer; the fusion is SBERT-WK without being named.
     """
     asked = as_sbert_wk(encoder)
     if asked.window is not None or asked.start_layer is not None or asked.head:
@@ -181,11 +158,7 @@ def inspect_sensitivity(
 
 
 def settings_grid(base: SBERTWKSettings, depth: int) -> dict[tuple[int, int], SBERTWKSettings]:
-    """Window and start layer to the resolved settings, of all that the preset allows.
-
-    Raises:
-        ConfigError: no window is possible.
-    """
+    """Window and start layer to the resolved settings, of all that the preset allows."""
     replace(base, window=min(WINDOWS), start_layer=0).resolved(depth)
     grid = {}
     for window, start in product(WINDOWS, range(depth)):
@@ -202,9 +175,8 @@ def pair_cosines(
     settings: Sequence[SBERTWKSettings],
     done: Callable[[int], object] = lambda pairs: None,
 ) -> NDArray[np.float64]:
-    """(settings + 1, pairs) cosines for each setting, then for the mean of the last hidden state.
-
-    They are 1 for equal texts, but 0 with a zero vector.
+    """(settings + 1, pairs) cosines for each setting, then for the mean of the last hidden state; 1
+    for equal texts, but 0 with a zero vector.
     """
     lengths = [len(left) + len(right) for left, right in zip(pairs.left, pairs.right, strict=True)]
     order = sorted(range(len(pairs)), key=lengths.__getitem__)

@@ -77,12 +77,8 @@ class VectorScore(NamedTuple):
 class ScoredSet(ABC):
     """A set of sentences and how encoders are scored on it.
 
-    Attributes:
-        name: of the set.
-        texts: its distinct texts.
-        fit_on: the texts that fitted encoders are fitted on.
-        measures: their names.
-        stage: what scoring is called, and the number of its steps for one encoder.
+    `texts` are its distinct texts, `fit_on` those that fitted encoders are fitted on, `stage` what
+    scoring is called and the number of its steps for one encoder.
     """
 
     name: str
@@ -109,12 +105,7 @@ class ScoredSet(ABC):
 
 
 def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Path], S]) -> list[S]:
-    """The sets of an experiment, in order: paths are read, loaded sets are taken as they are.
-
-    Raises:
-        TypeError: one string instead of several.
-        ConfigError: two sets have the same name, which a table could not distinguish.
-    """
+    """The sets of an experiment, in order: paths are read, loaded sets are taken as they are."""
     require_several(argument, given)
     sets = [read(Path(one)) if isinstance(one, str | Path) else one for one in given]
     names = [one.name for one in sets]
@@ -143,11 +134,8 @@ def score_sets(
     settings: SentenceSettings,
     progress: Progress,
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
-    """Score encoders, or every hidden state of their models, on sets of sentences.
-
-    Returns:
-        The scores of encoders by set, the grids of hidden states by set, model and measure, and the
-        baseline; encoders have no grids, hidden states no scores and no baseline.
+    """The scores of encoders by set, the grids of hidden states by set, model and measure, and the
+    baseline; encoders have no grids, hidden states no scores and no baseline.
     """
     if settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
@@ -310,14 +298,9 @@ def compare_accuracies(
 
     Intervals are those of `mean_interval`; p is that of the paired randomization test, which is
     McNemar's exact test where each example is tested once. Where examples are tested unequally
-    often, intervals and differences count each example once, accuracies each test.
-
-    Args:
-        found: encoder to its accuracy.
-        correct: encoder to (examples,) float64 in [0, 1], the share of tests in which each is
-            right; of the same examples for all encoders.
-        baseline: one of the encoders.
-        resampling: number of resamples, and the seed.
+    often, intervals and differences count each example once, accuracies each test. `correct` is
+    (examples,) float64 in [0, 1], the share of tests in which each is right; of the same examples
+    for all encoders.
     """
     scores = compare_values(correct, baseline, resampling.resamples, resampling.seed)
     return {

@@ -33,15 +33,9 @@ _NUMBERED_ROWS = 30
 class EncoderScore:
     """One encoder on one set.
 
-    Attributes:
-        encoder: its text form.
-        cut: number of texts of the set that are longer than its window and lost their ends.
-        values: by measure.
-        extra: further numbers, as shares: correlations of the parts of a test, F1.
-        note: what else a reader should know; may be empty.
-        details: everything that is known, as JSON values.
-        examples: (examples,) float64 for each example: the cosine or the predicted score of a pair,
-            or the share of tests in which it was classified correctly.
+    `cut` is the number of texts that are longer than its window and lost their ends; `extra` are
+    further numbers, as shares; `examples` are (examples,) float64: the cosine or the predicted
+    score of a pair, or the share of tests in which an example was classified correctly.
     """
 
     encoder: str
@@ -55,15 +49,11 @@ class EncoderScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetScores:
-    """All encoders on one set.
+    """All encoders on one set, in the order in which they were named.
 
-    Attributes:
-        name: of the set.
-        facts: what it is like: name and text.
-        texts: number of different texts that were encoded.
-        examples: columns of what was tested, of equal length: texts, labels or gold scores.
-        scores: in the order in which the encoders were named.
-        curve: if a set is learned from in several sizes, its name and this number of examples.
+    `texts` is the number of distinct texts; `examples` are columns of what was tested, of equal
+    length. If a set is learned from in several sizes, `curve` is its name and this number of
+    examples.
     """
 
     name: str
@@ -78,15 +68,8 @@ class SetScores:
 class LayerGrid:
     """Every hidden state of a model with several poolings, on one set by one measure.
 
-    Attributes:
-        name: of the set.
-        encoder: the text form of the model.
-        measure: its name.
-        poolings: of the columns.
-        values: (hidden states, poolings) float64, the embedding output first.
-        spread: like `values`, the standard deviation over the seeds; None for a single one.
-        cut: number of texts that lost their ends.
-        texts: number of different texts that were encoded.
+    `values` are (hidden states, poolings) float64, the embedding output first; `spread` is their
+    standard deviation over seeds, None for a single one.
     """
 
     name: str
@@ -338,12 +321,7 @@ def sentence_figures(result: SentenceResult) -> dict[str, Callable[[], Figure]]:
 
 
 def scores_figure(sets: Sequence[SetScores], measure: str) -> Figure:
-    """A point with its 95% interval for each encoder, in a panel for each set.
-
-    Args:
-        sets: of the same encoders; at least one.
-        measure: one of theirs.
-    """
+    """A point with its 95% interval for each encoder, in a panel for each set."""
     names = [short_label(score.encoder) for score in sets[0].scores]
     columns = min(_COLUMNS, len(sets))
     rows = -(-len(sets) // columns)
@@ -364,10 +342,6 @@ def scores_figure(sets: Sequence[SetScores], measure: str) -> Figure:
 def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:
     """Each encoder by the number of examples that were learned from, with 95% intervals, and the
     reduction of error beside the model's last layer; Fig. 1 of Hosseini et al. (2023).
-
-    Args:
-        sets: of the same encoders, each with a `curve`; at least one.
-        measure: one of theirs.
     """
     curves: dict[str, list[SetScores]] = {}
     for one in sets:
@@ -402,11 +376,7 @@ def sizes_figure(sets: Sequence[SetScores], measure: str) -> Figure:
 
 
 def layers_figure(grids: Sequence[LayerGrid]) -> Figure:
-    """Hidden states by poolings as a heat map, in a panel for each set; Fig. 1 of Ma et al. (2019).
-
-    Args:
-        grids: of one model and measure, with the same poolings; at least one.
-    """
+    """Hidden states by poolings as heat maps, a panel for each set; Fig. 1 of Ma et al. (2019)."""
     states, poolings = grids[0].values.shape
     columns = min(_COLUMNS, len(grids))
     rows = -(-len(grids) // columns)

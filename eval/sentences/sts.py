@@ -20,8 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, contained, joined_pairs
-from eval.datasets.sts import PairSubset, STSTask, read_sts
+from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, contained, joined_pairs, read_sts
 from eval.metrics.comparison import Score
 from eval.metrics.correlation import (
     CORRELATED_DECIMALS,
@@ -161,14 +160,8 @@ class SubsetScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class STSScore:
-    """The correlations of cosines with the gold scores of a test.
-
-    Attributes:
-        subsets: of each part, in the order of the task.
-        all: of all pairs as one list.
-        mean: the mean over the parts.
-        wmean: the mean over the parts, weighted by their numbers of pairs.
-        cosines: (pairs,) float64, part after part.
+    """The correlations of (pairs,) float64 cosines, part after part, with the gold scores of a
+    test.
     """
 
     subsets: tuple[SubsetScore, ...]
@@ -187,11 +180,7 @@ def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
 
 
 def sts_correlations(task: STSTask, vectors: TextVectors) -> STSScore:
-    """Correlate the cosines of a test's pairs with their gold scores.
-
-    Raises:
-        BadInputError: a part has fewer than two pairs, or gold scores that are all equal.
-    """
+    """Correlate the cosines of a test's pairs with their gold scores."""
     found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
     scores = tuple(
         SubsetScore(subset.name, len(subset.pairs), _correlate(task, subset, part))

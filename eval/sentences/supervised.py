@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, joined_pairs
-from eval.datasets.sts import STSTask
+from eval.datasets.pairs import ScoredPairs, STSTask, joined_pairs
 from eval.metrics.correlation import Correlations, correlations
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError, ConfigError
@@ -75,14 +74,8 @@ class RelatednessSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelatednessScore:
-    """The correlations of predicted scores with gold scores.
-
-    Attributes:
-        seeds: of each seed, on the test.
-        dev: the highest Pearson correlation of each seed on dev.
-        mean: over the seeds.
-        spread: standard deviation over the seeds (n - 1), None for a single one.
-        predictions: (seeds, pairs) float64.
+    """The correlations of (seeds, pairs) float64 predictions with gold scores, and their best on
+    dev.
     """
 
     seeds: tuple[Correlations, ...]
@@ -95,11 +88,7 @@ class RelatednessScore:
 def score_relatedness(
     task: STSTask, vectors: TextVectors, settings: RelatednessSettings
 ) -> RelatednessScore:
-    """Train on the training pairs of a test, stop early by dev, and predict the test pairs.
-
-    The vectors are those of at least `sts_texts(task, supervised=True)`. Raises what
-    `supervised_parts` raises.
-    """
+    """Train on the training pairs of a test, stop early by dev, and predict the test pairs."""
     parts = supervised_parts(task)
     train, dev, test = (
         pair_features(vectors.of(part.left), vectors.of(part.right)) for part in parts
@@ -120,11 +109,7 @@ def score_relatedness(
 
 
 def supervised_parts(task: STSTask) -> tuple[ScoredPairs, ScoredPairs, ScoredPairs]:
-    """The pairs to train on, to stop by, and to test on.
-
-    Raises:
-        BadInputError: one of them is missing, or its gold scores are all equal.
-    """
+    """The pairs to train on, to stop by, and to test on; a missing or constant one is refused."""
     if task.train is None or task.dev is None:
         lacking = "training" if task.train is None else "dev"
         raise BadInputError(
@@ -147,12 +132,7 @@ def pair_features(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDAr
 
 
 def soft_targets(gold: NDArray[np.float64]) -> tuple[int, NDArray[np.float32]]:
-    """The targets of the softmax: shares of the integers from the lowest score on.
-
-    Returns:
-        The lowest integer, and (pairs, integers) float32; each row sums to 1 and its mean integer
-        is the score.
-    """
+    """The lowest integer, and (pairs, integers) float32 shares whose mean integer is the score."""
     low = int(np.floor(gold.min()))
     count = max(int(np.ceil(gold.max())) - low + 1, 2)
     below = np.minimum(np.floor(gold).astype(np.int64) - low, count - 2)
@@ -239,12 +219,7 @@ def _loss(logits: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tens
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
-    """Scales features to mean 0 and standard deviation 1 on the training rows.
-
-    Attributes:
-        mean: (features,) float32.
-        deviation: (features,) float32; 1 for a feature that does not vary.
-    """
+    """Scales features to mean 0 and standard deviation 1 on the training rows."""
 
     mean: NDArray[np.float32]
     deviation: NDArray[np.float32]
@@ -270,14 +245,8 @@ def epoch_batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """One epoch: each model sees its rows once, in its own random order.
 
-    Args:
-        rows: for each model the rows that it is trained on.
-        size: number of rows in a batch.
-        randoms: for each model the generator of its order.
-
-    Yields:
-        (models, size) int64 rows, and (models, size) float32 with 0 for padding: the last batch is
-        not full, and a model with fewer rows has none left in the last batches.
+    Yields (models, size) int64 rows, and (models, size) float32 with 0 for padding: the last batch
+    is not full, and a model with fewer rows has none left in the last batches.
     """
     import torch
 

@@ -26,11 +26,11 @@ from eval.datasets.pairs import (
     joined_pairs,
     named_rows,
     read_pairs,
+    read_sts,
     text_field,
 )
 from eval.datasets.question_forms import detect_form
 from eval.datasets.question_set import QuestionSet
-from eval.datasets.sts import read_sts
 from eval.metrics.correlation import RANKED_DECIMALS, Correlation, cosines
 from eval.progress import Notify, Progress
 from eval.qa.pools import DEV_MEASURE, HARD, DevScore, EmbeddedPairs, PoolBM25, hold_out

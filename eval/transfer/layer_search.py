@@ -86,15 +86,7 @@ class LayerDivision(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerAccuracy:
-    """One way to choose layers, tested on every outer division.
-
-    Attributes:
-        layers: of each division, ascending.
-        accuracies: of the logistic regression over them on the tested examples of each division.
-        accuracy: their mean.
-        spread: their standard deviation (n - 1); None for one.
-        correct: (tested examples,) float64, the share of correct tests of each.
-    """
+    """One way to choose layers, tested on every outer division; `correct` as in `correctness`."""
 
     layers: tuple[tuple[int, ...], ...]
     accuracies: tuple[float, ...]
@@ -112,18 +104,10 @@ class LayerAccuracy:
 class LayerTransferScore:
     """The result of the search on one task.
 
-    Attributes:
-        chosen: the chosen layers.
-        choice: of each outer division, the mean inner accuracy by which they were chosen.
-        baselines: the last layer, the last four, and a seeded draw of as many layers as were chosen
-            for the division.
-        wins: the sets that were chosen and their numbers of divisions, most frequent first.
-        subsets: the sets that were tried.
-        inner: (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
-        learned: number of examples that each division learned on.
-        tested: (examples,) int64 rows that were tested, ascending.
-        unseen: number of tests, over all outer divisions, of an example whose class is not in the
-            training data.
+    `baselines` are the last layer, the last four, and a seeded draw of as many layers as were
+    chosen; `choice` is the mean inner accuracy by which the layers of each division were chosen,
+    `wins` the sets that were chosen and their numbers of divisions, most frequent first; `inner` is
+    (outer divisions, subsets) float64 mean inner accuracy of the ridge classifier.
     """
 
     chosen: LayerAccuracy
@@ -147,18 +131,9 @@ def search_transfer(
 ) -> LayerTransferScore:
     """Choose layers on inner divisions, test them on outer ones.
 
-    Args:
-        data: a task, with the vectors of every layer.
-        settings: how sets are tried; None takes the defaults.
-        classifier: what is tested; None is the logistic regression of the paper.
-        done: called with the number of sets tried on a division; outer times inner times the number
-            of sets in all.
-        train_share: see `layer_divisions`.
-
-    Raises:
-        ConfigError: the classifier has several strengths.
-        What `layer_divisions` raises.
-        MissingExtraError: scikit-learn is not installed.
+    The tested classifier has one strength; None is the logistic regression of the paper. `done` is
+    called with the number of sets tried on a division, outer times inner times the number of sets
+    in all.
     """
     settings = settings or LayerTransferSettings()
     classifier = classifier or LogisticRegressions("bert-lc")
@@ -227,15 +202,8 @@ def layer_divisions(
 ) -> Iterator[LayerDivision]:
     """The divisions that layers are chosen, learned and tested on.
 
-    Args:
-        data: a task; its features are not used.
-        settings: number of divisions and seed.
-        train_share: share of the 85% of each division that is kept to choose and learn on, in
-            (0, 1]; the tested examples stay the same (Fig. 1 of the paper).
-
-    Raises:
-        ConfigError: the share is impossible.
-        BadInputError: there are too few examples to divide, or a training part has only one class.
+    The share of the 85% of each division that is kept to choose and learn on is in (0, 1]; the
+    tested examples stay the same (Fig. 1 of the paper).
     """
     if not 0 < train_share <= 1:
         raise ConfigError(f"train-share: expected above 0, up to 1, found {train_share}")
@@ -278,7 +246,7 @@ def inner_accuracies(
     strength: float,
     done: Done = ignore,
 ) -> Floats:
-    """The accuracy of every set of layers in every division, by ridge regression, exact.
+    """The (divisions, subsets) float64 accuracy of every set of layers, by ridge regression, exact.
 
     The classifier is ridge regression on an indicator (1 or -1) of each class; the highest output
     wins, the lower class on a tie. Its penalty is `strength` times the mean variance of the
@@ -289,18 +257,8 @@ def inner_accuracies(
     layers side by side, and each set follows from a smaller one by adding a few blocks; no set's
     features are multiplied with each other. What remains per set and division is one Cholesky
     decomposition. |u - v| and u * v of pairs, maxima over layers and the outputs of a head are not
-    linear in the layers: each set's scatter is computed from its features.
-
-    Args:
-        data: the task.
-        divisions: (rows to train on, rows to test on); their union is the same in each.
-        subsets: the sets.
-        strength: of the penalty, above 0.
-        done: called with 1 for each set and division.
-
-    Returns:
-        (divisions, subsets) float64 in [0, 1]. For single texts this takes memory for one
-        float64 matrix of (hidden states times width)².
+    linear in the layers: each set's scatter is computed from its features. The union of the rows of
+    all divisions is the same.
     """
     place = {int(mask): number for number, mask in enumerate(subsets.masks)}
     values = np.zeros((len(divisions), len(subsets)))

@@ -70,15 +70,9 @@ class TransferProtocol:
 class ClassificationData:
     """A classification task under one encoder.
 
-    Attributes:
-        name: of the task.
-        classes: the labels of the training split in order, then those that it lacks in order; the
-            number of a class is its place.
-        features: (examples, features) float32, split after split: the vector of a text, or
-            |u - v| and u * v of a pair.
-        labels: (examples,) int64, the number of each example's class.
-        splits: split to its rows, {"all"}, {"train", "test"} or {"train", "dev", "test"}.
-        pairs: whether the examples are pairs of texts.
+    Features are (examples, features) float32, split after split: the vector of a text, or |u - v|
+    and u * v of a pair; labels are (examples,) int64 places in `classes`, where those of the
+    training split come first; `splits` has the rows of each.
     """
 
     name: str
@@ -91,13 +85,8 @@ class ClassificationData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerData:
-    """A classification task with the vectors of every layer instead of features.
-
-    Attributes:
-        data: the task, without features.
-        left: (examples, hidden states, width) float32, of each text or a pair's first text.
-        right: like `left`, of a pair's second text; None for single texts.
-        fusion: what a set of layers becomes.
+    """A classification task with (examples, hidden states, width) vectors of all layers as
+    features.
     """
 
     data: ClassificationData
@@ -135,10 +124,7 @@ def classification_data(task: ClassificationTask, vectors: TextVectors) -> Class
 def layer_data(
     task: ClassificationTask, vectors: TextVectors, fusion: LayerFusion | None = None
 ) -> LayerData:
-    """The vectors of every layer of a task, (hidden states, width) for each text.
-
-    A set of layers becomes what `fusion` makes of it; None is the mean.
-    """
+    """The vectors of every layer of a task, (hidden states, width) for each text."""
     data, parts = task_classes(task), task.splits.values()
     left = vectors.of([text for part in parts for text in part.left])
     right = None
@@ -153,11 +139,7 @@ def _features(part: LabeledTexts, vectors: TextVectors) -> NDArray[np.float32]:
 
 
 def task_classes(task: ClassificationTask) -> ClassificationData:
-    """The classes and splits of a task, without features.
-
-    Raises:
-        BadInputError: a split is missing or empty, or the training texts have only one class.
-    """
+    """The classes and splits of a task, without features; refuses one that cannot be learned."""
     if not any(set(task.splits) == set(layout) for layout in _LAYOUTS):
         wanted = "; or ".join(", ".join(layout) for layout in _LAYOUTS)
         raise BadInputError(
@@ -215,15 +197,10 @@ def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[obj
 
 
 class Outcome(NamedTuple):
-    """The predictions of a classifier with one seed.
+    """The predictions of a classifier with one seed, test part after test part.
 
-    Attributes:
-        rows: the rows that were tested, test part after test part.
-        predicted: the class of each of them.
-        chosen: the strength of each test part.
-        dev: the mean accuracy by which they were chosen; None if nothing was chosen.
-        unseen: number of tests of an example whose class is not in the training data; these
-            predictions cannot be right.
+    Each part has the strength that was `chosen` by the mean accuracy `dev`; `unseen` tests are of
+    an example whose class is not in the training data, and cannot be right.
     """
 
     rows: Rows
@@ -244,10 +221,6 @@ def run_protocol(
 
     Encoders with the same seed are tested on the same examples; `done` is called with the number of
     classifiers trained, `trainings` in all.
-
-    Raises:
-        BadInputError: there are fewer examples than folds, or a training part has only one class.
-        MissingExtraError: scikit-learn is not installed.
     """
     require_classifiers()
 
@@ -301,11 +274,7 @@ def trainings(data: ClassificationData, classifier: Classifier, protocol: Transf
 
 
 def outer_divisions(data: ClassificationData, count: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """Random divisions of all examples: (rows to train on, rows to test on), of 85% and 15%.
-
-    Raises:
-        BadInputError: there are fewer than 7 examples, so that 15% are none.
-    """
+    """Random divisions of all examples: (rows to train on, rows to test on), of 85% and 15%."""
     examples = len(data.labels)
     held = int(examples * _TEST_SHARE)
     if held < 1:
@@ -321,12 +290,7 @@ def outer_divisions(data: ClassificationData, count: int, seed: int) -> list[tup
 def stratified(
     data: ClassificationData, rows: Rows, folds: int, seed: int
 ) -> list[tuple[Rows, Rows]]:
-    """Folds of some rows, stratified and shuffled: (rows of the others, rows of the fold).
-
-    Raises:
-        BadInputError: no class has as many examples as there are folds, or the examples outside of
-            a fold are all of one class.
-    """
+    """Folds of some rows, stratified and shuffled: (rows of the others, rows of the fold)."""
     from sklearn.model_selection import StratifiedKFold
 
     labels = data.labels[rows]
@@ -381,14 +345,9 @@ def outcome(
 
 @dataclass(frozen=True, slots=True)
 class SeedScore:
-    """The result of one seed.
-
-    Attributes:
-        accuracy: share of the tested examples that are classified correctly, in [0, 1].
-        f1: for pairs in two classes, F1 of the second class (1, a paraphrase, in MRPC); else None.
-        dev: the mean accuracy by which the strength of regularization was chosen; None if nothing
-            was chosen.
-        chosen: the strength of each test part.
+    """Accuracy of one seed, F1 of the second class of pairs in two classes (1, a paraphrase, in
+    MRPC), the mean accuracy by which the strength of each test part was chosen, and these
+    strengths.
     """
 
     accuracy: float
@@ -401,16 +360,9 @@ class SeedScore:
 class ClassificationScore:
     """The results of all seeds.
 
-    Attributes:
-        unseen: number of tests, over all seeds, of an example whose class is not in the training
-            data; they count as wrong.
-        seeds: of each seed.
-        accuracy, spread: mean and standard deviation (n - 1) of their accuracies; the spread is
-            None for a single seed.
-        f1, f1_spread: likewise; None without F1.
-        tested: (examples,) int64 rows that were tested, ascending; the same for every encoder.
-        correct: (examples,) float64 in [0, 1], the share of its tests, over all seeds, in which
-            each was classified correctly; for paired tests.
+    Spreads are standard deviations (n - 1), None for a single seed; `tested` are ascending rows,
+    the same for every encoder, and `correct` the share of tests in which each was classified
+    correctly.
     """
 
     unseen: int
@@ -430,20 +382,7 @@ def score_classification(
     seeds: int = 5,
     done: Done = ignore,
 ) -> ClassificationScore:
-    """Train and test a classifier under seeds 0, 1, ...
-
-    Args:
-        data: a task under one encoder.
-        classifier: what is trained.
-        protocol: None for ``senteval``.
-        seeds: their number; only one is run if nothing is random (`effective_seeds`).
-        done: called with the number of classifiers trained; in all `effective_seeds` times
-            `trainings`.
-
-    Raises:
-        ConfigError: fewer than 1 seed, or a classifier that the protocol cannot use.
-        What `run_protocol` raises.
-    """
+    """Train and test a classifier under seeds 0, 1, ...; only one if nothing is random."""
     protocol = protocol or TransferProtocol()
     count = effective_seeds(data, classifier, protocol, seeds)
     outcomes = [run_protocol(data, classifier, protocol, seed, done) for seed in range(count)]

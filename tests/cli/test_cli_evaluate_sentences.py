@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eval.datasets.classification import read_classification, read_probing
-from eval.datasets.sts import read_sts
+from eval.datasets.pairs import read_sts
 from eval.metrics.significance import randomization_test
 from eval.papers.categories import gather_categories
 from eval.sentences.sts import sts_correlations, sts_texts

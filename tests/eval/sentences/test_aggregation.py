@@ -11,8 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.datasets.pairs import ScoredPairs, read_pairs
-from eval.datasets.sts import PairSubset, STSTask
+from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, read_pairs
 from eval.metrics.correlation import Correlations, correlations
 from eval.sentences.sts import pair_cosines, sts_correlations, sts_texts
 from eval.vectors import TextVectors, embed_all

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eval.datasets.pairs import ScoredPairs
-from eval.datasets.sts import PairSubset, STSTask
+from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask
 from eval.metrics.significance import Resampling
 from eval.sentences.sts import STSSettings, check_sts, score_sts, sts_correlations
 from eval.sentences.supervised import RelatednessSettings

@@ -12,8 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.datasets.pairs import ScoredPairs
-from eval.datasets.sts import PairSubset, STSTask
+from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask
 from eval.sentences.sts import sts_texts
 from eval.sentences.supervised import RelatednessSettings, score_relatedness, soft_targets
 from eval.vectors import TextVectors

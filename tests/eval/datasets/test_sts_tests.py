@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from eval.datasets.sts import read_sts
+from eval.datasets.pairs import read_sts
 from retriever.errors import SourceError
 
 HEADER = "score\tsentence1\tsentence2\n"
