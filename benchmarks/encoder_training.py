@@ -40,7 +40,7 @@ from eval import (
 from eval.training.data import EncoderData
 from retriever import CorpusReader, Document, Encoder
 from retriever.encoders.training.settings import EncoderTrainingSettings
-from retriever.training.settings import Trained
+from retriever.training.loop import Trained
 
 # Hits of a query that are measured.
 DEPTH = 100

@@ -27,8 +27,8 @@ import torch
 from retriever.encoders.models.finding import find_model
 from retriever.encoders.settings import DEFAULT_MODEL, Dtype
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.rerankers.cross.head import CrossHead
-from retriever.rerankers.cross.model import CrossEncoder
+from retriever.rerankers.cross import CrossEncoder
+from retriever.rerankers.scorers import CrossHead
 
 BESIDE = "sentence-transformers float32"
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from retriever.rerankers.head.model import HeadSettings
-from retriever.rerankers.head.training import HeadTrainingSettings, train_head
+from retriever.rerankers.head import train_head
+from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 from retriever.training.sampling import JudgedPools, SamplingSettings, epoch_batches
 
 POOL, ANSWERS, DIMENSIONS = 46, 5, 384

@@ -45,7 +45,7 @@ from cli.options.training import (
 )
 
 if TYPE_CHECKING:
-    from retriever.rerankers.cross.settings import Loss
+    from retriever.rerankers.settings import Loss
 
 
 _SYSTEMS = [
@@ -158,8 +158,7 @@ def reranker_command(
     from cli.output.progress import Stages
     from cli.output.results import draw, saying, show
     from eval import HeadPlan, Loading, RerankerSettings, fit_reranker
-    from retriever.rerankers.head.settings import HeadSettings
-    from retriever.rerankers.head.training import HeadTrainingSettings
+    from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 
     choice = encoder.choice()
     plan = HeadPlan(
@@ -261,7 +260,7 @@ def cross_encoder_command(
         Loading,
         fit_cross_encoder,
     )
-    from retriever.rerankers.cross.settings import CrossTrainingSettings
+    from retriever.rerankers.settings import CrossTrainingSettings
 
     training = CrossTrainingSettings(
         loss=loss,

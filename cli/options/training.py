@@ -13,7 +13,7 @@ from cli.options.evaluation import seed_option
 
 if TYPE_CHECKING:
     from eval import CrossPlan, HeadPlan
-    from retriever.rerankers.cross.settings import Loss
+    from retriever.rerankers.settings import Loss
     from retriever.training.sampling import SamplingSettings
 
 
@@ -222,7 +222,7 @@ class FineTuningOptions:
         Raises:
             ConfigError: `trained` is no such text.
         """
-        from retriever.training.settings import Trained
+        from retriever.training.loop import Trained
 
         return asdict(self) | {"trained": Trained.parse(self.trained)}
 

@@ -50,9 +50,9 @@ from retriever.encoders.models.finding import find_model
 from retriever.encoders.registry import require_asked
 from retriever.encoders.settings import DEFAULT_MODEL, Pooling
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
-from retriever.rerankers.head.folder import HeadReranker
-from retriever.rerankers.manifest import kind_of
+from retriever.rerankers import kind_of
+from retriever.rerankers.cross import KIND as CROSS_ENCODER
+from retriever.rerankers.head import HeadReranker
 from retriever.search.fusion import FusionSettings
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "max", "cls", "sep")
@@ -309,7 +309,9 @@ def _saved(system: System, resources: Resources) -> SystemResult:
     encoder = str(reranker.spec)
     require_asked(reranker.spec.model, resources.model)
     reranker.check_encoder(resources.encoder(encoder).spec)
-    return _pooled(system, pools, [head_scores(reranker.score, resources.pairs(pools, encoder))])
+    return _pooled(
+        system, pools, [head_scores(reranker.head.score, resources.pairs(pools, encoder))]
+    )
 
 
 def _chosen(epochs: Sequence[tuple[int, float]]) -> str:

@@ -22,23 +22,22 @@ from eval.vectors import Loading, embed
 from retriever.encoders.models.finding import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.folder import KIND as CROSS_ENCODER
-from retriever.rerankers.cross.folder import (
+from retriever.rerankers import check_target, is_reranker
+from retriever.rerankers.cross import KIND as CROSS_ENCODER
+from retriever.rerankers.cross import (
+    CrossEncoder,
     head_digest,
     is_cross_encoder,
     read_head,
     read_training,
     write_cross_encoder,
 )
-from retriever.rerankers.cross.model import CrossEncoder
-from retriever.rerankers.cross.training import train_cross_encoder
-from retriever.rerankers.head.folder import KIND as HEAD
-from retriever.rerankers.head.folder import HeadReranker
-from retriever.rerankers.head.training import Scorer, TrainedHead, train_head
-from retriever.rerankers.manifest import check_target, is_reranker
+from retriever.rerankers.cross_training import train_cross_encoder
+from retriever.rerankers.head import KIND as HEAD
+from retriever.rerankers.head import HeadReranker, Scorer, TrainedHead, train_head
 from retriever.training.checkpoint import Checkpoint, require_same
+from retriever.training.loop import Epoch, Step, kept_epoch
 from retriever.training.sampling import TrainingSet
-from retriever.training.settings import Epoch, Step, kept_epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -338,7 +337,7 @@ def fine_tune(
             is of another training, or the model has no positions for such a window.
         What `find_model` raises.
     """
-    from retriever.rerankers.cross.head import CrossHead
+    from retriever.rerankers.scorers import CrossHead
 
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)

@@ -39,7 +39,7 @@ from retriever.encoders.settings import DEFAULT_MODEL, over_model, parse_encoder
 from retriever.encoders.spec import LoadedEncoder
 from retriever.errors import ConfigError, SourceError
 from retriever.index import Index
-from retriever.rerankers.cross.folder import load_cross_encoder
+from retriever.rerankers.cross import load_cross_encoder
 from retriever.search.engine import ScoredPassages
 from retriever.search.fusion import FusionSettings, fuse
 from retriever.training.sampling import NegativeSource, TrainingSet

@@ -36,9 +36,12 @@ from eval.vectors import Loading
 from retriever import Store
 from retriever.encoders.settings import DEFAULT_MODEL, Dtype, parse_encoder
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.settings import CrossTrainingSettings, Loss
-from retriever.rerankers.head.settings import HeadSettings
-from retriever.rerankers.head.training import HeadTrainingSettings
+from retriever.rerankers.settings import (
+    CrossTrainingSettings,
+    HeadSettings,
+    HeadTrainingSettings,
+    Loss,
+)
 from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings
 

@@ -20,8 +20,8 @@ from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import EncoderTrainingSettings, Objective
 from retriever.encoders.training.trainer import train_encoder
 from retriever.training.checkpoint import Checkpoint, require_same
+from retriever.training.loop import Epoch, kept_epoch
 from retriever.training.sampling import TrainingSet
-from retriever.training.settings import Epoch, kept_epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

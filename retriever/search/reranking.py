@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.spec import EncoderSpec
-from retriever.rerankers.manifest import kind_of
+from retriever.rerankers import kind_of
 
 if TYPE_CHECKING:
     from indexes import View
     from retriever.encoders.settings import Backend, Dtype
-    from retriever.rerankers.cross.light import LightCrossEncoder
-    from retriever.rerankers.cross.model import CrossEncoder
-    from retriever.rerankers.head.folder import HeadReranker
+    from retriever.rerankers.cross import CrossEncoder, LightCrossEncoder
+    from retriever.rerankers.head import HeadReranker
     from retriever.search.engine import Hit
 
 
@@ -96,8 +95,8 @@ def load_reranker(
         ConfigError: the backend cannot run the cross-encoder.
         MissingExtraError: OpenVINO is asked for and not installed.
     """
-    from retriever.rerankers.cross.folder import KIND, load_cross_encoder
-    from retriever.rerankers.head.folder import HeadReranker
+    from retriever.rerankers.cross import KIND, load_cross_encoder
+    from retriever.rerankers.head import HeadReranker
 
     folder = Path(folder)
     if kind_of(folder) == KIND:
@@ -191,6 +190,6 @@ class _Head:
     ) -> NDArray[np.float32]:
         assert vector is not None
         assert vectors is not None
-        return self._head.score(
+        return self._head.head.score(
             vector[None], vectors, np.zeros(len(vectors), np.int64), np.arange(len(vectors))
         )

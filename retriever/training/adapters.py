@@ -7,7 +7,7 @@ from torch.nn.utils import parametrize
 
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
-from retriever.training.settings import Trained
+from retriever.training.loop import Trained
 
 # Adapters are scaled by this over their rank, so that the learning rate need not follow the rank.
 _ALPHA = 16.0
@@ -16,12 +16,7 @@ _ALPHA = 16.0
 class LowRank(torch.nn.Module):
     """W becomes W + (alpha / rank) B A (Hu et al. 2022, Eq. 3); alpha is 16.
 
-    B starts at 0, so that W is what it was, and A at random.
-
-    Args:
-        outputs: rows of W.
-        inputs: columns of W.
-        rank: columns of B and rows of A.
+    B starts at 0, so that W is what it was, and A at random. W is (outputs, inputs).
     """
 
     def __init__(self, outputs: int, inputs: int, rank: int) -> None:
@@ -41,10 +36,7 @@ class LowRank(torch.nn.Module):
 def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict[str, torch.Tensor]:
     """The parameters that are trained, by name; all others are frozen. Adapters are added.
 
-    Args:
-        backbone: loaded for training.
-        trained: which weights.
-        words: whether word embeddings are among them with ``full``.
+    `words` says whether word embeddings are among them with ``full``.
 
     Raises:
         ConfigError: the architecture's layers are not known, share their weights, are fewer, or
@@ -63,19 +55,17 @@ def choose_weights(backbone: Backbone, trained: Trained, *, words: bool) -> dict
         for layer in layers[-trained.size :]:
             layer.requires_grad_(True)
     else:
-        _add_adapters(layers, trained.size, backbone.device)
+        modules = [module for layer in layers for module in layer.modules()]
+        maps = [module for module in modules if isinstance(module, torch.nn.Linear)]
+        if not maps:
+            raise ConfigError(
+                "train: lora needs torch.nn.Linear layers, which this model does not use; choose "
+                "full"
+            )
+        for one in maps:
+            adapter = LowRank(one.out_features, one.in_features, trained.size)
+            parametrize.register_parametrization(one, "weight", adapter.to(backbone.device))
     return {name: one for name, one in backbone.model.named_parameters() if one.requires_grad}
-
-
-def _add_adapters(layers: list[torch.nn.Module], rank: int, device: torch.device) -> None:
-    maps = [one for layer in layers for one in layer.modules() if isinstance(one, torch.nn.Linear)]
-    if not maps:
-        raise ConfigError(
-            "train: lora needs torch.nn.Linear layers, which this model does not use; choose full"
-        )
-    for one in maps:
-        adapter = LowRank(one.out_features, one.in_features, rank).to(device)
-        parametrize.register_parametrization(one, "weight", adapter)
 
 
 def merge_adapters(model: torch.nn.Module) -> None:

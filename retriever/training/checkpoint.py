@@ -21,12 +21,7 @@ _TENSORS, _VALUES = "state.safetensors", "state.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """What a training resumes from.
-
-    Attributes:
-        tensors: weights, optimizer and random state, by name.
-        values: JSON values.
-    """
+    """What a training resumes from: tensors by name, and JSON values."""
 
     tensors: dict[str, torch.Tensor]
     values: dict[str, Any]
@@ -55,7 +50,7 @@ class Checkpoint:
         """The state, or None if there is none yet.
 
         Raises:
-            ConfigError: it is of a training with other settings or data.
+            ConfigError: the checkpoint is of a training with other settings or data.
             ModelError: it cannot be read.
         """
         from safetensors import SafetensorError
@@ -81,11 +76,7 @@ class Checkpoint:
         return TrainingState(tensors, values)
 
     def write(self, state: TrainingState) -> None:
-        """Replace the state.
-
-        Raises:
-            StorageError: the disk is full or cannot be written.
-        """
+        """Replace the state; raises StorageError if the disk is full or cannot be written."""
         from safetensors.torch import save_file
 
         with whole_folder(self.folder) as new:
@@ -103,16 +94,7 @@ class Checkpoint:
 
 
 def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:
-    """Refuse to replace the result of another training.
-
-    Args:
-        folder: of a result.
-        expected: identity of the training that is to write it.
-        found: identity of the training that wrote it.
-
-    Raises:
-        ConfigError: they differ.
-    """
+    """Raise ConfigError if a folder is the result of a training of another identity."""
     other = different(expected, found if isinstance(found, dict) else {})
     if other is not None:
         raise ConfigError(

@@ -1,27 +1,281 @@
-"""The loop of a fine-tuning: steps, epochs, checkpoints; what is trained comes in as a `Task`.
+"""Fine-tuning a transformer: settings, steps, epochs; what is trained comes in as a `Task`.
 
 The same seed gives the same weights on the same machine, interrupted or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
-from retriever.errors import BadInputError
-from retriever.training.averaging import WeightAverage
+from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint, TrainingState
-from retriever.training.settings import Epoch, FineTuningSettings, Precision, Step, kept_epoch
 
 if TYPE_CHECKING:
     import torch
 
 B = TypeVar("B")
-_NO_DECAY_BELOW = 2
+Precision = Literal["auto", "float32", "bfloat16"]
+TrainedPart = Literal["full", "last", "lora"]
+# Adapters start at zero, and move the weights by their product with small numbers.
+_ADAPTER_RATE = 10.0
+_EXPECTED = "expected full, last:N or lora:RANK, N and RANK at least 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Which weights of a transformer are trained.
+
+    Attributes:
+        part: ``full`` is all that vectors depend on; ``last`` the last `size` transformer layers;
+            ``lora`` low-rank adapters of rank `size` on the linear maps of every layer (Hu et al.
+            2022), which are added to the weights when the encoder is saved.
+        size: number of layers, or rank; 0 with ``full``.
+
+    Raises:
+        ConfigError: an unknown part, or a size below 1 for one that has a size.
+    """
+
+    part: TrainedPart = "full"
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.part not in get_args(TrainedPart) or (self.size < 1) != (self.part == "full"):
+            raise ConfigError(f"train: {_EXPECTED}, found {self}")
+
+    @classmethod
+    def parse(cls, text: str) -> Trained:
+        """Read ``full``, ``last:N`` or ``lora:RANK``; raises ConfigError if it is none of them."""
+        match = re.fullmatch(r"(full)|(last|lora):([0-9]{1,6})", text)
+        if match is None:
+            raise ConfigError(f"train: {_EXPECTED}, found {text[:40]!r}")
+        if match[1]:
+            return cls()
+        return cls("last" if match[2] == "last" else "lora", int(match[3]))
+
+    def __str__(self) -> str:
+        return self.part if self.part == "full" else f"{self.part}:{self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningSettings:
+    """What cross-encoders and encoders have in common.
+
+    Attributes:
+        trained: which weights of the transformer change. Adapters learn at ten times its rate.
+        learning_rate: of the transformer, times two factors: one falls linearly from 1 to 0 over
+            all steps, the other rises linearly to 1 in the warm-up.
+        head_learning_rate: of layers on top of the transformer, likewise.
+        weight_decay: of matrices.
+        warmup: share of the steps in which the rates rise from 0.
+        clip: the norm that gradients are clipped to.
+        averaging: decay of the moving average of the weights over the steps, which dev scores and
+            which is kept; 0 takes the last weights.
+        epochs: at most.
+        tolerance: the last epoch is kept whose dev score is no more than this below the best of its
+            predecessors; 0 keeps the best one, the last of equal ones. With a few hundred dev
+            questions two epochs differ by more than this by chance, and the earlier ones were
+            trained at higher rates.
+        patience: epochs in a row that are further below, after which training stops.
+        seed: of first weights, dropout and the order of the examples.
+        train_word_embeddings: whether they are trained too, if `trained` is ``full``.
+        precision: of the products in training; ``auto`` is bfloat16 where the processor multiplies
+            it faster than float32. Weights are float32.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    trained: Trained = Trained()
+    learning_rate: float = 1e-4
+    head_learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    clip: float = 1.0
+    averaging: float = 0.95
+    epochs: int = 3
+    tolerance: float = 0.02
+    patience: int = 2
+    seed: int = 0
+    train_word_embeddings: bool = False
+    precision: Precision = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "head_learning_rate", "weight_decay", "tolerance", "seed"):
+            self._require(name, 0)
+        self._require("warmup", 0, 1)
+        self._require("epochs", 1)
+        self._require("patience", 1)
+        if not 0 <= self.averaging < 1:
+            raise ConfigError(f"averaging: expected 0 to below 1, found {self.averaging:g}")
+        if not self.clip > 0:
+            raise ConfigError(f"clip: expected more than 0, found {self.clip:g}")
+
+    @property
+    def transformer_rate(self) -> float:
+        """The learning rate of the weights that `trained` says."""
+        return self.learning_rate * (_ADAPTER_RATE if self.trained.part == "lora" else 1.0)
+
+    def _require(self, name: str, low: float, high: float = math.inf) -> None:
+        """Refuse a value that is out of range or not a number."""
+        value = getattr(self, name)
+        if not low <= value <= high:
+            limit = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
+            raise ConfigError(f"{name}: expected {limit}, found {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The result of an epoch of training.
+
+    Attributes:
+        epoch: from 1; 0 is before training.
+        loss: mean of the steps' losses; 0 before training.
+        active: share of the examples that had a loss.
+        dev: the dev score after it.
+    """
+
+    epoch: int
+    loss: float
+    active: float
+    dev: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far training is.
+
+    Attributes:
+        number: steps done.
+        total: steps there are, if training does not stop early.
+        size: pairs of the step.
+    """
+
+    number: int
+    total: int
+    size: int
+
+
+def kept_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch | None:
+    """The epoch whose weights `FineTuningSettings.tolerance` keeps; None before any.
+
+    `untrained` says whether the untrained model, epoch 0, may be kept; then only an epoch that is
+    better than it takes its place.
+    """
+    best = before = -math.inf
+    kept = None
+    for one in curve:
+        if one.epoch == 0 and not untrained:
+            continue
+        best = max(best, one.dev)
+        if one.epoch == 0:
+            kept, before = one, one.dev
+        elif one.dev >= best - tolerance and one.dev > before:
+            kept = one
+    return kept
+
+
+class NumberedEpoch(Protocol):
+    """An epoch of any training."""
+
+    @property
+    def epoch(self) -> int:
+        """From 1; 0 is before training."""
+
+
+E = TypeVar("E", bound=NumberedEpoch)
+
+
+class EarlyStopping(Generic[E]):
+    """The epochs of a training, and the weights of the one that is kept.
+
+    Args:
+        weights: the parameters, by name.
+        choose: the epoch of a curve that is kept; None before any.
+        epochs: maximum number.
+        patience: number of epochs after the kept one, after which training stops.
+
+    Attributes:
+        curve: the epochs so far.
+        weights: the parameters.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, torch.Tensor],
+        choose: Callable[[Sequence[E]], E | None],
+        epochs: int,
+        patience: int,
+    ) -> None:
+        self.weights = weights
+        self.curve: list[E] = []
+        self._kept: dict[str, torch.Tensor] = {}
+        self._choose = choose
+        self._epochs = epochs
+        self._patience = patience
+
+    @property
+    def kept(self) -> E | None:
+        """The epoch that is kept."""
+        return self._choose(self.curve)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or the last ones were worse."""
+        done = self.curve[-1].epoch if self.curve else 0
+        kept = self.kept
+        return done >= self._epochs or (kept is not None and done - kept.epoch >= self._patience)
+
+    def record(self, epoch: E, values: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Add an epoch, after which the parameters, or `values` in their place, may be kept."""
+        self.curve.append(epoch)
+        if self.kept is epoch:
+            values = self.weights if values is None else values
+            self._kept = {name: one.detach().clone() for name, one in values.items()}
+
+    def use_kept(self) -> None:
+        """Give the parameters the values that are kept."""
+        assign(self.weights, self._kept)
+
+    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+        """Parameters, what is kept and the optimizer's state, for a checkpoint."""
+        tensors = {f"weights/{name}": one.detach() for name, one in self.weights.items()}
+        tensors |= {f"kept/{name}": one for name, one in self._kept.items()}
+        for name, weight in self.weights.items():
+            for key, value in optimizer.state.get(weight, {}).items():
+                tensors[f"optimizer/{key}/{name}"] = value
+        return tensors
+
+    def restore(
+        self, tensors: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Take over what `tensors` gave; the curve is the caller's."""
+        assign(self.weights, {name: tensors[f"weights/{name}"] for name in self.weights})
+        for path, value in tensors.items():
+            kind, _, rest = path.partition("/")
+            if kind == "kept":
+                self._kept[rest] = value.to(self.weights[rest].device)
+            elif kind == "optimizer":
+                key, _, name = rest.partition("/")
+                weight = self.weights[name]
+                # Adam counts its steps on the CPU.
+                device = value.device if key == "step" else weight.device
+                optimizer.state[weight][key] = value.to(device)
+
+
+def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
+    """Give parameters values by their names."""
+    import torch
+
+    with torch.no_grad():
+        for name, value in values.items():
+            weights[name].copy_(value)
 
 
 class Task(Protocol[B]):
@@ -39,31 +293,25 @@ class Task(Protocol[B]):
 
     def optimizer(self) -> torch.optim.Optimizer:
         """An optimizer of the weights, as `adamw` makes it."""
-        ...
 
     def train(self) -> None:
         """Put the model into training mode."""
-        ...
 
     def batches(self, chance: np.random.Generator) -> Iterator[B]:
         """The batches of an epoch, one a step."""
-        ...
 
     def losses(self, batch: B) -> torch.Tensor | None:
         """The loss of each example of a batch, (examples,) float32, and None if it has none."""
-        ...
 
     def size(self, batch: B) -> int:
         """Pairs of a batch."""
-        ...
 
     def dev(self) -> float:
         """The dev score of the model as it is; higher is better."""
-        ...
 
 
-def _silent(_: object) -> None:
-    """Do nothing."""
+def silent(_: object) -> None:
+    """Do nothing with what is reported."""
 
 
 def fine_tune(
@@ -72,8 +320,8 @@ def fine_tune(
     *,
     untrained: bool = False,
     checkpoint: Checkpoint | None = None,
-    on_step: Callable[[Step], object] = _silent,
-    on_epoch: Callable[[Epoch], object] = _silent,
+    on_step: Callable[[Step], object] = silent,
+    on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
     """Train; the model ends with the weights of the epoch that `kept_epoch` says.
 
@@ -98,20 +346,19 @@ def fine_tune(
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         training.restore(state)
     else:
-        training.score_untrained()
-    for epoch in training.curve:
+        training.end_epoch(0)
+    for epoch in training.stopping.curve:
         on_epoch(epoch)
-    while not training.finished:
+    while not training.stopping.finished:
         for step in training.steps():
             on_step(step)
             if checkpoint is not None and checkpoint.due():
                 checkpoint.write(training.state())
-        training.end_epoch()
-        on_epoch(training.curve[-1])
+        on_epoch(training.end_epoch(training.epochs + 1))
         if checkpoint is not None:
             checkpoint.write(training.state())
-    training.use_kept()
-    return tuple(training.curve)
+    training.stopping.use_kept()
+    return tuple(training.stopping.curve)
 
 
 @contextmanager
@@ -122,13 +369,6 @@ def seeded(device: torch.device, seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
-
-
-def reset(module: torch.nn.Module) -> None:
-    """Give a layer new random weights: for `Module.apply` within `seeded`."""
-    method = getattr(module, "reset_parameters", None)
-    if method is not None:
-        method()
 
 
 def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
@@ -147,18 +387,12 @@ def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
 def adamw(
     weights: Mapping[str, torch.Tensor], rate: Callable[[str], float], weight_decay: float
 ) -> torch.optim.Optimizer:
-    """AdamW with a rate for each weight by its name as the `peak` of a group; vectors do not decay.
-
-    Args:
-        weights: by name.
-        rate: the learning rate of a weight.
-        weight_decay: of matrices.
-    """
+    """AdamW with the rate of each weight's name as the `peak` of a group; only matrices decay."""
     import torch
 
     groups: dict[tuple[float, float], list[torch.Tensor]] = {}
     for name, weight in weights.items():
-        decay = weight_decay if weight.ndim >= _NO_DECAY_BELOW else 0.0
+        decay = weight_decay if weight.ndim >= 2 else 0.0
         groups.setdefault((rate(name), decay), []).append(weight)
     return torch.optim.AdamW(
         [
@@ -174,46 +408,43 @@ class _Training:
     def __init__(self, task: Task[Any], settings: FineTuningSettings, *, untrained: bool) -> None:
         self._task = task
         self._settings = settings
-        self._untrained = untrained
         self._total = settings.epochs * task.steps
-        self._weights = task.weights
         self._optimizer = task.optimizer()
-        self._average = WeightAverage(self._weights, settings.averaging)
-        self._kept: dict[str, torch.Tensor] = {}
-        self.curve: list[Epoch] = []
+        # A moving average depends less on the last batches than the last weights do.
+        self._average = {name: one.detach().clone() for name, one in task.weights.items()}
+        self.stopping: EarlyStopping[Epoch] = EarlyStopping(
+            task.weights,
+            lambda curve: kept_epoch(curve, settings.tolerance, untrained=untrained),
+            settings.epochs,
+            settings.patience,
+        )
         self._done = 0
         self._losses: list[float] = []
         self._active: list[float] = []
 
     @property
-    def _epochs(self) -> int:
+    def epochs(self) -> int:
         """Number of epochs that are complete."""
-        return self.curve[-1].epoch if self.curve else 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether all epochs are done, or the last ones were worse."""
-        kept = self._kept_epoch()
-        return self._epochs >= self._settings.epochs or (
-            kept is not None and self._epochs - kept.epoch >= self._settings.patience
-        )
+        return self.stopping.curve[-1].epoch if self.stopping.curve else 0
 
     def steps(self) -> Iterator[Step]:
         """The rest of the current epoch."""
         self._task.train()
-        chance = np.random.default_rng([self._settings.seed, self._epochs])
-        skipped = self._done - self._epochs * self._task.steps
+        chance = np.random.default_rng([self._settings.seed, self.epochs])
+        skipped = self._done - self.epochs * self._task.steps
         for number, batch in enumerate(self._task.batches(chance)):
             if number >= skipped:
                 self._step(batch)
                 self._done += 1
-                self._average.follow(self._done)
+                self._follow()
                 yield Step(self._done, self._total, self._task.size(batch))
 
     def _step(self, batch: Any) -> None:
         import torch
 
-        factor = self._rate()
+        # Linear warm-up, then linear decay.
+        warm = max(1.0, self._settings.warmup * self._total)
+        factor = min(1.0, (self._done + 1) / warm) * (1 - self._done / self._total)
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         losses = self._task.losses(batch)
@@ -227,57 +458,51 @@ class _Training:
             )
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._weights.values(), self._settings.clip)
+        torch.nn.utils.clip_grad_norm_(self._task.weights.values(), self._settings.clip)
         self._optimizer.step()
         self._losses.append(float(loss.detach()))
         self._active.append(float((losses > 0).float().mean()))
 
-    def _rate(self) -> float:
-        """Linear warm-up, then linear decay: the factor of the learning rates."""
-        warm = max(1.0, self._settings.warmup * self._total)
-        return min(1.0, (self._done + 1) / warm) * (1 - self._done / self._total)
+    def _follow(self) -> None:
+        """After step n the average is a * average + (1 - a) * weights.
 
-    def score_untrained(self) -> None:
-        """Begin the curve with the model as it is."""
-        self._record(0)
+        a is the smaller of `averaging` and (n - 1) / n, so that the first 1 / (1 - averaging) steps
+        count alike and the weights before the first one not at all.
+        """
+        import torch
 
-    def end_epoch(self) -> None:
-        """Continue the curve, and keep the averaged weights unless dev is worse."""
-        self._record(self._epochs + 1)
+        share = min(self._settings.averaging, (self._done - 1) / self._done)
+        average, weights = list(self._average.values()), list(self._task.weights.values())
+        with torch.no_grad():
+            torch._foreach_lerp_(average, weights, 1 - share)
 
-    def _record(self, epoch: int) -> None:
-        with self._average.applied():
+    def end_epoch(self, number: int) -> Epoch:
+        """Continue the curve with the dev score of the averaged weights."""
+        weights = self._task.weights
+        last = {name: one.detach().clone() for name, one in weights.items()}
+        assign(weights, self._average)
+        try:
             dev = self._task.dev()
+        finally:
+            assign(weights, last)
         losses, active = self._losses or [0.0], self._active or [0.0]
-        record = Epoch(epoch, float(np.mean(losses)), float(np.mean(active)), dev)
-        self.curve.append(record)
+        epoch = Epoch(number, float(np.mean(losses)), float(np.mean(active)), dev)
+        self.stopping.record(epoch, self._average)
         self._losses, self._active = [], []
-        if self._kept_epoch() == record:
-            self._kept = {name: one.clone() for name, one in self._average.values.items()}
-
-    def _kept_epoch(self) -> Epoch | None:
-        return kept_epoch(self.curve, self._settings.tolerance, untrained=self._untrained)
-
-    def use_kept(self) -> None:
-        """Give the model the weights that are kept."""
-        self._average.write(self._kept)
+        return epoch
 
     def state(self) -> TrainingState:
         """Everything that the rest of the training depends on."""
         import torch
 
-        tensors = {f"weights/{name}": one.detach() for name, one in self._weights.items()}
-        tensors |= {f"average/{name}": one for name, one in self._average.values.items()}
-        tensors |= {f"kept/{name}": one for name, one in self._kept.items()}
-        for name, weight in self._weights.items():
-            for key, value in self._optimizer.state.get(weight, {}).items():
-                tensors[f"optimizer/{key}/{name}"] = value
+        tensors = self.stopping.tensors(self._optimizer)
+        tensors |= {f"average/{name}": one for name, one in self._average.items()}
         tensors["chance"] = torch.get_rng_state()
         if self._task.device.type == "cuda":
             tensors["chance/cuda"] = torch.cuda.get_rng_state(self._task.device)
         values = {
             "done": self._done,
-            "curve": [asdict(one) for one in self.curve],
+            "curve": [asdict(one) for one in self.stopping.curve],
             "losses": self._losses,
             "active": self._active,
         }
@@ -287,26 +512,12 @@ class _Training:
         """Resume from a state of the same training."""
         import torch
 
-        device, values = self._task.device, state.values
+        tensors, values = state.tensors, state.values
         self._done = values["done"]
-        self.curve = [Epoch(**one) for one in values["curve"]]
+        self.stopping.curve += [Epoch(**one) for one in values["curve"]]
+        self.stopping.restore(tensors, self._optimizer)
         self._losses, self._active = list(values["losses"]), list(values["active"])
-        with torch.no_grad():
-            for name, weight in self._weights.items():
-                weight.copy_(state.tensors[f"weights/{name}"])
-        kept: dict[str, dict[str, Any]] = {}
-        for path, value in state.tensors.items():
-            kind, _, rest = path.partition("/")
-            if kind == "kept":
-                self._kept[rest] = value.to(device)
-            elif kind == "average":
-                self._average.values[rest].copy_(value)
-            elif kind == "optimizer":
-                key, _, name = rest.partition("/")
-                # Adam counts its steps on the CPU.
-                kept.setdefault(name, {})[key] = value if key == "step" else value.to(device)
-        for name, one in kept.items():
-            self._optimizer.state[self._weights[name]] = one
-        torch.set_rng_state(state.tensors["chance"])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(state.tensors["chance/cuda"], device)
+        assign(self._average, {name: tensors[f"average/{name}"] for name in self._average})
+        torch.set_rng_state(tensors["chance"])
+        if self._task.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["chance/cuda"], self._task.device)

@@ -59,11 +59,7 @@ class SamplingSettings:
             )
 
     def require_triples(self) -> None:
-        """Refuse what gives a pairwise loss nothing to compare.
-
-        Raises:
-            ConfigError: questions get no negatives of their own.
-        """
+        """Raise ConfigError if questions get no negatives of their own for a pairwise loss."""
         if self.negatives == "batch":
             raise ConfigError(
                 "negatives: a pairwise loss compares with negatives of the question itself; "
@@ -105,14 +101,11 @@ class JudgedPools:
     def trainable(
         self, source: NegativeSource, in_batch: bool = False, pointwise: bool = False
     ) -> Rows:
-        """The questions that can be trained on, ascending.
+        """The questions that can be trained on with negatives of a source, ascending.
 
-        Args:
-            source: of negatives.
-            in_batch: whether the loss takes passages of other questions too, so that a question
-                needs no negative of its own.
-            pointwise: whether the loss takes each passage by itself, so that a question needs only
-                one, relevant or not.
+        With `in_batch` the loss takes passages of other questions too, so that a question needs no
+        negative of its own; with `pointwise` each passage by itself, so that a question needs only
+        one, relevant or not.
         """
         some = np.diff(self.positive_starts) > 0
         others = np.diff(self.negative_starts) > 0
@@ -125,7 +118,7 @@ class JudgedPools:
         return np.flatnonzero(some)
 
     def relevant(self, questions: Rows, passages: Rows) -> NDArray[np.bool_]:
-        """Whether each passage is a positive of each question: (questions, passages)."""
+        """Whether each passage is a positive of each question, (questions, passages) bool."""
         places = np.arange(len(questions))[:, None] * self.passages + passages
         return np.isin(places, self.answers(questions))
 
@@ -186,17 +179,10 @@ def epoch_batches(
     in_batch: bool = False,
     pointwise: bool = False,
 ) -> Iterator[TripleBatch]:
-    """Every question that can be trained on once, in random order, a batch at a time.
+    """Every question that is `trainable` once, in random order, a batch at a time.
 
     In a batch the positives come first, then the negatives, both by question; each positive of a
     question makes a triple with each of its negatives. Triples are sorted by their positive.
-
-    Args:
-        pools: positives and negatives.
-        settings: how many of them, of how many questions.
-        chance: decides the order and what is drawn.
-        in_batch: see `JudgedPools.trainable`, as for the next.
-        pointwise: see `in_batch`.
 
     Raises:
         BadInputError: no question can be trained on.

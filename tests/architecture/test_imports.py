@@ -11,8 +11,7 @@ LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
 # Their classes are torch's own kind; others import these modules where they are used.
 TORCH_CLASSES = {
-    "retriever.rerankers.cross.head",
-    "retriever.rerankers.head.model",
+    "retriever.rerankers.scorers",
     "retriever.training.adapters",
 }
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from retriever.errors import ConfigError
+from retriever.training.loop import FineTuningSettings
 from retriever.training.sampling import SamplingSettings
-from retriever.training.settings import FineTuningSettings
 
 Objective = Literal["nli", "sts", "mnr", "hinge"]
 SHORTEST_TEXT = 8

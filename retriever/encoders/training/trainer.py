@@ -18,14 +18,13 @@ from retriever.encoders.training.examples import (
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import EncoderTrainingSettings
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import adamw, fine_tune, seeded, uses_bfloat16
+from retriever.training.loop import Epoch, Step, adamw, fine_tune, seeded, uses_bfloat16
 from retriever.training.sampling import (
     TrainingSet,
     TripleBatch,
     batches_in_epoch,
     epoch_batches,
 )
-from retriever.training.settings import Epoch, Step
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from eval.qa.pools import DevScore, training_set
 from eval.qa.rerankers import fine_tune
 from eval.vectors import Loading
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.settings import CrossTrainingSettings
+from retriever.rerankers.settings import CrossTrainingSettings
 from retriever.training.sampling import SamplingSettings
 from tests.eval.qa.samples import made_set
 

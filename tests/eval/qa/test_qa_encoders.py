@@ -19,8 +19,8 @@ from eval import (
 )
 from retriever import CorpusReader, Index
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers.head.folder import HeadReranker
-from retriever.rerankers.head.training import HeadTrainingSettings
+from retriever.rerankers.head import HeadReranker
+from retriever.rerankers.settings import HeadTrainingSettings
 from tests.eval.qa.samples import made_set
 
 SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}

@@ -14,7 +14,7 @@ from eval.qa.systems import HeadPlan
 from retriever import Document, Index
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.head.training import HeadTrainingSettings
+from retriever.rerankers.settings import HeadTrainingSettings
 from retriever.search.fusion import FusionSettings
 from retriever.search.settings import SearchSettings
 from tests.eval.qa.results import runs_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from retriever.training.settings import Epoch
+from retriever.training.loop import Epoch
 from tests.retriever.encoders.architectures import save
 from tests.retriever.rerankers.cross_samples import Training
 

@@ -19,13 +19,13 @@ import torch
 from retriever.encoders.models.finding import find_model
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.rerankers.cross.head import CrossHead
-from retriever.rerankers.cross.model import CrossEncoder
-from retriever.rerankers.cross.settings import CrossTrainingSettings
-from retriever.rerankers.cross.training import train_cross_encoder
+from retriever.rerankers.cross import CrossEncoder
+from retriever.rerankers.cross_training import train_cross_encoder
+from retriever.rerankers.scorers import CrossHead
+from retriever.rerankers.settings import CrossTrainingSettings
 from retriever.training.checkpoint import Checkpoint
+from retriever.training.loop import Step
 from retriever.training.sampling import JudgedPools, SamplingSettings
-from retriever.training.settings import Step
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
 PASSAGES = [f"w{a} w{20 + b} w{a}" for a, b in product((7, 8), range(9))] + ["w7 w10", "w8 w12 w13"]

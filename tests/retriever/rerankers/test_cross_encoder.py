@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from retriever.encoders.computing import BATCH_PIECES, token_batches
-from retriever.rerankers.cross.model import CrossEncoder
+from retriever.rerankers.cross import CrossEncoder
 from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS
 from tests.retriever.rerankers.cross_samples import cross_encoder
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers.cross import folder as cross_folder
-from retriever.rerankers.cross.folder import (
+from retriever.rerankers import cross
+from retriever.rerankers.cross import (
+    CrossEncoder,
     read_cross_encoder,
     read_training,
     write_cross_encoder,
 )
-from retriever.rerankers.cross.model import CrossEncoder
 from tests.retriever.encoders.architectures import CLOSE
 from tests.retriever.rerankers.cross_samples import cross_encoder
 
@@ -96,13 +96,13 @@ def test_the_manifest_is_written_last(
     model: CrossEncoder, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[set[str]] = []
-    write = cross_folder.write_manifest
+    write = cross.write_manifest
 
     def watched(folder: Path, *arguments: Any) -> None:
         seen.append({path.name for path in folder.iterdir()})
         write(folder, *arguments)
 
-    monkeypatch.setattr(cross_folder, "write_manifest", watched)
+    monkeypatch.setattr(cross, "write_manifest", watched)
     write_cross_encoder(tmp_path / "cross", model, TRAINING)
     names = {path.name for path in (tmp_path / "cross").iterdir()}
     assert names == {path.name for path in written.iterdir()}
@@ -118,7 +118,7 @@ def test_an_error_leaves_what_was_there(
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cross_folder, "write_manifest", fail)
+    monkeypatch.setattr(cross, "write_manifest", fail)
     with pytest.raises(KeyboardInterrupt):
         write_cross_encoder(folder, model, {})
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.folder import (
+from retriever.rerankers.cross import (
+    CrossEncoder,
+    LightCrossEncoder,
     load_cross_encoder,
     read_cross_encoder,
     write_cross_encoder,
 )
-from retriever.rerankers.cross.light import LightCrossEncoder
-from retriever.rerankers.cross.model import CrossEncoder
 from retriever.search.reranking import load_reranker
 from tests.retriever.encoders.architectures import CLOSE
 from tests.retriever.rerankers.cross_samples import cross_encoder

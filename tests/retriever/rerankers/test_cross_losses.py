@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from retriever.rerankers.cross.losses import hinge, pointwise, softmax
+from retriever.rerankers.scorers import hinge, pointwise, softmax
 from retriever.training.sampling import JudgedPools, SamplingSettings, TripleBatch, epoch_batches
 
 Floats = NDArray[np.float64]
@@ -104,3 +104,12 @@ def test_scores_far_apart_keep_losses_and_gradients_finite(
     assert scores.grad is not None
     assert found.isfinite().all()
     assert scores.grad.isfinite().all()
+
+
+def test_a_constant_scorer_has_no_loss_with_the_margin_of_the_paper() -> None:
+    batch = batch_of(pointwise=False)
+    scores = torch.full((len(batch.question),), 0.3, requires_grad=True)
+    hinge(scores, batch, 0.0).sum().backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    assert not scores.grad.any()
+    assert set(hinge(scores.detach(), batch, 1.0).tolist()) == {1.0}

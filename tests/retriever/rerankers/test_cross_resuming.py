@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.training.settings import Epoch, Step, Trained
+from retriever.training.loop import Epoch, Step, Trained
 from tests.retriever.rerankers import cross_samples
 from tests.retriever.rerankers.cross_samples import (
     SETTINGS,

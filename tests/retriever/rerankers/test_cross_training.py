@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.cross.head import CrossHead
-from retriever.rerankers.cross.settings import CrossTrainingSettings, Loss
-from retriever.rerankers.cross.training import train_cross_encoder
+from retriever.rerankers.cross_training import train_cross_encoder
+from retriever.rerankers.scorers import CrossHead
+from retriever.rerankers.settings import CrossTrainingSettings, Loss
+from retriever.training.loop import Epoch, Step, Trained, kept_epoch
 from retriever.training.sampling import (
     JudgedPools,
     SamplingSettings,
     TripleBatch,
     epoch_batches,
 )
-from retriever.training.settings import Epoch, Step, Trained, kept_epoch
 from tests.retriever.rerankers.cross_samples import (
     PASSAGES,
     POOLS,

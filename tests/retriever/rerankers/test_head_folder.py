@@ -16,11 +16,10 @@ import torch
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.head.folder import HeadReranker
-from retriever.rerankers.head.model import InteractionHead
-from retriever.rerankers.head.settings import HeadSettings
-from retriever.rerankers.head.training import Epoch, HeadTrainingSettings, TrainedHead
-from retriever.rerankers.manifest import check_target, write_manifest
+from retriever.rerankers import check_target, write_manifest
+from retriever.rerankers.head import Epoch, HeadReranker, TrainedHead
+from retriever.rerankers.scorers import InteractionHead
+from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 
 D = 6
 SPEC = EncoderSpec(EncoderSettings(model="made-up", max_length=128), "ab" * 32, D)
@@ -53,9 +52,11 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path: Path, interaction: str, h
     assert loaded.training == saved.training
     chance = np.random.default_rng(0)
     u, v = chance.standard_normal((2, 30, D)).astype(np.float32)
-    np.testing.assert_array_equal(loaded.score(u, v), saved.score(u, v))
+    np.testing.assert_array_equal(loaded.head.score(u, v), saved.head.score(u, v))
     rows = np.array([3, 3, 0])
-    np.testing.assert_allclose(loaded.score(u, v, rows, rows), saved.score(u, v)[rows], atol=2e-6)
+    np.testing.assert_allclose(
+        loaded.head.score(u, v, rows, rows), saved.head.score(u, v)[rows], atol=2e-6
+    )
 
 
 def test_the_folder_says_what_it_is(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_failure_on_the_way_leaves_what_was_there(
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("retriever.rerankers.head.folder.write_manifest", fail)
+    monkeypatch.setattr("retriever.rerankers.head.write_manifest", fail)
     other = reranker("bilinear")
     with pytest.raises(KeyboardInterrupt):
         other.save(folder)

@@ -10,15 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.head.model import HeadSettings
-from retriever.rerankers.head.training import (
-    Epoch,
-    HeadTrainingSettings,
-    Scorer,
-    TrainedHead,
-    hinge,
-    train_head,
-)
+from retriever.rerankers.head import Epoch, Scorer, TrainedHead, train_head
+from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 from retriever.training.sampling import JudgedPools, SamplingSettings
 
 D = 8
@@ -72,30 +65,6 @@ def scripted(scores: Sequence[float]) -> Callable[[Scorer], float]:
     """Dev scores that are given, whatever the head."""
     left = iter(scores)
     return lambda _: next(left)
-
-
-@pytest.mark.parametrize("margin", [0.0, 1.0])
-def test_the_loss_is_the_hinge_of_each_triple(margin: float) -> None:
-    chance = np.random.default_rng(0)
-    scores = chance.standard_normal(20)
-    positive, negative = chance.integers(20, size=(2, 50))
-    found = hinge(*map(torch.from_numpy, (scores, positive, negative)), margin)
-    expected = [
-        max(0.0, margin - scores[right] + scores[wrong])
-        for right, wrong in zip(positive, negative, strict=True)
-    ]
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
-
-
-def test_a_constant_scorer_has_no_loss_with_the_margin_of_the_paper() -> None:
-    scores = torch.full((4,), 0.3, requires_grad=True)
-    triples = torch.tensor([0, 0, 1]), torch.tensor([2, 3, 2])
-    loss = hinge(scores, *triples, 0.0).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert loss == 0
-    assert scores.grad is not None
-    assert not scores.grad.any()
-    assert hinge(scores.detach(), *triples, 1.0).tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

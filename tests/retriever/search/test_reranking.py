@@ -14,11 +14,10 @@ from safetensors.numpy import load_file
 
 from retriever import Document, Index, PassageSettings, SearchSettings, load_reranker
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.cross.folder import read_cross_encoder, write_cross_encoder
-from retriever.rerankers.head.folder import HeadReranker
-from retriever.rerankers.head.model import InteractionHead
-from retriever.rerankers.head.settings import HeadSettings
-from retriever.rerankers.head.training import HeadTrainingSettings, TrainedHead
+from retriever.rerankers.cross import read_cross_encoder, write_cross_encoder
+from retriever.rerankers.head import HeadReranker, TrainedHead
+from retriever.rerankers.scorers import InteractionHead
+from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
 from retriever.search.reranking import reranked
 from tests.retriever.encoders.architectures import save
 from tests.retriever.rerankers.cross_samples import cross_encoder

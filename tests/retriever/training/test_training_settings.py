@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from retriever.errors import ConfigError
-from retriever.rerankers.cross.settings import CrossTrainingSettings
-from retriever.rerankers.head.training import HeadTrainingSettings
+from retriever.rerankers.settings import CrossTrainingSettings, HeadTrainingSettings
+from retriever.training.loop import Epoch, kept_epoch
 from retriever.training.sampling import SamplingSettings
-from retriever.training.settings import Epoch, kept_epoch
 
 
 def curve(*scores: float, first: int = 0) -> list[Epoch]:

@@ -24,8 +24,8 @@ from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import EncoderTrainingSettings
 from retriever.encoders.training.trainer import train_encoder
 from retriever.training.checkpoint import Checkpoint
+from retriever.training.loop import Epoch, Step
 from retriever.training.sampling import SamplingSettings
-from retriever.training.settings import Epoch, Step
 
 # An anchor belongs to the passage with the number ten higher.
 ANCHORS = [f"w{number} w{number + 1}" for number in range(10)]

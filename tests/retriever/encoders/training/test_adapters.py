@@ -12,7 +12,7 @@ from retriever.encoders.models.finding import find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.training.adapters import LowRank, choose_weights, merge_adapters
-from retriever.training.settings import Trained
+from retriever.training.loop import Trained
 
 Folders = Callable[[str], Path]
 

@@ -15,7 +15,7 @@ from retriever.encoders.models.finding import find_model
 from retriever.encoders.training.folder import TRAINING, read_training, write_encoder
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.errors import ConfigError, ModelError
-from retriever.training.settings import Trained
+from retriever.training.loop import Trained
 from tests.retriever.encoders.architectures import TEXTS
 from tests.retriever.encoders.sentence_models import dense, pooling, sentence_transformer, theirs
 from tests.retriever.encoders.training.encoder_samples import ANCHORS, Training, settings

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from retriever.training.settings import Epoch, Step, Trained
+from retriever.training.loop import Epoch, Step, Trained
 from tests.retriever.encoders.training import encoder_samples
 from tests.retriever.encoders.training.encoder_samples import (
     LABELED,

@@ -18,8 +18,8 @@ from retriever.encoders.training.examples import (
 from retriever.encoders.training.model import TrainableEncoder
 from retriever.encoders.training.settings import EncoderTrainingSettings
 from retriever.errors import BadInputError, ConfigError
+from retriever.training.loop import Epoch, Trained
 from retriever.training.sampling import SamplingSettings, epoch_batches
-from retriever.training.settings import Epoch, Trained
 from tests.retriever.encoders.training.encoder_samples import (
     ANCHORS,
     LABELED,

@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retriever.encoders.computing import TRAINING_PIECES, token_batches
-from retriever.rerankers.cross.losses import hinge, pointwise, softmax
-from retriever.rerankers.cross.model import CrossEncoder
-from retriever.rerankers.cross.settings import CrossTrainingSettings
+from retriever.rerankers.cross import CrossEncoder
+from retriever.rerankers.settings import CrossTrainingSettings
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import adamw, fine_tune, reset, seeded, uses_bfloat16
+from retriever.training.loop import (
+    Epoch,
+    Step,
+    adamw,
+    fine_tune,
+    seeded,
+    silent,
+    uses_bfloat16,
+)
 from retriever.training.sampling import (
     JudgedPools,
     TripleBatch,
     batches_in_epoch,
     epoch_batches,
 )
-from retriever.training.settings import Epoch, Step
 
 if TYPE_CHECKING:
     import torch
-
-
-def _silent(_: object) -> None:
-    """Do nothing."""
 
 
 def train_cross_encoder(
@@ -39,8 +41,8 @@ def train_cross_encoder(
     *,
     keep_head: bool = False,
     checkpoint: Checkpoint | None = None,
-    on_step: Callable[[Step], object] = _silent,
-    on_epoch: Callable[[Epoch], object] = _silent,
+    on_step: Callable[[Step], object] = silent,
+    on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
     """Train; the model ends with the weights of the last epoch that is not worse on dev.
 
@@ -76,7 +78,8 @@ def train_cross_encoder(
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
         if not keep_head:
-            model.head.apply(reset)
+            model.head.dense.reset_parameters()
+            model.head.out.reset_parameters()
         weights = choose_weights(
             model.backbone, settings.trained, words=settings.train_word_embeddings
         )
@@ -160,6 +163,8 @@ class _CrossTask:
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
         """Of each triple (hinge), relevant passage (softmax) or pair (pointwise)."""
+        from retriever.rerankers.scorers import hinge, pointwise, softmax
+
         settings = self._settings
         if settings.pointwise:
             return pointwise(self._scores(batch), batch)

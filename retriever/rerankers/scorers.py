@@ -1,11 +1,7 @@
-"""Scores of (question, passage) pairs from two frozen vectors u and v (Ma et al. 2019, Sec. 3).
+"""Layers that score (question, passage) pairs, and their losses (Ma et al. 2019, Sec. 3).
 
-Three interactions of u and v, under a linear head or an MLP of one hidden layer. Nowhere is a
-pair's interaction laid out as one long vector: a linear map of it is the sum of the maps of its
-parts, and the map of a part that belongs to the question alone, or to the passage alone, is
-computed once for each of them and not once for each pair.
-
-This module imports torch; import it where it is used.
+S(q, p) is the score of a question and a passage, P(q) and N(q) the relevant and the other passages
+that were sampled for the question. This module imports torch; import it where it is used.
 """
 
 from __future__ import annotations
@@ -14,9 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from retriever.errors import BadInputError
-from retriever.rerankers.head.settings import PARTS, HeadSettings
+from retriever.rerankers.settings import PARTS, HeadSettings
+from retriever.training.sampling import TripleBatch
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -26,15 +24,15 @@ _CHUNK = 4096
 
 
 class InteractionHead(torch.nn.Module):
-    """Two vectors to a score; higher is better, in no fixed range.
+    """Two frozen vectors u and v to a score; higher is better, in no fixed range.
 
-    Args:
-        settings: what it computes.
-        dimensions: of u and of v.
+    Nowhere is a pair's interaction laid out as one long vector: a linear map of it is the sum of
+    the maps of its parts, and the map of a part that belongs to the question alone, or to the
+    passage alone, is computed once for each of them and not once for each pair.
 
     Attributes:
-        settings: as given.
-        dimensions: as given.
+        settings: what it computes.
+        dimensions: of u and of v.
     """
 
     def __init__(self, settings: HeadSettings, dimensions: int) -> None:
@@ -43,16 +41,17 @@ class InteractionHead(torch.nn.Module):
         self.dimensions = dimensions
         parts = PARTS[settings.interaction]
         width = len(parts) * dimensions
+        # One map for each part; those of an MLP are together its hidden layer.
+        units = settings.hidden if settings.head == "mlp" else 1
         if settings.interaction == "bilinear":
             self.matrix = _uniform(dimensions, dimensions, fan_in=dimensions)
+        if settings.head == "mlp" or settings.interaction != "bilinear":
+            self.weights = torch.nn.ParameterDict(
+                {part: _uniform(units, dimensions, fan_in=width) for part in parts}
+            )
+            self.bias = _uniform(units, fan_in=width)
         if settings.head == "mlp":
-            # One map for each part; together they are the hidden layer.
-            self.weights = _by_part(parts, settings.hidden, dimensions, width)
-            self.bias = _uniform(settings.hidden, fan_in=width)
-            self.out = torch.nn.Linear(settings.hidden, 1)
-        elif settings.interaction != "bilinear":
-            self.weights = _by_part(parts, 1, dimensions, width)
-            self.bias = _uniform(1, fan_in=width)
+            self.out = torch.nn.Linear(units, 1)
         if settings.starts_as_cosine:
             self._start_as_cosine()
 
@@ -86,14 +85,7 @@ class InteractionHead(torch.nn.Module):
     ) -> torch.Tensor:
         """As `forward` of questions[question_rows] and passages[passage_rows], but faster.
 
-        Args:
-            questions: (n, d) float32; rows that no pair names are not looked at.
-            passages: (m, d) float32, likewise.
-            question_rows: (pairs,) int64.
-            passage_rows: (pairs,) int64.
-
-        Returns:
-            (pairs,) float32, equal to `forward` up to rounding.
+        Rows that no pair names are not looked at. The result is equal up to rounding.
         """
         kept, owner = torch.unique(question_rows, return_inverse=True)
         return self._scores(_of(questions, kept), _of(passages, passage_rows), owner)
@@ -146,13 +138,7 @@ class InteractionHead(torch.nn.Module):
         return scores
 
     def _scores(self, u: torch.Tensor, v: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
-        """Score each v with the u that owns it.
-
-        Args:
-            u: (questions, d).
-            v: (pairs, d).
-            owner: (pairs,) int64, rows of u; None if each pair has a row of its own.
-        """
+        """Score each v, (pairs, d), with u[owner]; without owners each pair has a row of u."""
         if self.settings.interaction == "bilinear":
             product = _of(u @ self.matrix, owner) * v
             if self.settings.head == "linear":
@@ -180,15 +166,90 @@ def _of(values: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
     return values if owner is None else values.index_select(0, owner)
 
 
-def _by_part(
-    parts: tuple[str, ...], units: int, dimensions: int, width: int
-) -> torch.nn.ParameterDict:
-    return torch.nn.ParameterDict(
-        {part: _uniform(units, dimensions, fan_in=width) for part in parts}
-    )
-
-
 def _uniform(*shape: int, fan_in: int) -> torch.nn.Parameter:
     """Weights as PyTorch's linear layers start with: uniform, up to 1 / sqrt(fan_in)."""
     limit = fan_in**-0.5
     return torch.nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
+
+
+class CrossHead(torch.nn.Module):
+    """[CLS] of the top layer to a score: linear, tanh, linear, with dropout before each.
+
+    Args:
+        width: components of [CLS], and hidden units.
+        dropout: 0 to 1, in training.
+    """
+
+    def __init__(self, width: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(width, width)
+        self.out = torch.nn.Linear(width, 1)
+        self.dropout = torch.nn.Dropout(dropout)
+
+    def forward(self, cls: torch.Tensor) -> torch.Tensor:
+        """(pairs, width) float32 to (pairs,) float32."""
+        hidden = torch.tanh(self.dense(self.dropout(cls)))
+        scores: torch.Tensor = self.out(self.dropout(hidden)).squeeze(-1)
+        return scores
+
+
+def hinge(scores: torch.Tensor, batch: TripleBatch, margin: float) -> torch.Tensor:
+    """max(0, margin - S(q, p) + S(q, n)) for p in P(q), n in N(q): Ma et al. 2019, Sec. 3.
+
+    Args:
+        scores: (pairs,) float32, in the order of the batch.
+        batch: with triples.
+        margin: in units of the score, 0 or more.
+
+    Returns:
+        (triples,) losses, at least 0.
+    """
+    return (margin - _gaps(scores, batch)).relu()
+
+
+def softmax(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
+    """-log(e^S(q, p) / (e^S(q, p) + sum over n in N(q) of e^S(q, n))) for p in P(q).
+
+    It is the localized contrastive loss of Gao, Dai and Callan (2021, "Rethink Training of BERT
+    Rerankers in Multi-Stage Retrieval Pipeline"). Each relevant passage is compared with the
+    negatives alone: another relevant passage is not a negative.
+
+    Args:
+        scores: (pairs,) float32, in the order of the batch.
+        batch: with triples, sorted by their positive.
+
+    Returns:
+        (relevant passages that are in a triple,) losses, more than 0.
+    """
+    gaps = _gaps(scores, batch)
+    sizes = np.unique(batch.positive, return_counts=True)[1].tolist()
+    # The loss is log(1 + sum of e^-gap); the 1 is a gap of 0.
+    padded = pad_sequence(
+        list(torch.split(-gaps, sizes)), batch_first=True, padding_value=float("-inf")
+    )
+    return functional.pad(padded, (1, 0)).logsumexp(dim=1)
+
+
+def pointwise(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
+    """-log s(S(q, p)) for p in P(q), -log(1 - s(S(q, n))) for n in N(q), s the logistic function.
+
+    It is the binary cross-entropy of Nogueira and Cho (2019, "Passage Re-ranking with BERT"). A
+    question without a relevant passage has a loss too.
+
+    Args:
+        scores: (pairs,) float32, in the order of the batch.
+        batch: pairs.
+
+    Returns:
+        (pairs,) losses, more than 0.
+    """
+    relevant = torch.from_numpy(batch.relevant).to(scores)
+    return functional.binary_cross_entropy_with_logits(scores, relevant, reduction="none")
+
+
+def _gaps(scores: torch.Tensor, batch: TripleBatch) -> torch.Tensor:
+    """(triples,) score of the relevant passage minus that of the other one."""
+    positive, negative = (
+        torch.from_numpy(rows).to(scores.device) for rows in (batch.positive, batch.negative)
+    )
+    return scores.index_select(0, positive) - scores.index_select(0, negative)

@@ -1,0 +1,346 @@
+"""Cross-encoders: question and passage through one transformer together.
+
+Unlike systems that embed each text once, a cross-encoder reads both: [CLS] of its top layer goes
+into a two-layer MLP (Ma et al. 2019). It is in a folder of its own::
+
+    reranker.json      what it is and how it was trained; written last
+    head.safetensors   the MLP on [CLS]
+    config.json, model.safetensors, tokenizer.json, ...   as transformers writes them
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import whole_folder
+from retriever.encoders.computing import (
+    BATCH_PIECES,
+    check_computing,
+    engine_for,
+    runs_on_cpu,
+    token_batches,
+)
+from retriever.encoders.models.finding import ModelFolder, find_model
+from retriever.encoders.settings import Backend, Dtype, EncoderSettings
+from retriever.encoders.transformer.backbone import Backbone, PiecePairs
+from retriever.encoders.transformer.backends.int8 import calibrated
+from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
+from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
+from retriever.encoders.transformer.backends.weights import (
+    Floats,
+    UnsupportedModelError,
+    map_tensors,
+    read_weights,
+)
+from retriever.encoders.transformer.backends.word_pieces import WordPieces
+from retriever.errors import ConfigError
+from retriever.rerankers import (
+    MANIFEST,
+    altered,
+    check_target,
+    is_reranker,
+    kind_of,
+    read_manifest,
+    write_manifest,
+)
+from retriever.training.loop import silent
+
+if TYPE_CHECKING:
+    import torch
+
+    from retriever.rerankers.scorers import CrossHead
+
+KIND = "cross-encoder"
+_HEAD = "head.safetensors"
+_KEYS = {"max_length": int, "training": dict}
+
+
+class CrossEncoder:
+    """Scores pairs; higher is better, in no fixed range.
+
+    Args:
+        backbone: the transformer.
+        head: what follows it, float32, on the same device.
+        max_length: the window in word pieces of question and passage together.
+        dtype: that of the backbone, which says how large batches are.
+
+    Attributes:
+        cut: how many pairs were longer than the window, of all that were scored so far.
+        autocast: whether the transformer multiplies in bfloat16 although its weights are float32.
+    """
+
+    def __init__(
+        self, backbone: Backbone, head: CrossHead, max_length: int, dtype: Dtype = "float32"
+    ) -> None:
+        self.backbone = backbone
+        self.head = head
+        self.max_length = max_length
+        self.cut = 0
+        self.autocast = False
+        self._pieces = BATCH_PIECES[dtype]
+
+    def score(
+        self,
+        questions: Sequence[str],
+        passages: Sequence[str],
+        done: Callable[[int], object] = silent,
+    ) -> NDArray[np.float32]:
+        """One score for each question and the passage beside it.
+
+        Of a pair that is longer than the window the longer text loses its end, and `cut` counts it.
+
+        Args:
+            questions: one for each pair.
+            passages: as many.
+            done: called after each batch with its number of pairs.
+
+        Returns:
+            (pairs,) float32. A score does not depend on the other pairs by more than rounding.
+        """
+        import torch
+
+        pairs = self.backbone.tokenize_pairs(questions, passages, self.max_length)
+        self.cut += pairs.cut
+        scores = np.zeros(len(questions), np.float32)
+        was_training = self.head.training
+        self.backbone.model.eval()
+        self.head.eval()
+        with torch.inference_mode():
+            for rows in token_batches([len(ids) for ids in pairs.ids], self._pieces):
+                scores[rows] = self.forward(pairs, rows).cpu().numpy()
+                done(len(rows))
+        self.backbone.model.train(was_training)
+        self.head.train(was_training)
+        return scores
+
+    def forward(self, pairs: PiecePairs, rows: NDArray[np.int64]) -> torch.Tensor:
+        """The scores of some of the pairs as one batch, (rows,) float32."""
+        import torch
+
+        types = [pairs.types[row] for row in rows] if pairs.types else []
+        batch = self.backbone.batch([pairs.ids[row] for row in rows], types)
+        with torch.autocast(self.backbone.device.type, torch.bfloat16, enabled=self.autocast):
+            top = self.backbone.top(batch)
+        texts = torch.arange(len(rows), device=top.device)
+        cls = top[texts, self.backbone.cls_places(batch)]
+        scores: torch.Tensor = self.head(cls.float())
+        return scores
+
+
+class LightCrossEncoder:
+    """Gives the scores of `CrossEncoder` within rounding, without torch.
+
+    Args:
+        folder: of the transformer.
+        head: the file of the MLP on [CLS].
+        max_length: the window in word pieces of question and passage together.
+        computing: backend and number format.
+
+    Attributes:
+        cut: how many pairs were longer than the window, of all that were scored so far.
+
+    Raises:
+        UnsupportedModelError: only torch can run it.
+        MissingExtraError: OpenVINO is asked for and not installed.
+    """
+
+    def __init__(
+        self, folder: ModelFolder, head: Path, max_length: int, computing: EncoderSettings
+    ) -> None:
+        # A pair is long: NumPy is for those who ask for it.
+        self._engine = engine_for(computing, 10**9)
+        if self._engine == "torch":
+            raise UnsupportedModelError("OpenVINO is not installed")
+        self._weights = read_weights(folder)
+        self._pieces = WordPieces(folder)
+        self._identity = folder.weights
+        self._dtype = computing.dtype or "float32"
+        self._head = _read_arrays(head, self._weights.width)
+        self._compiled: OpenVINOEngine | None = None
+        self.max_length = max_length
+        self.cut = 0
+
+    def score(
+        self,
+        questions: Sequence[str],
+        passages: Sequence[str],
+        done: Callable[[int], object] = silent,
+    ) -> NDArray[np.float32]:
+        """As `CrossEncoder.score`."""
+        ids, types = self._tokenize(questions, passages)
+        scores = np.zeros(len(questions), np.float32)
+        weight, bias, out, shift = self._head
+        for rows, cls in self._run(ids, types):
+            scores[rows] = (np.tanh(cls @ weight.T + bias) @ out.T + shift)[:, 0]
+            done(len(rows))
+        return scores
+
+    def _tokenize(
+        self, questions: Sequence[str], passages: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        ids, types = self._pieces.tokenize_pairs(questions, passages)
+        long = [row for row, one in enumerate(ids) if len(one) > self.max_length]
+        if long:
+            cut = self._pieces.tokenize_pairs(
+                [questions[row] for row in long], [passages[row] for row in long], self.max_length
+            )
+            for row, one, kinds in zip(long, *cut, strict=True):
+                ids[row], types[row] = one, kinds
+        self.cut += len(long)
+        return ids, types
+
+    def _run(
+        self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+        """The top layer's [CLS] of each pair, a batch after the other."""
+        depth = len(self._weights.layers)
+        if self._engine == "numpy":
+            engine = NumPyEngine(self._weights)
+            for row, (one, kinds) in enumerate(zip(ids, types, strict=True)):
+                yield np.array([row]), engine.states(one, [depth], kinds)[0][:, 0]
+            return
+        if self._compiled is None:
+            ranges = None
+            if self._dtype == "int8":
+                ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+            self._compiled = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
+        batches = (
+            (rows, [ids[row] for row in rows], [types[row] for row in rows])
+            for rows in self._compiled.batches([len(one) for one in ids])
+        )
+        for batch in self._compiled.run(batches):
+            yield batch.key, batch.states[0][:, 0]
+
+
+def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:
+    """Write a cross-encoder; the folder appears complete, or not at all.
+
+    Raises:
+        ConfigError: the folder holds something else.
+        StorageError: the disk is full or cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    check_target(folder, KIND)
+    with whole_folder(folder) as new:
+        model.backbone.save(new)
+        state = {name: value.detach().cpu() for name, value in model.head.state_dict().items()}
+        save_file(state, new / _HEAD)
+        weights = find_model(str(new)).weights
+        values = {"max_length": model.max_length, "training": dict(training)}
+        write_manifest(new, KIND, weights, values)
+        readable = (new / MANIFEST).stat().st_mode
+        for path in new.glob("*.safetensors"):
+            # safetensors writes files that only their owner can read; use the usual permissions.
+            path.chmod(readable)
+
+
+def load_cross_encoder(
+    folder: Path,
+    *,
+    device: str | None = None,
+    backend: Backend = "auto",
+    dtype: Dtype = "float32",
+) -> CrossEncoder | LightCrossEncoder:
+    """Read what `write_cross_encoder` wrote, to score with the backend that pays.
+
+    Args:
+        folder: of the cross-encoder.
+        device: a torch device; None uses a GPU if there is one.
+        backend: what runs the transformer; ``auto`` takes OpenVINO where it is installed.
+        dtype: of the transformer's matrix products.
+
+    Raises:
+        ConfigError: the backend cannot run it.
+        MissingExtraError: OpenVINO is asked for and not installed.
+        What `read_cross_encoder` raises.
+    """
+    computing = EncoderSettings(backend=backend, dtype=dtype)
+    check_computing(computing)
+    reason = "only the processor has it"
+    if backend != "torch" and runs_on_cpu(device):
+        model, max_length = _read_model(folder)
+        try:
+            return LightCrossEncoder(model, folder / _HEAD, max_length, computing)
+        except UnsupportedModelError as error:
+            reason = str(error)
+    if backend in ("openvino", "numpy") or dtype == "int8":
+        raise ConfigError(f"backend: {folder} cannot run with {backend}, {dtype} ({reason})")
+    return read_cross_encoder(folder, device=device, dtype=dtype)
+
+
+def read_cross_encoder(
+    folder: Path, *, device: str | None = None, dtype: Dtype = "float32"
+) -> CrossEncoder:
+    """Read what `write_cross_encoder` wrote, ready to score.
+
+    Raises:
+        ModelError: a file is missing, altered or of another form, or written by a newer release.
+        ConfigError: the device does not exist.
+    """
+    model, max_length = _read_model(folder)
+    backbone = Backbone(model, device, dtype)
+    head = read_head(folder, backbone.width).to(backbone.device).eval()
+    return CrossEncoder(backbone, head, max_length, dtype)
+
+
+def _read_model(folder: Path) -> tuple[ModelFolder, int]:
+    """The transformer of a cross-encoder, and the window of both texts."""
+    manifest = read_manifest(folder, KIND, _KEYS)
+    model = find_model(str(folder))
+    if model.weights != manifest["weights"]:
+        raise altered(folder, "weights of another SHA-256")
+    return model, manifest["max_length"]
+
+
+def read_training(folder: Path) -> dict[str, Any]:
+    """How a cross-encoder was trained; decides nothing."""
+    training: dict[str, Any] = read_manifest(folder, KIND, _KEYS)["training"]
+    return training
+
+
+def is_cross_encoder(path: str | Path) -> bool:
+    """Whether a folder holds a cross-encoder."""
+    return is_reranker(path) and kind_of(Path(path)) == KIND
+
+
+def read_head(folder: Path, width: int) -> CrossHead:
+    """The MLP of a cross-encoder whose transformer has a width, on the CPU, in training mode.
+
+    Raises:
+        ModelError: the file is missing, altered or of another form.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from retriever.rerankers.scorers import CrossHead
+
+    head = CrossHead(width)
+    try:
+        head.load_state_dict(load_file(folder / _HEAD))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise altered(folder / _HEAD, error) from error
+    return head
+
+
+def _read_arrays(file: Path, width: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Weight and bias of both layers of a `CrossHead`."""
+    tensors = map_tensors(file)
+    names = ("dense.weight", "dense.bias", "out.weight", "out.bias")
+    shapes = ((width, width), (width,), (1, width), (1,))
+    if [getattr(tensors.get(name), "shape", None) for name in names] != list(shapes):
+        # What reads it in torch says what is wrong.
+        raise UnsupportedModelError(f"{file}: another head")
+    weight, bias, out, shift = (tensors[name] for name in names)
+    return weight, bias, out, shift
+
+
+def head_digest(folder: Path) -> str:
+    """SHA-256 of the MLP's file, in hexadecimal."""
+    return hashlib.sha256((folder / _HEAD).read_bytes()).hexdigest()

@@ -1,1 +1,0 @@
-"""Cross-encoders, fine-tuned in domain."""

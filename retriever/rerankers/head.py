@@ -1,0 +1,292 @@
+"""Rerankers on frozen vectors: a head is trained by pairwise hinge loss (Ma et al. 2019).
+
+A trained head is in a folder of its own::
+
+    reranker.json      encoder, what the head computes, how it was trained; written last
+    head.safetensors   its weights
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes import whole_folder
+from retriever.encoders.spec import EncoderSpec
+from retriever.errors import BadInputError, ConfigError, EncoderMismatchError
+from retriever.rerankers import MANIFEST, altered, check_target, read_manifest, write_manifest
+from retriever.rerankers.settings import HeadSettings, HeadTrainingSettings
+from retriever.training.loop import EarlyStopping, silent
+from retriever.training.sampling import JudgedPools, TripleBatch, epoch_batches
+
+if TYPE_CHECKING:
+    import torch
+
+    from retriever.rerankers.scorers import InteractionHead
+
+KIND = "head"
+_WEIGHTS = "head.safetensors"
+_KEYS = {"encoder": dict, "head": dict, "training": dict}
+Vectors = NDArray[np.float32]
+Rows = NDArray[np.int64]
+# Scores pairs, as `InteractionHead.score` does.
+Scorer = Callable[[Vectors, Vectors, Rows, Rows], Vectors]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The result of an epoch of training.
+
+    Attributes:
+        epoch: from 1; 0 is the untrained head.
+        loss: mean over the triples as training met them; None of the untrained head.
+        active: share of the triples that had a loss; None of the untrained head.
+        dev: the dev score after it.
+    """
+
+    epoch: int
+    loss: float | None
+    active: float | None
+    dev: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedHead:
+    """The result of a training.
+
+    Attributes:
+        head: with the weights of the best epoch, ready to score.
+        settings: of the training.
+        curve: all epochs, from the untrained head on.
+        best: the epoch with the highest dev score, the earliest of equal ones.
+    """
+
+    head: InteractionHead
+    settings: HeadTrainingSettings
+    curve: tuple[Epoch, ...]
+    best: int
+
+
+def train_head(
+    settings: HeadTrainingSettings,
+    head_settings: HeadSettings,
+    questions: Vectors,
+    passages: Vectors,
+    pools: JudgedPools,
+    dev_score: Callable[[Scorer], float],
+    done: Callable[[Epoch], object] = silent,
+) -> TrainedHead:
+    """Train a head; the untrained one counts among those of which the best on dev is kept.
+
+    The same seed gives the same bits on the same machine. PyTorch's random state is afterwards what
+    it was before.
+
+    Args:
+        settings: how.
+        head_settings: what.
+        questions: (n, d) float32; row i is question i of the pools.
+        passages: (m, d) float32.
+        pools: which passages answer a question, and which do not.
+        dev_score: higher is better; gets the head's `score` after each epoch.
+        done: called after each epoch.
+
+    Raises:
+        BadInputError: the pools are of other questions or passages, or no question has a passage
+            that answers and one that does not.
+    """
+    import torch
+
+    from retriever.rerankers.scorers import InteractionHead
+
+    if (len(pools), pools.passages) != (len(questions), len(passages)):
+        raise BadInputError(
+            f"expected vectors of the {len(pools)} questions and {pools.passages} passages of the "
+            f"pools, found {len(questions)} and {len(passages)}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        head = InteractionHead(head_settings, questions.shape[1])
+        steps = _Steps(head, settings, torch.from_numpy(questions), torch.from_numpy(passages))
+        stopping: EarlyStopping[Epoch] = EarlyStopping(
+            dict(head.named_parameters()),
+            lambda curve: max(curve, key=lambda one: one.dev),
+            settings.epochs,
+            settings.patience,
+        )
+        stopping.record(Epoch(0, None, None, dev_score(head.score)))
+        done(stopping.curve[0])
+        while not stopping.finished:
+            number = len(stopping.curve)
+            loss, active = steps.epoch(pools, number)
+            stopping.record(Epoch(number, loss, active, dev_score(head.score)))
+            done(stopping.curve[-1])
+    stopping.use_kept()
+    best = max(stopping.curve, key=lambda one: one.dev)
+    return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
+
+
+class _Steps:
+    """A head, its optimizer and the vectors it is trained on."""
+
+    def __init__(
+        self,
+        head: InteractionHead,
+        settings: HeadTrainingSettings,
+        questions: torch.Tensor,
+        passages: torch.Tensor,
+    ) -> None:
+        import torch
+
+        self._head = head
+        self._settings = settings
+        self._vectors = questions, passages
+        self._weights = list(head.parameters())
+        towards = torch.clone if head.settings.starts_as_cosine else torch.zeros_like
+        self._starts = [towards(weight.detach()) for weight in self._weights]
+        rate = settings.learning_rate
+        self._optimizer: torch.optim.Optimizer
+        if settings.optimizer == "adam":
+            self._optimizer = torch.optim.Adam(self._weights, rate, fused=True)
+        else:
+            self._optimizer = torch.optim.SGD(self._weights, rate, momentum=0.9, fused=True)
+
+    def epoch(self, pools: JudgedPools, number: int) -> tuple[float, float]:
+        """Mean loss and share of active triples."""
+        self._head.train()
+        chance = np.random.default_rng([self._settings.seed, number])
+        loss, active, triples = 0.0, 0, 0
+        for batch in epoch_batches(pools, self._settings.sampling, chance):
+            # All negatives drawn at random may happen to be relevant.
+            if len(batch.positive):
+                losses = self._step(batch)
+                loss += float(losses.sum())
+                active += int(losses.count_nonzero())
+                triples += len(losses)
+        return loss / max(triples, 1), active / max(triples, 1)
+
+    def _step(self, batch: TripleBatch) -> torch.Tensor:
+        import torch
+
+        from retriever.rerankers.scorers import hinge
+
+        rows = torch.from_numpy(batch.question), torch.from_numpy(batch.passage)
+        settings = self._settings
+        losses = hinge(self._head.pairs(*self._vectors, *rows), batch, settings.margin)
+        self._optimizer.zero_grad()
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        if settings.weight_decay:
+            share = settings.learning_rate * settings.weight_decay
+            with torch.no_grad():
+                for weight, start in zip(self._weights, self._starts, strict=True):
+                    weight.lerp_(start, share)
+        return losses.detach()
+
+
+class HeadReranker:
+    """A head and the encoder whose vectors it scores.
+
+    Attributes:
+        spec: of the encoder.
+        head: the weights.
+        training: how it was trained, as JSON values, for a person; decides nothing.
+    """
+
+    def __init__(
+        self, spec: EncoderSpec, head: InteractionHead, training: Mapping[str, Any]
+    ) -> None:
+        self.spec = spec
+        self.head = head
+        self.training = training
+
+    @classmethod
+    def of(
+        cls, spec: EncoderSpec, trained: TrainedHead, data: Mapping[str, Any] | None = None
+    ) -> HeadReranker:
+        """From a training on vectors of an encoder; `data` says, for a person, what they are of."""
+        training = {
+            **(data or {}),
+            "settings": asdict(trained.settings),
+            "best_epoch": trained.best,
+            "curve": [asdict(epoch) for epoch in trained.curve],
+        }
+        return cls(spec, trained.head, training)
+
+    @property
+    def settings(self) -> HeadSettings:
+        """What the head computes."""
+        return self.head.settings
+
+    @classmethod
+    def load(cls, folder: Path) -> HeadReranker:
+        """Read what `save` wrote.
+
+        Raises:
+            ModelError: a file is missing, altered or of another form, or written by a newer
+                release.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        from retriever.rerankers.scorers import InteractionHead
+
+        manifest = read_manifest(folder, KIND, _KEYS)
+        path = folder / _WEIGHTS
+        try:
+            content = path.read_bytes()
+            tensors = load(content)
+        except (OSError, SafetensorError) as error:
+            raise altered(path, error) from error
+        if hashlib.sha256(content).hexdigest() != manifest["weights"]:
+            raise altered(path, f"another SHA-256 than {MANIFEST} says")
+        try:
+            spec = EncoderSpec.from_json(manifest["encoder"])
+            head = InteractionHead(_head_settings(manifest["head"]), spec.dimensions)
+            head.load_state_dict(tensors)
+        except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
+            raise altered(folder / MANIFEST, error) from error
+        return cls(spec, head.eval(), manifest["training"])
+
+    def save(self, folder: Path) -> None:
+        """Write the reranker; the folder appears complete, or not at all.
+
+        Raises:
+            ConfigError: the folder holds something other than a reranker, is a file, or is in a
+                folder that does not exist.
+            StorageError: the disk is full or cannot be written.
+        """
+        from safetensors.torch import save
+
+        check_target(folder, KIND)
+        content = save(self.head.state_dict())
+        values = {
+            "encoder": self.spec.to_json(),
+            "head": asdict(self.settings),
+            "training": dict(self.training),
+        }
+        with whole_folder(folder) as new:
+            (new / _WEIGHTS).write_bytes(content)
+            write_manifest(new, KIND, hashlib.sha256(content).hexdigest(), values)
+
+    def check_encoder(self, spec: EncoderSpec) -> None:
+        """Raise EncoderMismatchError unless the head was trained with this encoder."""
+        if spec.fingerprint != self.spec.fingerprint:
+            raise EncoderMismatchError(
+                f"expected vectors of the encoder {self.spec} ({self.spec.fingerprint}), which the "
+                f"reranker was trained with, found {spec} ({spec.fingerprint}); use that encoder "
+                "or train a reranker with this one"
+            )
+
+
+def _head_settings(value: Mapping[str, Any]) -> HeadSettings:
+    names = {field.name for field in fields(HeadSettings)}
+    for what, keys in (("unknown", value.keys() - names), ("missing", names - value.keys())):
+        if keys:
+            raise ConfigError(f"head: {what} setting {min(keys)!r}")
+    return HeadSettings(**value)

@@ -1,1 +1,0 @@
-"""Rerankers on frozen vectors: bilinear, concatenation and (u, v, u*v, |u-v|) heads."""
