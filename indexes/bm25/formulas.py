@@ -110,9 +110,6 @@ def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
     Args:
         frequencies: (terms,) int64, of one term or more: in how many passages each is, 1 or more.
         passages: of the index.
-
-    Returns:
-        In nats; negative if most postings are of terms in over half of the passages.
     """
     df, terms = np.unique(frequencies, return_counts=True)
     values = np.log((passages - df + 0.5) / (df + 0.5))
@@ -173,16 +170,7 @@ class Weighting:
         lengths: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """What each posting adds.
-
-        Args:
-            frequencies: (p,) one term's after the other's.
-            lengths: (p,) of their passages.
-            counts: (terms,) how many postings each term has.
-
-        Returns:
-            (p,) float64.
-        """
+        """(p,) float64: what each posting adds; terms one after the other, `counts` of each."""
         values = np.repeat(self.factors, counts)
         values *= weights(self.settings, frequencies, lengths, self.mean_length)
         return values

@@ -92,46 +92,6 @@ class Read(NamedTuple):
         )
 
 
-class PostingsBuilder:
-    """Collects the passages of one segment, about four bytes a token, and sorts them once."""
-
-    def __init__(self) -> None:
-        self._term_ids: defaultdict[str, int] = defaultdict(count().__next__)
-        self._tokens = array("I")
-        self._lengths = array("I")
-
-    def add(self, tokens: Sequence[str]) -> int:
-        """Append one passage, with or without tokens; returns its position."""
-        self._tokens.extend(map(self._term_ids.__getitem__, tokens))
-        self._lengths.append(len(tokens))
-        return len(self._lengths) - 1
-
-    def finish(self) -> Postings:
-        """The postings of all passages added, in memory."""
-        # Any str can be a term, so lone surrogates must have bytes too.
-        spellings = [term.encode("utf-8", "surrogatepass") for term in self._term_ids]
-        by_bytes = sorted(range(len(spellings)), key=spellings.__getitem__)
-        rank = np.empty(len(spellings), np.int64)
-        rank[by_bytes] = np.arange(len(spellings))
-        lengths = np.array(self._lengths, "<u4")
-        n = len(lengths)
-        keys = rank[np.array(self._tokens, np.int64)] * n
-        keys += np.repeat(np.arange(n), lengths)
-        keys, frequencies = np.unique(keys, return_counts=True)
-        offsets = np.zeros((len(spellings) + 1, 2), "<i8")
-        spellings.sort()
-        offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
-        offsets[:, 1] = np.searchsorted(keys, np.arange(len(spellings) + 1) * n)
-        return Postings(
-            terms=b"".join(spellings),
-            offsets=offsets,
-            positions=(keys % max(n, 1)).astype("<u4"),
-            frequencies=frequencies.astype(narrowest(int(frequencies.max(initial=1)))),
-            lengths=lengths,
-            total_length=int(lengths.sum(dtype=np.int64)),
-        )
-
-
 class Postings:
     """Immutable postings of one segment, in memory or memory-mapped.
 
@@ -171,11 +131,34 @@ class Postings:
 
     @classmethod
     def build(cls, token_lists: Iterable[Sequence[str]]) -> Postings:
-        """Postings of passages given as lists of terms, in their order."""
-        builder = PostingsBuilder()
-        for tokens in token_lists:
-            builder.add(tokens)
-        return builder.finish()
+        """Postings of passages given as lists of terms, in their order; sorted once."""
+        term_ids: defaultdict[str, int] = defaultdict(count().__next__)
+        tokens, sizes = array("I"), array("I")
+        for terms in token_lists:
+            tokens.extend(map(term_ids.__getitem__, terms))
+            sizes.append(len(terms))
+        # Any str can be a term, so lone surrogates must have bytes too.
+        spellings = [term.encode("utf-8", "surrogatepass") for term in term_ids]
+        by_bytes = sorted(range(len(spellings)), key=spellings.__getitem__)
+        rank = np.empty(len(spellings), np.int64)
+        rank[by_bytes] = np.arange(len(spellings))
+        lengths = np.array(sizes, "<u4")
+        n = len(lengths)
+        keys = rank[np.array(tokens, np.int64)] * n
+        keys += np.repeat(np.arange(n), lengths)
+        keys, frequencies = np.unique(keys, return_counts=True)
+        offsets = np.zeros((len(spellings) + 1, 2), "<i8")
+        spellings.sort()
+        offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
+        offsets[:, 1] = np.searchsorted(keys, np.arange(len(spellings) + 1) * n)
+        return cls(
+            terms=b"".join(spellings),
+            offsets=offsets,
+            positions=(keys % max(n, 1)).astype("<u4"),
+            frequencies=frequencies.astype(narrowest(int(frequencies.max(initial=1)))),
+            lengths=lengths,
+            total_length=int(lengths.sum(dtype=np.int64)),
+        )
 
     @classmethod
     def open(
@@ -213,7 +196,7 @@ class Postings:
 
     def write(self, folder: Path) -> None:
         """Write the files into an existing folder; no fsync is done."""
-        counts = [len(self), self.vocabulary_size, len(self._positions), self.total_length]
+        counts = [len(self), len(self._vocabulary), len(self._positions), self.total_length]
         arrays = {
             COUNTS: np.array(counts, "<i8"),
             OFFSETS: self._offsets,
@@ -228,11 +211,6 @@ class Postings:
     def __len__(self) -> int:
         """The number of passages n, those without tokens included."""
         return len(self.lengths)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """The number of distinct terms."""
-        return len(self._vocabulary)
 
     @property
     def frequency_type(self) -> np.dtype[np.unsignedinteger]:
@@ -490,7 +468,7 @@ def merge_postings(
     """Write the postings of all live passages into an existing folder; no fsync is done."""
     for source in sources:
         source.check_lengths()
-    places = _new_positions(sources, live)
+    places = merged_positions([len(source) for source in sources], live)
     lengths = [
         source.lengths if kept is None else source.lengths[kept]
         for source, kept in zip(sources, live, strict=True)
@@ -527,16 +505,16 @@ def merge_postings(
     (folder / TERMS).write_bytes(b"".join(spellings))
 
 
-def _new_positions(
-    sources: Sequence[Postings], live: Sequence[NDArray[np.bool_] | None]
+def merged_positions(
+    sizes: Sequence[int], live: Sequence[NDArray[np.bool_] | None]
 ) -> list[NDArray[np.int64]]:
-    """For each source, (n,) int64: the new position of each passage, -1 for a deleted one."""
-    first, places = 0, []
-    for source, mask in zip(sources, live, strict=True):
-        kept = np.ones(len(source), np.bool_) if mask is None else mask
-        places.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
-        first += int(kept.sum())
-    return places
+    """For each segment, (n,) int64: the new position of each passage, -1 for a deleted one."""
+    first, positions = 0, []
+    for size, mask in zip(sizes, live, strict=True):
+        kept = np.ones(size, np.bool_) if mask is None else mask
+        positions.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
+        first += int(np.count_nonzero(kept))
+    return positions
 
 
 def _blocks(

@@ -258,10 +258,7 @@ class BM25:
         return self.query(query_terms).scores()
 
     def search(
-        self,
-        query_terms: Iterable[str],
-        k: int,
-        allowed: Sequence[Allowed | None] | None = None,
+        self, query_terms: Iterable[str], k: int, allowed: Sequence[Allowed | None] | None = None
     ) -> Matches:
         """The `k` best passages: see `BM25Query.search`."""
         return self.query(query_terms).search(k, allowed)

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from indexes.files import readable
-from indexes.filters.columns import UNKEPT, field_numbers, unpacked
+from indexes.filters.columns import UNKEPT, VALUES_SINCE, field_numbers, unkept_positions, unpacked
 from indexes.filters.grammar import Value
 from indexes.filters.sql import Condition, Leaf, Where
 from indexes.folder.connection import format_version
@@ -236,7 +236,6 @@ class RanksCache:
         return ranks
 
 
-_VALUES_SINCE = 3
 _ROWS = (
     "SELECT f0.type, f0.value, f0.passages, f0.checksum FROM metadata_values AS f0 "
     "WHERE f0.segment = ? AND f0.field = ? AND"
@@ -252,7 +251,7 @@ def allowed_passages(
 ) -> list[Allowed]:
     """For each segment: the live passages of documents that match a filter."""
     with readable(folder):
-        if format_version(connection) < _VALUES_SINCE:
+        if format_version(connection) < VALUES_SINCE:
             matching = _matching(connection, "documents AS d", where.sql, where.parameters)
             return [_of_ids(live, matching) for live in segments]
         found = []
@@ -273,7 +272,7 @@ def allowed_passages(
 
 def unknown_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, list[str]]:
     """Those of some fields that no document has ever had."""
-    if format_version(connection) < _VALUES_SINCE:
+    if format_version(connection) < VALUES_SINCE:
         return {}
     named = set(names)
     unknown = sorted(named - field_numbers(connection, named).keys())
@@ -303,7 +302,6 @@ def _of_ids(live: LiveSegment, passages: NDArray[np.int64]) -> Allowed:
 
 
 def _bits(live: LiveSegment, passages: NDArray[np.int64]) -> Bits:
-    """The bits of those of some ascending passages that a segment has."""
     return bits_of(live.segment.positions_of(passages), len(live.segment.ids))
 
 
@@ -334,10 +332,7 @@ class _Evaluation:
         if node.field is None:
             if node not in self._by_document:
                 self._by_document[node] = _matching(
-                    self._connection,
-                    "documents AS d",
-                    node.document_sql,
-                    node.document_parameters,
+                    self._connection, "documents AS d", node.document_sql, node.document_parameters
                 )
             return _bits(live, self._by_document[node])
         leaf, name = node, node.field
@@ -350,16 +345,11 @@ class _Evaluation:
         wanted = f"NOT {leaf.sql}" if of_absent else leaf.sql
         found = self._having(segment, field, size, wanted, leaf.parameters)
         # Values that are not kept are read from their documents.
-        unkept = self._connection.execute(
-            "SELECT type, value, passages, checksum FROM metadata_values "
-            "WHERE segment = ? AND field = ? AND type = ?",
-            (segment, field, UNKEPT),
-        ).fetchone()
+        unkept = unkept_positions(self._connection, segment, field)
         if of_absent:
             found = complement(found, size)
         if unkept is not None:
-            unknown = unpacked(segment, field, *unkept)
-            found = (found & ~packed_bits(unknown, size)) | self._among(live, leaf, unknown)
+            found = (found & ~packed_bits(unkept, size)) | self._among(live, leaf, unkept)
         return found
 
     def _having(

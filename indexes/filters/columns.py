@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from indexes.folder.segment import Segment
 
+# The format from which on the table exists.
+VALUES_SINCE = 3
 UNKEPT = "unkept"
 # Characters of the longest value that is kept.
 LONGEST = 1024
@@ -149,9 +151,7 @@ def change_values(
 
 
 def merge_values(
-    connection: sqlite3.Connection,
-    segment: int,
-    sources: Mapping[int, NDArray[np.int64] | None],
+    connection: sqlite3.Connection, segment: int, sources: Mapping[int, NDArray[np.int64] | None]
 ) -> None:
     """Store the values of a segment that is merged from others; the caller is in a transaction."""
     rows = connection.execute(
@@ -243,6 +243,16 @@ def unpacked(
     return BitMap([stored]) if isinstance(stored, int) else BitMap.deserialize(stored)
 
 
+def unkept_positions(connection: sqlite3.Connection, segment: int, field: int) -> BitMap | None:
+    """The positions with values of a field that are not kept; None if there are none."""
+    row = connection.execute(
+        "SELECT type, value, passages, checksum FROM metadata_values "
+        "WHERE segment = ? AND field = ? AND type = ?",
+        (segment, field, UNKEPT),
+    ).fetchone()
+    return None if row is None else unpacked(segment, field, *row)
+
+
 def one_zero(key: Value) -> Value:
     """The value, with 0.0 in place of -0.0, which is equal to it but has other bytes to check.
 
@@ -252,9 +262,7 @@ def one_zero(key: Value) -> Value:
 
 
 def _merged_rows(
-    rows: Iterable[tuple[Any, ...]],
-    segment: int,
-    sources: Mapping[int, NDArray[np.int64] | None],
+    rows: Iterable[tuple[Any, ...]], segment: int, sources: Mapping[int, NDArray[np.int64] | None]
 ) -> Iterator[tuple[Any, ...]]:
     from pyroaring import BitMap
 

@@ -22,14 +22,19 @@ from numpy.typing import NDArray
 from indexes.errors import FilterError
 from indexes.files import readable
 from indexes.filters.allowed import Allowed, Ranks, RanksCache
-from indexes.filters.columns import UNKEPT, field_numbers, unpacked, values_of
+from indexes.filters.columns import (
+    UNKEPT,
+    VALUES_SINCE,
+    field_numbers,
+    unkept_positions,
+    unpacked,
+    values_of,
+)
 from indexes.filters.grammar import parse_field, written_field, written_value
 from indexes.filters.sql import compile_where
 from indexes.folder.connection import format_version
 from indexes.folder.segment import LiveSegment, contained
 from indexes.protocol import Facet, FacetValue, FieldSummary, FieldType
-
-_VALUES_SINCE = 3
 
 FieldPath = tuple[str, ...]
 # The kind of a value, so that 1 and True differ, and the value.
@@ -133,7 +138,7 @@ def _values(
     """The values of a field in a segment, each with its documents and matches; some repeatedly."""
     live = counted.live
     segment, size = live.segment.number, len(live.segment.ids)
-    if live.is_pending or format_version(connection) < _VALUES_SINCE:
+    if live.is_pending or format_version(connection) < VALUES_SINCE:
         yield from _of_documents(connection, counted, counted.documents, name)
         return
     number = field_numbers(connection, [name]).get(name)
@@ -146,13 +151,9 @@ def _values(
     for kind, value, rank in ranks.values("1", ()):
         if documents[rank]:
             yield _value(kind, value), int(documents[rank]), int(matches[rank])
-    unkept = connection.execute(
-        "SELECT type, value, passages, checksum FROM metadata_values "
-        "WHERE segment = ? AND field = ? AND type = ?",
-        (segment, number, UNKEPT),
-    ).fetchone()
+    unkept = unkept_positions(connection, segment, number)
     if unkept is not None:
-        long = np.asarray(unpacked(segment, number, *unkept).to_array(), np.int64)
+        long = np.asarray(unkept.to_array(), np.int64)
         yield from _of_documents(connection, counted, np.intersect1d(counted.documents, long), name)
 
 
@@ -240,7 +241,6 @@ def _where(path: FieldPath, kind: str, value: Any, total: _Counted, *, strings: 
     return where
 
 
-_VALUES_SINCE = 3
 TYPES: dict[str, FieldType] = {
     "text": "string",
     "integer": "number",
@@ -313,16 +313,12 @@ def field_summaries(
     """
     seen: dict[str, FieldValues] = {}
     with readable(folder):
-        if format_version(connection) < _VALUES_SINCE:
+        if format_version(connection) < VALUES_SINCE:
             return []
         names = dict(connection.execute("SELECT field, name FROM fields"))
         for live in segments:
             if live.is_pending:
-                for name, by_value in _waiting(connection).items():
-                    one = seen.setdefault(name, FieldValues())
-                    one.distinct += len(by_value)
-                    for value in by_value:
-                        one.add(*value)
+                _add_all(seen, _waiting(connection))
                 continue
             for number, name in names.items():
                 one = seen.setdefault(name, FieldValues())
@@ -335,13 +331,16 @@ def field_summaries(
 def summaries_of(documents: Iterable[Mapping[str, Any]]) -> list[FieldSummary]:
     """The fields of the metadata of documents, in ascending order of names."""
     seen: dict[str, FieldValues] = {}
-    found = values_of(([number], metadata) for number, metadata in enumerate(documents))
+    _add_all(seen, values_of(([i], metadata) for i, metadata in enumerate(documents)))
+    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+
+
+def _add_all(seen: dict[str, FieldValues], found: dict[str, dict[Any, list[int]]]) -> None:
     for name, by_value in found.items():
         one = seen.setdefault(name, FieldValues())
         one.distinct += len(by_value)
         for value in by_value:
             one.add(*value)
-    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
 
 
 def has_type(
@@ -358,7 +357,7 @@ def has_type(
     """
     kinds = [kind for kind, type_ in TYPES.items() if type_ in types]
     with readable(folder):
-        if format_version(connection) < _VALUES_SINCE:
+        if format_version(connection) < VALUES_SINCE:
             return True
         field = field_numbers(connection, [name]).get(name)
         return field is not None and any(
@@ -397,20 +396,12 @@ def _is_kept(
 
 
 def _is_unkept(
-    connection: sqlite3.Connection,
-    live: LiveSegment,
-    field: int,
-    name: str,
-    kinds: Sequence[str],
+    connection: sqlite3.Connection, live: LiveSegment, field: int, name: str, kinds: Sequence[str]
 ) -> bool:
-    row = connection.execute(
-        "SELECT type, value, passages, checksum FROM metadata_values "
-        "WHERE segment = ? AND field = ? AND type = ?",
-        (live.segment.number, field, UNKEPT),
-    ).fetchone()
-    if row is None:
+    unkept = unkept_positions(connection, live.segment.number, field)
+    if unkept is None:
         return False
-    held = live.without_deleted(unpacked(live.segment.number, field, *row))
+    held = live.without_deleted(unkept)
     some = live.segment.ids_at(np.asarray(held[:_UNKEPT_READ].to_array(), np.int64))
     (found,) = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM json_each(?) AS w CROSS JOIN passages AS p "

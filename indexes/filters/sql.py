@@ -244,10 +244,7 @@ class _Place:
         inner = self._exists(1, test) if len(self.names) > 1 else f"({test})"
         whole = f"{_not(negated)}{self._exists(0, test)}", (*self.names, *parameters)
         leaf = Leaf(
-            self.names[0],
-            f"({_not(negated)}{inner})",
-            (*self.names[1:], *parameters),
-            *whole,
+            self.names[0], f"({_not(negated)}{inner})", (*self.names[1:], *parameters), *whole
         )
         return Sql(*whole, leaf)
 

@@ -373,7 +373,7 @@ def kept_vectors(
     connection: sqlite3.Connection, digests: Sequence[bytes]
 ) -> dict[bytes, NDArray[np.float32]]:
     """Those of some vectors that are kept, by digest; one that was altered counts as missing."""
-    if not is_any_kept(connection):
+    if not has_table(connection, "unfinished"):
         return {}
     found = {}
     for digest in digests:
@@ -385,10 +385,10 @@ def kept_vectors(
     return found
 
 
-def is_any_kept(connection: sqlite3.Connection) -> bool:
-    """Whether the table exists."""
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the database has a table of this name."""
     found = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'unfinished'"
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
     )
     return found.fetchone() is not None
 

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.postings import Postings, merge_postings
+from indexes.bm25.postings import Postings, merge_postings, merged_positions
 from indexes.bm25.scoring import SearchableSegment
 from indexes.errors import DamagedIndexError
 from indexes.files import (
@@ -66,7 +66,7 @@ from indexes.files import (
 )
 from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
 from indexes.folder.connection import SEGMENTS_FOLDER, refuse_link
-from indexes.folder.documents import read_waiting
+from indexes.folder.documents import has_table, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress
 from indexes.vectors.structure import (
     FLAT_STRUCTURE,
@@ -347,25 +347,11 @@ def live_segments(
     # A merged segment has a higher number than newer passages may have.
     segments.sort(key=lambda segment: segment.ends[0])
     live = [_live(segment, tombstones) for segment in segments]
-    waiting = read_waiting(connection) if _has_pending(connection) else None
+    waiting = read_waiting(connection) if has_table(connection, "pending") else None
     if waiting is not None:
         segment = memory_segment(folder, waiting.ids, waiting.vectors, waiting.terms)
         live.append(_live(segment, tombstones[:0]))
     return tuple(live)
-
-
-def _has_pending(connection: sqlite3.Connection) -> bool:
-    """Whether the format of the index has the table."""
-    return bool(
-        connection.execute(
-            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'pending'"
-        ).fetchone()[0]
-    )
-
-
-def _checksum(passage: int, vector: bytes, terms: str) -> bytes:
-    sealed = b"%d %d " % (passage, len(vector)) + vector + terms.encode()
-    return hashlib.blake2b(sealed, digest_size=16).digest()
 
 
 def _live(segment: Segment, tombstones: NDArray[np.int64]) -> LiveSegment:
@@ -525,13 +511,5 @@ def merge_segments(
         return build_structure(new, stored, structures, stage)
 
     manifest = make_segment(folder, len(ids), dimensions, write)
-    return Merged(len(ids), manifest, _positions(live))
-
-
-def _positions(live: Sequence[LiveSegment]) -> list[NDArray[np.int64]]:
-    first, positions = 0, []
-    for one in live:
-        kept = np.ones(len(one.segment.ids), np.bool_) if one.live is None else one.live
-        positions.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
-        first += int(np.count_nonzero(kept))
-    return positions
+    sizes = [len(segment.ids) for segment in segments]
+    return Merged(len(ids), manifest, merged_positions(sizes, masks))

@@ -247,11 +247,7 @@ def _copy_latest(folder: Path, new: Path, progress: Stage) -> Backup:
             connection = session.connection
             try:
                 generation = _generation(folder, connection)
-                with (
-                    storage_errors(folder),
-                    readable(folder),
-                    transaction(connection, "DEFERRED"),
-                ):
+                with storage_errors(folder), readable(folder), transaction(connection, "DEFERRED"):
                     made = _copy_commit(folder, connection, new, done, progress)
             except (DamagedIndexError, StorageError):
                 # Of what was copied already, what a later commit names too is kept.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files import file_facts, readable, storage_errors
-from indexes.filters.columns import Value, collected_values, one_zero, unpacked
+from indexes.filters.columns import VALUES_SINCE, Value, collected_values, one_zero, unpacked
 from indexes.folder.checksums import SegmentSums
 from indexes.folder.connection import (
     DATABASE_FILE,
@@ -33,9 +33,6 @@ from indexes.folder.segment import (
     read_manifest,
     segment_folder,
 )
-
-# The format from which on passages can wait in the database.
-_PENDING_SINCE = 3
 
 
 def verify(folder: Path) -> list[str]:
@@ -110,7 +107,7 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         yield from problems
         sound = sound and not problems
     waiting = np.empty(0, np.int64)
-    if format_version(connection) >= _PENDING_SINCE:
+    if format_version(connection) >= VALUES_SINCE:
         try:
             found = read_waiting(connection)
             waiting = waiting if found is None else found.ids
@@ -122,7 +119,7 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         problems = list(_identity_problems(database, kept, stored, dead))
         yield from problems
         sound = not problems
-    if sound and format_version(connection) >= _PENDING_SINCE:
+    if sound and format_version(connection) >= VALUES_SINCE:
         yield from metadata_problems(connection, folder, segments)
     newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
     if read_setting(connection, "next_passage") <= newest:
@@ -147,11 +144,7 @@ def _altered_documents(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _segment_problems(
-    folder: Path,
-    number: int,
-    passages: int,
-    manifest_hash: str,
-    opened: list[Segment],
+    folder: Path, number: int, passages: int, manifest_hash: str, opened: list[Segment]
 ) -> Iterator[str]:
     """What is wrong with a segment; appends it to `opened` if it can be."""
     path = segment_folder(folder, number)

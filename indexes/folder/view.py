@@ -265,11 +265,7 @@ class FolderView:
         return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
-        self,
-        names: Sequence[str],
-        where: Where | None,
-        terms: Sequence[str] | None,
-        limit: int,
+        self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value of some fields."""
         commit = self._commit

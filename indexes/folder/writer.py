@@ -164,7 +164,7 @@ class FolderWriter:
 
     def forget(self) -> None:
         """Drop all vectors that were kept."""
-        if rows.is_any_kept(self._connection):
+        if rows.has_table(self._connection, "unfinished"):
             with storage_errors(self.folder), transaction(self._connection):
                 self._connection.execute("DROP TABLE unfinished")
 

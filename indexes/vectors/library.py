@@ -97,14 +97,6 @@ def code_bytes(core: Any) -> int:
     return int(getattr(holder, "code_size", 0))
 
 
-def oversampling(d: int, transforms: tuple[Any, ...], core: Any) -> int:
-    """How many candidates to re-score for each result, by how much of a vector the codes keep."""
-    kept = code_bytes(core)
-    if any(transform.d_out < transform.d_in for transform in transforms) or kept < d:
-        return COARSE
-    return WHOLE if kept >= 4 * d else BYTES
-
-
 class Unwrapped:
     """A FAISS index without what is wrapped around the part that finds candidates.
 
@@ -120,7 +112,13 @@ class Unwrapped:
         self._path = path
         self._transforms, self.core = unwrap(index)
         self.n, self.d = int(index.ntotal), int(index.d)
-        self.oversampling = oversampling(self.d, self._transforms, self.core)
+        # By how much of a vector the codes keep.
+        kept = code_bytes(self.core)
+        is_reduced = any(transform.d_out < transform.d_in for transform in self._transforms)
+        if is_reduced or kept < self.d:
+            self.oversampling = COARSE
+        else:
+            self.oversampling = WHOLE if kept >= 4 * self.d else BYTES
 
     def transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """(q, d) queries as the core takes them, C-contiguous."""

@@ -79,14 +79,6 @@ class ListMembers:
         return np.where(lists >= 0, held[lists], 0)
 
 
-def lists_to_read(
-    held: NDArray[np.int64], start: NDArray[np.int64], stop: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Which lists a reading takes."""
-    places = np.arange(held.shape[1])
-    return np.asarray((held > 0) & (places >= start[:, None]) & (places < stop[:, None]))
-
-
 class ListGuard:
     """Checks inverted lists at the end of a structure's file, each before it is first read.
 
@@ -133,28 +125,18 @@ _FIRST, _JUDGES, _LAST = 512, 100, 0.25
 _MORE_OF_COARSE = 4
 
 
-class _Lists(NamedTuple):
-    """Inverted lists to read.
+class _Ranked(NamedTuple):
+    """Inverted lists, the nearest first, and what they hold.
 
     Attributes:
         numbers: (q, p) int64, -1 for none.
         nearness: (q, p) float32, of their centroids to the query.
-    """
-
-    numbers: NDArray[np.int64]
-    nearness: NDArray[np.float32]
-
-
-class _Ranked(NamedTuple):
-    """Lists, the nearest first, and what they hold.
-
-    Attributes:
-        lists: their numbers and nearness.
         held: (q, p) int64: allowed vectors in each.
         met: (q, p) int64: allowed vectors in each and those before it.
     """
 
-    lists: _Lists
+    numbers: NDArray[np.int64]
+    nearness: NDArray[np.float32]
     held: NDArray[np.int64]
     met: NDArray[np.int64]
 
@@ -193,7 +175,7 @@ class ListSearch:
                 block = turned[start : start + _QUERY_BLOCK]
                 if allowed is None:
                     nearness, order = self._core.quantizer.search(block, probes)
-                    rows = self._read(block, wanted, _Lists(order, nearness))[0]
+                    rows = self._read(block, wanted, order, nearness)[0]
                 else:
                     rows = self._read_behind(block, wanted, allowed, probes)
                 found.extend(self._index.positions(row) for row in rows)
@@ -252,9 +234,15 @@ class ListSearch:
             before = (met < target[reading][:, None]).sum(axis=1)
             # A graph of centroids may not find all lists.
             reach[reading] = np.minimum(1 + before, met.shape[1])
-            read = lists_to_read(ranked.held[reading], start[reading], reach[reading])
-            lists = _Lists(ranked.lists.numbers[reading], ranked.lists.nearness[reading])
-            new = self._read(queries[reading], kept, _chosen(lists, read), allowed)
+            places = np.arange(met.shape[1])
+            read = (places >= start[reading, None]) & (places < reach[reading, None])
+            read &= ranked.held[reading] > 0
+            columns = np.flatnonzero(read.any(axis=0))
+            part = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0)
+            # FAISS skips lists whose number is -1.
+            numbers = np.where(read[:, part], ranked.numbers[reading][:, part], -1)
+            nearness = np.ascontiguousarray(ranked.nearness[reading][:, part])
+            new = self._read(queries[reading], kept, numbers, nearness, allowed)
             both = np.concatenate([positions[reading], new[0]], axis=1)
             both_scores = np.concatenate([scores[reading], new[1]], axis=1)
             order = np.argsort(-both_scores, axis=1, kind="stable")[:, :kept]
@@ -280,46 +268,40 @@ class ListSearch:
             held = self._members.held(allowed, order)
             before = np.cumsum(held, axis=1)
             if ranked == self._lists or bool((before[:, -1] >= met).all()):
-                return _Ranked(_Lists(order, nearness), held, before)
+                return _Ranked(order, nearness, held, before)
             ranked = min(self._lists, 2 * ranked)
 
     def _read(
         self,
         queries: NDArray[np.float32],
         wanted: int,
-        lists: _Lists,
+        numbers: NDArray[np.int64],
+        nearness: NDArray[np.float32],
         allowed: Allowed | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(q, wanted) int64 and float32: the best in these lists and their scores by codes."""
         if self._guard is not None:
-            self._guard.check(lists.numbers)
+            self._guard.check(numbers)
         faiss = load_faiss()
         scores = np.full((len(queries), wanted), -np.inf, np.float32)
         positions = np.full((len(queries), wanted), -1, np.int64)
-        if not lists.numbers.shape[1]:
+        if not numbers.shape[1]:
             return positions, scores
+        selector = None
+        if allowed is not None:
+            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-self._index.n // 8)])
         queries = np.ascontiguousarray(queries)
         # The Python form of this method takes no list numbers.
         self._core.search_preassigned_c(
             len(queries),
             faiss.swig_ptr(queries),
             wanted,
-            faiss.swig_ptr(lists.numbers),
-            faiss.swig_ptr(lists.nearness),
-            faiss.swig_ptr(scores),
-            faiss.swig_ptr(positions),
+            *map(faiss.swig_ptr, (numbers, nearness, scores, positions)),
             False,
-            self._parameters(lists, allowed),
+            faiss.SearchParametersIVF(sel=selector, nprobe=numbers.shape[1]),
         )
         scores[positions < 0] = -np.inf
         return positions, scores
-
-    def _parameters(self, lists: _Lists, allowed: Allowed | None) -> Any:
-        faiss = load_faiss()
-        selector = None
-        if allowed is not None:
-            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-self._index.n // 8)])
-        return faiss.SearchParametersIVF(sel=selector, nprobe=lists.numbers.shape[1])
 
     @cached_property
     def _members(self) -> ListMembers:
@@ -346,16 +328,6 @@ class ListSearch:
 def _first(wanted: int) -> int:
     """How many allowed vectors the first reading meets at least."""
     return max(_FIRST, 2 * wanted)
-
-
-def _chosen(lists: _Lists, read: NDArray[np.bool_]) -> _Lists:
-    """The lists to read, in their order; FAISS skips those whose number is -1."""
-    columns = np.flatnonzero(read.any(axis=0))
-    part = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0)
-    return _Lists(
-        np.where(read[:, part], lists.numbers[:, part], -1),
-        np.ascontiguousarray(lists.nearness[:, part]),
-    )
 
 
 # How many vectors are scanned in the time that one candidate takes: in a graph, to compare the

@@ -344,19 +344,6 @@ class Measured:
     recall: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Queries made from passages of the segment.
-
-    Attributes:
-        queries: (q, d) float32.
-        own: (q,) int64, ascending: the position of the passage that each was made from.
-    """
-
-    queries: NDArray[np.float32]
-    own: NDArray[np.int64]
-
-
 def recall_at(found: Found, exact: Found, k: int = 10) -> float:
     """Recall@k: the share of the k best vectors that was found, over all queries.
 
@@ -376,12 +363,11 @@ def recall_at(found: Found, exact: Found, k: int = 10) -> float:
 
 def sample_queries(
     vectors: NDArray[np.float32], count: int = SAMPLED_QUERIES, seed: int = 0
-) -> Sample:
-    """Queries like real ones: vectors of the segment with noise.
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """(q, d) queries like real ones, and (q,) the positions, ascending, that they are made from.
 
     A stored vector makes a structure look too good: the structure was trained on it, and a graph
-    holds its neighbors. So noise of half its length is added, in a uniform direction, which
-    leaves a cosine of about 0.9; and `measure` drops the passage itself.
+    holds its neighbors. So noise of half its length is added, and `measure` drops the passage.
     """
     chance = np.random.default_rng(seed)
     own = np.sort(chance.choice(len(vectors), min(count, len(vectors)), replace=False))
@@ -389,21 +375,25 @@ def sample_queries(
     noise = chance.standard_normal(chosen.shape)
     noise *= np.linalg.norm(chosen, axis=1, keepdims=True)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    return Sample((chosen + _NOISE * noise).astype(np.float32), own.astype(np.int64))
+    return (chosen + _NOISE * noise).astype(np.float32), own.astype(np.int64)
 
 
 def measure(
-    searcher: Searcher, vectors: NDArray[np.float32], sample: Sample, k: int = 10
+    searcher: Searcher,
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    own: NDArray[np.int64],
+    k: int = 10,
 ) -> list[Measured]:
     """Recall@k of a structure against exact search, at one effort after another.
 
     Stops at the first effort that finds everything.
     """
-    exact = _without(search_flat(vectors, sample.queries, k + 1), sample.own)
+    exact = _without(search_flat(vectors, queries, k + 1), own)
     measured: list[Measured] = []
     for effort in searcher.efforts:
-        found = searcher.search(vectors, sample.queries, k + 1, effort=effort)
-        measured.append(Measured(effort, recall_at(_without(found, sample.own), exact, k)))
+        found = searcher.search(vectors, queries, k + 1, effort=effort)
+        measured.append(Measured(effort, recall_at(_without(found, own), exact, k)))
         if measured[-1].recall == 1:
             break
     return measured
@@ -486,7 +476,7 @@ def build_structure(
         return SegmentStructure(FLAT, choice.reasons)
     write_structure(folder / STRUCTURE_FILE, vectors, choice.spec, stage=stage)
     structure = open_structure(folder / STRUCTURE_FILE, *vectors.shape)
-    measured = measure(structure.searcher, vectors, sample_queries(vectors))
+    measured = measure(structure.searcher, vectors, *sample_queries(vectors))
     return SegmentStructure(choice.spec.name, choice.reasons, tuple(measured), structure)
 
 
@@ -506,10 +496,7 @@ def buildable_choice(settings: StructureSettings, passages: int, dimensions: int
 
 
 def open_segment_structure(
-    folder: Path,
-    manifest: Mapping[str, Any],
-    shape: tuple[int, int],
-    guard: Guarding = unguarded,
+    folder: Path, manifest: Mapping[str, Any], shape: tuple[int, int], guard: Guarding = unguarded
 ) -> SegmentStructure:
     """What `build_structure` made, in time that does not depend on its size."""
     name = manifest["structure"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 import workload
@@ -16,14 +14,14 @@ from retriever.search.engine import SearchSettings
 EVERYTHING = SearchSettings(mode="dense", k=1000)
 
 
-def contents(index: Index) -> Contents:
+def contents(index):
     """Every document that a dense search can return."""
     hits = index.search("any", EVERYTHING)
     assert index.info()["documents"] == len(hits)
     return {hit.id: (hit.passage, hit.metadata["version"]) for hit in hits}
 
 
-def check_answers(index: Index, held: Contents, dead: Contents) -> None:
+def check_answers(index, held, dead):
     """Each document held is found by BM25, by its vector and by its metadata; no dead one is."""
     texts = [text for text, _ in held.values()]
     settings = SearchSettings(mode="bm25", k=2)
@@ -51,8 +49,8 @@ class Final:
     dense: list[list[tuple[str, float]]]
 
 
-def final(folder: Path) -> Final:
-    def answers(mode: Any) -> list[list[tuple[str, float]]]:
+def final(folder):
+    def answers(mode):
         settings = SearchSettings(mode=mode, k=500)
         queries = [" ".join(workload.VOCABULARY[i : i + 3]) for i in range(0, 60, 5)]
         return [
@@ -63,7 +61,7 @@ def final(folder: Path) -> Final:
         return Final(contents(index), answers("bm25"), answers("dense"))
 
 
-def assert_equal(one: Final, other: Final) -> None:
+def assert_equal(one, other):
     assert one.contents == other.contents
     assert one.dense == other.dense
     for hits, expected in zip(one.bm25, other.bm25, strict=True):

@@ -1,9 +1,6 @@
 """The encoder of the workload and the index that is damaged, for the tests of crashes."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ from structured import make
 
 
 @pytest.fixture(scope="module")
-def hash_encoder() -> Iterator[None]:
+def hash_encoder():
     """The encoder of the workload, in this process too."""
     with pytest.MonkeyPatch.context() as patch:
         workload.install(patch.setattr)
@@ -20,7 +17,7 @@ def hash_encoder() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(hash_encoder, tmp_path_factory):
     """The index of `structured`, made once; copy it, and change the copy."""
     folder = tmp_path_factory.mktemp("template") / "index"
     make(folder)
@@ -28,6 +25,6 @@ def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def index(template: Path, tmp_path: Path) -> Path:
+def index(template, tmp_path):
     """A copy of `template`, to damage."""
     return Path(shutil.copytree(template, tmp_path / "index"))

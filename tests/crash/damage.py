@@ -1,11 +1,7 @@
 """The answers or the error of an index, from a process that may crash."""
 
-from __future__ import annotations
-
 import contextlib
 import io
-from pathlib import Path
-from typing import Any
 
 import workload
 from forked import in_child
@@ -22,7 +18,7 @@ QUERIES = [
 FILTER = "number < 60 or number >= 120"
 
 
-def answers(folder: Path) -> list[Any]:
+def answers(folder):
     """What searches in every mode find, with all that a hit says."""
     found = []
     with Index.open(folder) as index:
@@ -36,15 +32,15 @@ def answers(folder: Path) -> list[Any]:
     return found
 
 
-def asked(folder: Path) -> tuple[str, Any]:
+def asked(folder):
     """``answers`` and what they are, ``damaged`` or ``refused`` and the one line that says why."""
     return examined(folder)[2:]
 
 
-def examined(folder: Path) -> tuple[int, str, str, Any]:
+def examined(folder):
     """Exit code and stderr of `retriever verify`, and then what `asked` gives."""
 
-    def examine() -> list[Any]:
+    def examine():
         err = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
             code = run(["verify", "-i", str(folder)])
@@ -62,7 +58,7 @@ def examined(folder: Path) -> tuple[int, str, str, Any]:
     return code, lines, kind, said
 
 
-def files(folder: Path) -> list[Path]:
+def files(folder):
     """Every file of an index but its locks and the empty log, relative to it."""
     return sorted(
         path.relative_to(folder)

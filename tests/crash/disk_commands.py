@@ -3,19 +3,14 @@
 Every command runs in a forked process, in a folder that holds ``index`` and what it reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Sized
-from pathlib import Path
 
 from answers import contents
 from forked import in_child
 from structured import SWEPT, before
-from workload import Contents
 
 from cli.main import run
 from indexes.folder.verify import verify
@@ -23,7 +18,7 @@ from retriever.index import Index
 
 CHANGED = {"index": SWEPT["add"], "small": SWEPT["small"], "import": SWEPT["add"]}
 DELETED = SWEPT["delete"].gone
-COMMANDS: dict[str, list[str]] = {
+COMMANDS = {
     "index": ["index", "changed.jsonl", "--quiet"],
     "small": ["index", "small.jsonl", "--existing", "--quiet"],
     "delete": ["delete", *DELETED],
@@ -41,10 +36,10 @@ OUTPUTS = {
 }
 
 
-def write_sources(place: Path) -> None:
+def write_sources(place):
     """Write the files that the commands read."""
     for name, operation in (("changed", SWEPT["add"]), ("small", SWEPT["small"])):
-        lines: list[dict[str, object]] = [
+        lines = [
             {"id": id_, "text": text, "version": version, "number": int(id_[1:])}
             for id_, (text, version) in operation.put.items()
         ]
@@ -55,7 +50,7 @@ def write_sources(place: Path) -> None:
     (place / "ready.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def attempt(place: Path, name: str, arrange: Callable[[], Sized | None]) -> tuple[int, str, int]:
+def attempt(place, name, arrange):
     """Run a command in `place`.
 
     Args:
@@ -67,7 +62,7 @@ def attempt(place: Path, name: str, arrange: Callable[[], Sized | None]) -> tupl
         The exit code, what it said on stderr, and the length in the end of what `arrange` gave.
     """
 
-    def command() -> list[object]:
+    def command():
         os.chdir(place)
         met = arrange()
         out, err = io.StringIO(), io.StringIO()
@@ -80,7 +75,7 @@ def attempt(place: Path, name: str, arrange: Callable[[], Sized | None]) -> tupl
     return int(told[0]), str(told[1]), int(told[2])
 
 
-def check_refusal(code: int, said: str) -> None:
+def check_refusal(code, said):
     """It is one clear line, with the exit code of a full or failing disk."""
     line = said.splitlines()[-1]
     assert code == 2, said
@@ -90,7 +85,7 @@ def check_refusal(code: int, said: str) -> None:
     assert len([one for one in said.splitlines() if one.startswith("retriever:")]) == 1
 
 
-def check_index(place: Path, name: str, left: int = 0) -> None:
+def check_index(place, name, left=0):
     """The index is unchanged, or as the command leaves it, and holds no useless files.
 
     Args:
@@ -108,7 +103,7 @@ def check_index(place: Path, name: str, left: int = 0) -> None:
     assert len(names - live) <= left
 
 
-def check_outputs(place: Path, name: str) -> None:
+def check_outputs(place, name):
     """Nothing is left but files and folders that are complete."""
     found = {path.name for path in place.iterdir()}
     assert found <= {"index", "changed.jsonl", "small.jsonl", "ready.jsonl", *OUTPUTS.get(name, ())}
@@ -120,7 +115,7 @@ def check_outputs(place: Path, name: str) -> None:
         assert (place / "out.encoder.json").exists()
 
 
-def check_done(place: Path, name: str) -> None:
+def check_done(place, name):
     """The command has done all that it is for."""
     check_outputs(place, name)
     assert verify(place / "index") == []
@@ -129,7 +124,7 @@ def check_done(place: Path, name: str) -> None:
     assert all((place / output).exists() for output in OUTPUTS.get(name, ()))
 
 
-def after(name: str) -> Contents:
+def after(name):
     """What the index holds after a command."""
     if name in CHANGED:
         return CHANGED[name].steps(before())[-1]

@@ -4,20 +4,16 @@ The process exits without cleanup. FAISS runs on one thread there: threads that 
 are not forked with it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 from indexes.vectors.library import load_faiss
 
 
-def in_child(action: Callable[[], Any], kill_after: float | None = None) -> tuple[int, Any]:
+def in_child(action, kill_after=None):
     """Run `action` in a forked process.
 
     Args:

@@ -1,7 +1,5 @@
 """The `retriever` command with commits of few passages, so that a run can be met between two."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import cli.main
@@ -11,7 +9,7 @@ from retriever.indexing.add import CommitSettings
 
 if __name__ == "__main__":
     retriever.indexing.add._CHUNK = 32
-    retriever.index.writing.CommitSettings = partial(  # type: ignore[misc,assignment]
+    retriever.index.writing.CommitSettings = partial(
         CommitSettings, passages=32, window_passages=32
     )
     cli.main.main()

@@ -1,12 +1,9 @@
 """The steps by which an operation changes the disk, as moments to die or to fail at."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys
 from collections.abc import Callable
-from typing import Any
 
 Step = Callable[[str, str], None]
 
@@ -19,7 +16,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _STATEMENTS = ("BEGIN", "COMMIT", "VACUUM", "PRAGMA wal_checkpoint")
 
 
-def watch(step: Step) -> None:
+def watch(step):
     """Call `step` before each change of the disk, for the rest of this process.
 
     It gets the kind and the subject of the change: ``open`` for writing, ``fsync``, names created,
@@ -27,7 +24,7 @@ def watch(step: Step) -> None:
     transaction. If `step` raises, the change fails with that error, except for SQLite's.
     """
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+    def hook(event, arguments):
         if event == "open":
             path, _, flags = arguments
             if isinstance(path, str) and flags & _WRITING and not path.startswith("/dev"):
@@ -35,16 +32,16 @@ def watch(step: Step) -> None:
         elif event in _CHANGES:
             step(event, str(arguments[0]))
 
-    def opened(*arguments: Any, **options: Any) -> sqlite3.Connection:
+    def opened(*arguments, **options):
         connection = connect(*arguments, **options)
         connection.set_trace_callback(statement)
         return connection
 
-    def statement(text: str) -> None:
+    def statement(text):
         if text.startswith(_STATEMENTS):
             step("sql", text)
 
-    def flush(descriptor: int) -> None:
+    def flush(descriptor):
         step("fsync", str(descriptor))
         fsync(descriptor)
 

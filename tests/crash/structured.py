@@ -1,14 +1,11 @@
 """An index with a FAISS structure, a segment without one, and deleted passages in both."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import workload
 from answers import check_answers, contents
 from forked import in_child
-from workload import Contents, Operation
+from workload import Operation
 
 from indexes.folder.verify import verify
 from retriever.index import Index
@@ -41,10 +38,10 @@ SWEPT = {
 Shape = tuple[int, str]
 
 
-def make(folder: Path) -> None:
+def make(folder):
     """Make the index, in a process of its own."""
 
-    def live() -> None:
+    def live():
         for operation in LIFE:
             operation.perform(folder)
 
@@ -52,15 +49,15 @@ def make(folder: Path) -> None:
     assert verify(folder) == []
 
 
-def before() -> Contents:
+def before():
     """What it holds."""
-    held: Contents = {}
+    held = {}
     for operation in LIFE:
         held = operation.steps(held)[-1]
     return held
 
 
-def check(folder: Path, allowed: list[Contents], other: Contents) -> tuple[Contents, Shape]:
+def check(folder, allowed, other):
     """The index is sound, holds what it may, and finds it."""
     assert verify(folder) == []
     with Index.open(folder) as index:

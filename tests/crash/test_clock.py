@@ -1,12 +1,9 @@
 """A clock that runs backward between any two readings changes nothing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
 from itertools import count
-from pathlib import Path
 
 import pytest
 from answers import assert_equal, contents, final
@@ -22,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("hash_encoder")
 LIVED = [*LIFE, *SWEPT.values(), Operation("stream", {f"d{i}": (f"word{i}", 7) for i in range(30)})]
 
 
-def live(folder: Path) -> None:
+def live(folder):
     """All operations, each seen by a reader that was opened before the others."""
-    held: dict[str, tuple[str, int]] = {}
+    held = {}
     index = None
     for operation in LIVED:
         operation.perform(folder)
@@ -36,12 +33,12 @@ def live(folder: Path) -> None:
     index.close()
 
 
-def test_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_changes_nothing(tmp_path, monkeypatch):
     live(tmp_path / "straight")
     with monkeypatch.context() as patch:
         looks = count()
 
-        def back() -> float:
+        def back():
             return 2e9 - 86_400.0 * next(looks)
 
         gmtime, localtime = time.gmtime, time.localtime
@@ -61,7 +58,7 @@ def test_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("when", [0, 4e9])
-def test_the_times_of_files_say_nothing(tmp_path: Path, when: float) -> None:
+def test_the_times_of_files_say_nothing(tmp_path, when):
     folder = tmp_path / "index"
     for operation in LIFE:
         operation.perform(folder)

@@ -3,14 +3,10 @@
 Merging and rebuilding build FAISS structures here.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import steps
@@ -24,17 +20,17 @@ from retriever.index import Index
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
 
-def told_of_steps(perform: Callable[[], None]) -> list[str]:
-    seen: list[str] = []
+def told_of_steps(perform):
+    seen = []
     steps.watch(lambda kind, subject: seen.append(f"{kind} {subject}"))
     perform()
     return seen
 
 
-def killed_before_step(perform: Callable[[], None], number: int) -> None:
+def killed_before_step(perform, number):
     met = 0
 
-    def step(kind: str, subject: str) -> None:
+    def step(kind, subject):
         nonlocal met
         met += 1
         if met > number:
@@ -52,7 +48,7 @@ def killed_before_step(perform: Callable[[], None], number: int) -> None:
         for kind in SWEPT
     ],
 )
-def test_killed_before_each_step(template: Path, tmp_path: Path, kind: str) -> None:
+def test_killed_before_each_step(template, tmp_path, kind):
     operation = SWEPT[kind]
     held = before()
     allowed = [held, operation.steps(held)[-1]]
@@ -70,7 +66,7 @@ def test_killed_before_each_step(template: Path, tmp_path: Path, kind: str) -> N
         folder = tmp_path / str(number) / "index"
         shutil.copytree(template, folder)
 
-        def perform(folder: Path = folder) -> None:
+        def perform(folder=folder):
             operation.perform(folder)
 
         status, said = in_child(lambda at=number, do=perform: killed_before_step(do, at))

@@ -1,15 +1,11 @@
 """A disk that refuses a step, or is full: one line, nothing is lost, and later commands work."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import steps
@@ -30,20 +26,20 @@ CODES = (errno.EIO, errno.ENOSPC)
 
 
 @pytest.fixture(scope="module")
-def template(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(hash_encoder, tmp_path_factory):
     place = tmp_path_factory.mktemp("template")
     make(place / "index")
     write_sources(place)
     return place
 
 
-def failing_at(number: int, code: int, kinds: tuple[str, ...]) -> Callable[[], list[str]]:
+def failing_at(number, code, kinds):
     """Makes the step with this number among these kinds fail; returns the steps so far."""
 
-    def arrange() -> list[str]:
-        met: list[str] = []
+    def arrange():
+        met = []
 
-        def step(kind: str, subject: str) -> None:
+        def step(kind, subject):
             if kind in kinds:
                 met.append(f"{kind} {subject}")
                 if len(met) == number:
@@ -65,9 +61,7 @@ def failing_at(number: int, code: int, kinds: tuple[str, ...]) -> Callable[[], l
 @pytest.mark.parametrize(
     "kinds", [("fsync",), ("open", "os.link", "os.mkdir", "os.rename")], ids=["fsync", "names"]
 )
-def test_a_step_that_the_disk_refuses(
-    template: Path, tmp_path: Path, name: str, kinds: tuple[str, ...]
-) -> None:
+def test_a_step_that_the_disk_refuses(template, tmp_path, name, kinds):
     failed, number, met = 0, 0, 0
     while met >= number:
         number += 1
@@ -92,19 +86,14 @@ def test_a_step_that_the_disk_refuses(
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     "limits",
-    [
-        (0, 5_000),
-        pytest.param((0, 300, 5_000, 20_000, 60_000, 100_000), marks=pytest.mark.soak),
-    ],
+    [(0, 5_000), pytest.param((0, 300, 5_000, 20_000, 60_000, 100_000), marks=pytest.mark.soak)],
     ids=["some", "all"],
 )
-def test_files_that_may_not_grow(
-    template: Path, tmp_path: Path, name: str, limits: tuple[int, ...]
-) -> None:
+def test_files_that_may_not_grow(template, tmp_path, name, limits):
     """The limit replaces a full disk where no small one can be mounted."""
 
-    def limited(to: int) -> Callable[[], None]:
-        def arrange() -> None:
+    def limited(to):
+        def arrange():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (to, to))
 
@@ -126,7 +115,7 @@ def test_files_that_may_not_grow(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of four megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -149,7 +138,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     ],
     ids=["some", "all"],
 )
-def test_a_full_disk(template: Path, small_disk: Path, name: str, frees: tuple[int, ...]) -> None:
+def test_a_full_disk(template, small_disk, name, frees):
     filler, failed = small_disk / "filler", 0
     for free in frees:
         place = small_disk / str(free)

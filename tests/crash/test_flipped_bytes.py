@@ -5,12 +5,9 @@ documents that are not shown, though a filter reads them: there the answer may d
 finds these too.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from damage import asked, examined, files
@@ -26,13 +23,13 @@ pytestmark = pytest.mark.usefixtures("hash_encoder")
 CHANCE = random.Random(17)
 
 
-def positions(size: int, count: int) -> list[int]:
+def positions(size, count):
     if not count:
         return [0, size // 2]
     return sorted({0, 1, size // 2, size - 1, *(CHANCE.randrange(size) for _ in range(count))})
 
 
-def flipped(path: Path, position: int) -> bytes:
+def flipped(path, position):
     """Invert one byte; returns what the file held."""
     content = path.read_bytes()
     altered = bytearray(content)
@@ -42,7 +39,7 @@ def flipped(path: Path, position: int) -> bytes:
 
 
 @pytest.mark.parametrize("drawn", [0, pytest.param(8, marks=pytest.mark.soak)])
-def test_in_every_file_of_the_segments(index: Path, drawn: int) -> None:
+def test_in_every_file_of_the_segments(index, drawn):
     whole = asked(index)
     assert whole[0] == "answers"
     names = [name for name in files(index) if name.parts[0] == "segments"]
@@ -66,12 +63,12 @@ def test_in_every_file_of_the_segments(index: Path, drawn: int) -> None:
     assert examined(index) == (0, "", *whole)
 
 
-def named(path: Path, kind: str, told: object) -> bool:
+def named(path, kind, told):
     return kind == "damaged" and str(path) in str(told)
 
 
 @pytest.fixture
-def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def many_blocks(monkeypatch):
     """Nearly every file counts as a large one, of many blocks."""
     monkeypatch.setattr("indexes.files.SMALL", 200)
     monkeypatch.setattr("indexes.folder.checksums.BLOCK", 256)
@@ -80,11 +77,11 @@ def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("many_blocks")
 @pytest.mark.soak
 @pytest.mark.parametrize("structure", ["flat", "ivf", "ivf-sq8", "hnsw"])
-def test_in_every_file_of_a_segment_of_large_files(tmp_path: Path, structure: str) -> None:
+def test_in_every_file_of_a_segment_of_large_files(tmp_path, structure):
     """A query that reads it names it; one that does not answers as before."""
     folder = tmp_path / "index"
 
-    def live() -> None:
+    def live():
         for operation in (LIFE[0], replace(LIFE[1], structure=structure), *LIFE[2:]):
             operation.perform(folder)
 
@@ -109,7 +106,7 @@ def test_in_every_file_of_a_segment_of_large_files(tmp_path: Path, structure: st
     assert found == {path.name for path in sums.parent.iterdir()}
 
 
-def test_in_a_document_that_is_shown(index: Path) -> None:
+def test_in_a_document_that_is_shown(index):
     path = index / "index.sqlite"
     content = path.read_bytes()
     position = content.index(b"onlyd5v1") + 12
@@ -121,7 +118,7 @@ def test_in_a_document_that_is_shown(index: Path) -> None:
     assert named(path, kind, told)
 
 
-def test_in_what_a_structure_guards(index: Path) -> None:
+def test_in_what_a_structure_guards(index):
     """FAISS trusts the sizes that it reads: an altered one must never reach it."""
     (path,) = (index / "segments").glob("*/structure.faiss")
     size = path.stat().st_size
@@ -132,7 +129,7 @@ def test_in_what_a_structure_guards(index: Path) -> None:
         path.write_bytes(content)
 
 
-def test_in_the_database(index: Path) -> None:
+def test_in_the_database(index):
     """Bytes of free pages have no meaning; any other is found by `verify`, or on opening."""
     whole, path = asked(index), index / "index.sqlite"
     size, found = path.stat().st_size, 0
@@ -154,7 +151,7 @@ def test_in_the_database(index: Path) -> None:
     assert asked(index) == whole
 
 
-def test_a_setting_that_was_altered_is_found_before_anything_is_asked(index: Path) -> None:
+def test_a_setting_that_was_altered_is_found_before_anything_is_asked(index):
     """One more stop word, another window: no error would follow, only other answers."""
     path = index / "index.sqlite"
     content = path.read_bytes()
@@ -172,7 +169,7 @@ def test_a_setting_that_was_altered_is_found_before_anything_is_asked(index: Pat
     assert examined(index)[:3] == (0, "", "answers")
 
 
-def test_in_the_log_of_a_writer_that_was_killed(template: Path, tmp_path: Path) -> None:
+def test_in_the_log_of_a_writer_that_was_killed(template, tmp_path):
     """SQLite ends its log at the first altered page: an earlier commit is served, or none."""
     before = asked(template)
     index = tmp_path / "index"
@@ -189,7 +186,7 @@ def test_in_the_log_of_a_writer_that_was_killed(template: Path, tmp_path: Path) 
         assert kind == "damaged" or (kind, told) in (before, after), position
 
 
-def logged(template: Path, folder: Path) -> Path:
+def logged(template, folder):
     """Copy the index with one more commit, which is only in SQLite's log; returns the log."""
     work = folder.with_name("work")
     shutil.copytree(template, work)

@@ -1,7 +1,5 @@
 """`retriever index` with the real model, killed and interrupted: the same command completes it."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -27,7 +25,7 @@ DOCUMENTS = 480
 SUBJECTS = ["harbour", "orchard", "library", "glacier", "workshop", "railway", "theatre", "market"]
 
 
-def corpus(path: Path) -> Path:
+def corpus(path):
     chance = random.Random(5)
     with path.open("w") as file:
         for number in range(DOCUMENTS):
@@ -40,7 +38,7 @@ def corpus(path: Path) -> Path:
     return path
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
+def start(*arguments):
     return subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("small_commits.py")), *map(str, arguments)],
         cwd=ROOT,
@@ -53,7 +51,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def stored(folder: Path) -> int:
+def stored(folder):
     if not is_index(folder):
         return 0
     reader = FolderReader(folder)
@@ -64,7 +62,7 @@ def stored(folder: Path) -> int:
         reader.close()
 
 
-def signalled(process: subprocess.Popen[str], folder: Path, number: int) -> tuple[int, str]:
+def signalled(process, folder, number):
     """Send a signal as soon as more documents are stored; the exit status and stderr."""
     before = stored(folder)
     deadline = time.monotonic() + 60
@@ -76,7 +74,7 @@ def signalled(process: subprocess.Popen[str], folder: Path, number: int) -> tupl
 
 
 @pytest.mark.soak
-def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path: Path) -> None:
+def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path):
     source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
     command = ("index", source, "-i", folder, "--device", "cpu", "--json")
 
@@ -113,7 +111,7 @@ def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path: Path) -
 
 
 @pytest.mark.soak
-def test_an_interruption_before_the_first_commit_leaves_a_sound_index(tmp_path: Path) -> None:
+def test_an_interruption_before_the_first_commit_leaves_a_sound_index(tmp_path):
     source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
     with start("index", source, "-i", folder, "--device", "cpu") as process:
         while not is_index(folder) and process.poll() is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import workload
 from answers import Final, assert_equal, check_answers, contents, final
-from workload import Contents, Operation, operations
+from workload import operations
 
 from indexes.folder.connection import is_index
 from indexes.folder.verify import verify
@@ -27,7 +27,7 @@ SCRIPT = Path(workload.__file__)
 LIVES = 3
 
 
-def start(folder: Path, journal: Path, first: int = 0) -> subprocess.Popen[bytes]:
+def start(folder, journal, first=0):
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), str(folder), str(journal), str(first)],
         cwd=ROOT,
@@ -37,13 +37,13 @@ def start(folder: Path, journal: Path, first: int = 0) -> subprocess.Popen[bytes
     )
 
 
-def finish(folder: Path, journal: Path, first: int = 0) -> None:
+def finish(folder, journal, first=0):
     with start(folder, journal, first) as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors.decode()
 
 
-def complete_lines(journal: Path) -> list[str]:
+def complete_lines(journal):
     if not journal.exists():
         return []
     content = journal.read_text()
@@ -64,7 +64,7 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+def undisturbed(hash_encoder, tmp_path_factory):
     place = tmp_path_factory.mktemp("undisturbed")
     finish(place / "index", place / "journal")
     times = [float(line.split()[1]) for line in complete_lines(place / "journal")]
@@ -75,17 +75,17 @@ def undisturbed(hash_encoder: None, tmp_path_factory: pytest.TempPathFactory) ->
     return Undisturbed(left, [seconds[0], *seconds])
 
 
-def states(planned: list[Operation]) -> list[list[Contents]]:
+def states(planned):
     """For each operation, what the index may hold while it runs."""
-    allowed: list[list[Contents]] = []
-    held: Contents = {}
+    allowed = []
+    held = {}
     for operation in planned:
         allowed.append(operation.steps(held))
         held = allowed[-1][-1]
     return [*allowed, [held]]
 
 
-def lives(seconds: list[float]) -> list[list[tuple[int, float]]]:
+def lives(seconds):
     """For each life of an index, when it is killed: in which operation, and how far into it.
 
     Every life is killed in each kind of operation and in one more; the first at its creation too.
@@ -104,7 +104,7 @@ def lives(seconds: list[float]) -> list[list[tuple[int, float]]]:
     return found
 
 
-def killed(place: Path, number: int, delay: float) -> int:
+def killed(place, number, delay):
     """Run on, kill `delay` seconds into operation `number`; how many were complete then."""
     folder, journal = place / "index", place / "journal"
     with start(folder, journal, len(complete_lines(journal))) as process:
@@ -121,14 +121,14 @@ def killed(place: Path, number: int, delay: float) -> int:
     return len(complete_lines(journal))
 
 
-def check(place: Path, done: int) -> None:
+def check(place, done):
     """The index is whole, and holds what it may after `done` operations and part of the next."""
     folder = place / "index"
     if not done and not is_index(folder):
         return
     assert verify(folder) == []
     allowed = states(operations())[done]
-    dead: Contents = {}
+    dead = {}
     with Index.open(folder) as index:
         held = contents(index)
         assert held in allowed
@@ -138,7 +138,7 @@ def check(place: Path, done: int) -> None:
             check_answers(index, held, dead)
 
 
-def live(place: Path, kills: list[tuple[int, float]]) -> list[int]:
+def live(place, kills):
     """One life of an index: killed, checked and run on, again and again, to the end."""
     place.mkdir()
     counts = []
@@ -152,7 +152,7 @@ def live(place: Path, kills: list[tuple[int, float]]) -> list[int]:
 
 
 @pytest.mark.soak
-def test_killed_at_random_moments(undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_killed_at_random_moments(undisturbed, tmp_path):
     planned = lives(undisturbed.seconds)
     places = [tmp_path / str(life) for life in range(LIVES)]
     with ThreadPoolExecutor(2) as pool:

@@ -1,12 +1,9 @@
 """Killed while it keeps the vectors of a long document, an index is intact and the run resumes."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from forked import in_child
@@ -24,7 +21,7 @@ LONG = Document("long", " ".join(f"w{i}." if i % 9 == 8 else f"w{i}" for i in ra
 OFTEN = CommitSettings(seconds=0, window_pieces=64)
 
 
-def add(folder: Path) -> int:
+def add(folder):
     """Returns how many passages were encoded."""
     encoder = FakeEncoder()
     with Index.create(folder, encoder=encoder) as index:
@@ -32,7 +29,7 @@ def add(folder: Path) -> int:
     return encoder.encoded
 
 
-def answers(folder: Path) -> list[tuple[str, int, float]]:
+def answers(folder):
     """The best passages of some queries, all by their vectors."""
     with Index.open(folder, encoder=FakeEncoder()) as index:
         return [
@@ -42,7 +39,7 @@ def answers(folder: Path) -> list[tuple[str, int, float]]:
         ]
 
 
-def kept(folder: Path) -> int:
+def kept(folder):
     with closing(sqlite3.connect(folder / "index.sqlite")) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'unfinished'").fetchone():
             return 0
@@ -50,7 +47,7 @@ def kept(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
-def test_killed_before_each_step(tmp_path: Path, every: int) -> None:
+def test_killed_before_each_step(tmp_path, every):
     template = tmp_path / "template"
     with Index.create(template, encoder=FakeEncoder()) as index:
         index.add(SHORT[:1])

@@ -4,14 +4,11 @@ RETRIEVER_SOAK_SECONDS says for how long, 10 if it does not; RETRIEVER_SOAK_READ
 there are, 2 if it does not. The memory of every process is to stay as it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import traffic
@@ -25,7 +22,7 @@ READERS = int(os.environ.get("RETRIEVER_SOAK_READERS", "2"))
 SHARE, BYTES = 0.1, 16 << 20
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments):
     return subprocess.Popen(
         [sys.executable, str(Path(traffic.__file__)), *arguments],
         cwd=ROOT,
@@ -40,17 +37,17 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 KINDS = ("added", "rewritten", "deleted", "merged", "compacted", "rebuilt", "recreated")
 
 
-def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
+def outcome(process):
     out, errors = process.communicate(timeout=SECONDS + 60)
     assert process.returncode == 0, errors
     assert errors == ""
-    done: dict[str, Any] = json.loads(out)
+    done = json.loads(out)
     return done
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("user", [[], ["65534"]], ids=["the same user", "another user"])
-def test_readers_see_whole_commits_while_a_writer_works(open_to_all: Path, user: list[str]) -> None:
+def test_readers_see_whole_commits_while_a_writer_works(open_to_all, user):
     if user and os.geteuid() != 0:
         pytest.skip("only root can become another user")
     folder = open_to_all / "index"

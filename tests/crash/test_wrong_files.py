@@ -1,7 +1,5 @@
 """Files that are missing, truncated, empty, or of another commit or index are refused by name."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from retriever.index import Index
 pytestmark = pytest.mark.usefixtures("hash_encoder")
 
 
-def check_refused(index: Path, *names: Path) -> None:
+def check_refused(index, *names):
     """Both `verify` and a query exit with 3 and name one of these files; nothing is written."""
     paths = [str(index / name) for name in names]
     code, said, kind, told = examined(index)
@@ -37,7 +35,7 @@ def check_refused(index: Path, *names: Path) -> None:
         ),
     ],
 )
-def test_every_file(index: Path, fate: str) -> None:
+def test_every_file(index, fate):
     whole = list(asked(index))
     for name in files(index):
         path = index / name
@@ -64,7 +62,7 @@ def test_every_file(index: Path, fate: str) -> None:
     assert examined(index)[:3] == (0, "", "answers")
 
 
-def test_missing_folders(index: Path) -> None:
+def test_missing_folders(index):
     for name in ("segments/000002", "segments/000003", "segments"):
         (index / name).rename(index.parent / "away")
         check_refused(index, Path("segments"))
@@ -72,7 +70,7 @@ def test_missing_folders(index: Path) -> None:
 
 
 @pytest.mark.parametrize("fate", ["missing", "empty"])
-def test_an_index_without_its_database_is_not_made_anew(index: Path, fate: str) -> None:
+def test_an_index_without_its_database_is_not_made_anew(index, fate):
     before = [name for name in files(index) if name.name != DATABASE_FILE]
     (index / DATABASE_FILE).unlink()
     if fate == "empty":
@@ -83,7 +81,7 @@ def test_an_index_without_its_database_is_not_made_anew(index: Path, fate: str) 
 
 
 @pytest.fixture
-def later(index: Path, tmp_path: Path) -> Path:
+def later(index, tmp_path):
     """The same index some commits on: added to, and merged."""
     folder = Path(shutil.copytree(index, tmp_path / "later"))
     for kind in ("add", "compact"):
@@ -91,17 +89,17 @@ def later(index: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_older_database_with_newer_segments(index: Path, later: Path) -> None:
+def test_an_older_database_with_newer_segments(index, later):
     shutil.copy(index / DATABASE_FILE, later / DATABASE_FILE)
     check_refused(later, Path("segments"))
 
 
-def test_a_newer_database_with_older_segments(index: Path, later: Path) -> None:
+def test_a_newer_database_with_older_segments(index, later):
     shutil.copy(later / DATABASE_FILE, index / DATABASE_FILE)
     check_refused(index, Path("segments"))
 
 
-def test_a_database_from_before_a_deletion_serves_what_it_held(index: Path, tmp_path: Path) -> None:
+def test_a_database_from_before_a_deletion_serves_what_it_held(index, tmp_path):
     """Deleting changes no segment: the older database and the files are one older commit."""
     before = asked(index)
     folder = Path(shutil.copytree(index, tmp_path / "later"))
@@ -111,7 +109,7 @@ def test_a_database_from_before_a_deletion_serves_what_it_held(index: Path, tmp_
     assert examined(folder) == (0, "", *before)
 
 
-def test_a_segment_of_the_same_number_from_another_index(index: Path, tmp_path: Path) -> None:
+def test_a_segment_of_the_same_number_from_another_index(index, tmp_path):
     other = tmp_path / "other"
     for operation in (*LIFE[1:3], LIFE[0]):
         operation.perform(other)
@@ -125,7 +123,7 @@ def test_a_segment_of_the_same_number_from_another_index(index: Path, tmp_path: 
             (tmp_path / "away").rename(target)
 
 
-def test_one_file_of_another_commit(index: Path, later: Path) -> None:
+def test_one_file_of_another_commit(index, later):
     """Of equal size or not, of the right form or not."""
     (merged,) = (later / "segments").iterdir()
     for name in files(index):

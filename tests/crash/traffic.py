@@ -7,15 +7,12 @@ groups of five that are written, rewritten and deleted together: a reader must f
 version, or none.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import workload
@@ -24,7 +21,7 @@ from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.index import Index
 from retriever.indexing.recreation import recreated
-from retriever.search.engine import Hit, SearchSettings
+from retriever.search.engine import SearchSettings
 
 GROUPS = 40
 SIZE = 5
@@ -38,12 +35,12 @@ class Clock:
         resident: bytes after a third of the time, and at the end; 0 if it is unknown.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         self._began = time.monotonic()
         self._seconds = seconds
-        self.resident: list[int] = []
+        self.resident = []
 
-    def running(self, enough: bool = True) -> bool:
+    def running(self, enough=True):
         """Whether to go on: until the time is over, and after it while there is not enough."""
         passed = time.monotonic() - self._began
         over = passed >= self._seconds and enough
@@ -52,7 +49,7 @@ class Clock:
         return not over
 
 
-def resident() -> int:
+def resident():
     """Bytes of this process that are in memory and no file's."""
     try:
         pages, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
@@ -61,11 +58,11 @@ def resident() -> int:
     return (pages - shared) * os.sysconf("SC_PAGESIZE")
 
 
-def text_of(group: int, item: int, version: int) -> str:
+def text_of(group, item, version):
     return f"group{group} group{group} group{group} item{item} version{version}"
 
 
-def members(group: int, version: int) -> list[Document]:
+def members(group, version):
     return [
         Document(
             f"{group}-{item}",
@@ -76,9 +73,9 @@ def members(group: int, version: int) -> list[Document]:
     ]
 
 
-def write(folder: Path, clock: Clock, kinds: Sequence[str]) -> Counter[str]:
+def write(folder, clock, kinds):
     chance, done = random.Random(1), Counter[str]()
-    live: set[int] = set()
+    live = set()
     version = 0
     # On a busy machine the time may be too short.
     while clock.running(enough=all(done[kind] for kind in kinds)):
@@ -119,7 +116,7 @@ def write(folder: Path, clock: Clock, kinds: Sequence[str]) -> Counter[str]:
     return done
 
 
-def check_group(hits: Sequence[Hit], group: int, what: str) -> bool:
+def check_group(hits, group, what):
     """Whether the group was found; AssertionError where part of it was, or two versions."""
     found = [hit for hit in hits if hit.metadata["group"] == group]
     versions = {hit.metadata["version"] for hit in found}
@@ -134,7 +131,7 @@ def check_group(hits: Sequence[Hit], group: int, what: str) -> bool:
     return bool(found)
 
 
-def read(folder: Path, clock: Clock, seed: int) -> Counter[str]:
+def read(folder, clock, seed):
     chance, done = random.Random(seed), Counter[str]()
     index = Index.open(folder)
     while clock.running():
@@ -166,7 +163,7 @@ def read(folder: Path, clock: Clock, seed: int) -> Counter[str]:
     return done
 
 
-def main() -> None:
+def main():
     workload.install()
     action, folder, clock = sys.argv[1], Path(sys.argv[2]), Clock(float(sys.argv[3]))
     rest = sys.argv[4:]

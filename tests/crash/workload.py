@@ -11,12 +11,10 @@ import random
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import indexes.folder.writer
 import retriever.encoders.encoder
@@ -48,39 +46,35 @@ class HashEncoder:
     With this many dimensions any two directions are almost at right angles.
     """
 
-    def __init__(self, dimensions: int = 256) -> None:
+    def __init__(self, dimensions=256):
         self.spec = EncoderSpec(EncoderSettings(model="hash", max_length=64), "0" * 64, dimensions)
-        self._directions: dict[int, NDArray[np.float64]] = {}
+        self._directions = {}
 
-    def tokenize(self, texts: Sequence[str], *, query: bool = False) -> list[list[int]]:
+    def tokenize(self, texts, *, query=False):
         return [[1, *(10 + zlib.crc32(word.encode()) for word in text.split())] for text in texts]
 
     truncate = tokenize
 
-    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+    def piece_offsets(self, text):
         raise AssertionError("no text of the workload is long")
 
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    def encode(self, texts, *, query=False):
         return self.encode_pieces(self.tokenize(texts))
 
-    def encode_pieces(
-        self,
-        pieces: Sequence[Sequence[int]],
-        done: Callable[[int, int], None] = lambda texts, pieces: None,
-    ) -> NDArray[np.float32]:
+    def encode_pieces(self, pieces, done=lambda texts, pieces: None):
         vectors = np.stack([sum(self._direction(piece) for piece in row) for row in pieces])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         done(len(pieces), sum(map(len, pieces)))
         return vectors.astype(np.float32)
 
-    def _direction(self, piece: int) -> NDArray[np.float64]:
+    def _direction(self, piece):
         if piece not in self._directions:
             chance = np.random.default_rng(piece)
             self._directions[piece] = chance.standard_normal(self.spec.dimensions)
         return self._directions[piece]
 
 
-def install(replace: Callable[[object, str, object], None] = setattr) -> None:
+def install(replace=setattr):
     """Let every index of this process use a `HashEncoder`, and groups and segments be small.
 
     Args:
@@ -111,7 +105,7 @@ class Operation:
     gone: tuple[str, ...] = ()
     structure: str = "auto"
 
-    def steps(self, before: Contents) -> list[Contents]:
+    def steps(self, before):
         """What the index may hold while it runs, `before` first, the result last."""
         if self.kind == "recreate":
             return [before, dict(self.put)]
@@ -125,7 +119,7 @@ class Operation:
             states.append({**states[-1], **dict(documents[first : first + size])})
         return states
 
-    def perform(self, folder: Path) -> None:
+    def perform(self, folder):
         if self.kind == "recreate":
             with recreated(folder) as index:
                 index.add(self._documents(), commit=STREAMED, prune=True)
@@ -144,30 +138,27 @@ class Operation:
             else:
                 index.add(self._documents(), commit=WHOLE if self.kind == "add" else STREAMED)
 
-    def _documents(self) -> list[Document]:
+    def _documents(self):
         return [
             Document(id_, text, metadata={"version": version, "number": int(id_[1:])})
             for id_, (text, version) in self.put.items()
         ]
 
 
-def operations() -> list[Operation]:
+def operations():
     """The workload: the same in every process."""
     chance = random.Random(2024)
-    planned: list[Operation] = []
-    contents: Contents = {}
+    planned = []
+    contents = {}
     version = 0
 
-    def texts(ids: Sequence[str]) -> Contents:
+    def texts(ids):
         return {
-            id_: (
-                f"only{id_}v{version} " + " ".join(chance.choices(VOCABULARY, k=7)),
-                version,
-            )
+            id_: (f"only{id_}v{version} " + " ".join(chance.choices(VOCABULARY, k=7)), version)
             for id_ in ids
         }
 
-    def plan(kind: str, count: int, *, new: bool = False) -> None:
+    def plan(kind, count, *, new=False):
         nonlocal version, contents
         version += 1
         first = 1 + max((int(id_[1:]) for id_ in contents), default=0)
@@ -200,7 +191,7 @@ def operations() -> list[Operation]:
     return planned
 
 
-def main() -> None:
+def main():
     folder, journal = Path(sys.argv[1]), Path(sys.argv[2])
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     install()

@@ -1,31 +1,27 @@
 """What a filter allows by the documents' own rows, and whether documents were read for it."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
-from index_samples import NewDocument, document
+from index_samples import document
 
 import indexes.filters.allowed
 from indexes.filters.sql import compile_where
 from indexes.folder.view import FolderReader
 
 
-def numbered(count: int, first: int = 0) -> list[NewDocument]:
+def numbered(count, first=0):
     """Documents d0, d1, ... with their number as metadata."""
     return [document(f"d{i}", f"text{i}", {"n": i}) for i in range(first, first + count)]
 
 
 @contextmanager
-def documents_refused() -> Iterator[None]:
+def documents_refused():
     """Let a filter fail that reads documents."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -33,13 +29,13 @@ def documents_refused() -> Iterator[None]:
         yield
 
 
-def allowed(folder: Path, text: str) -> list[int]:
+def allowed(folder, text):
     """The ids of the passages that a filter allows, ascending."""
     with closing(FolderReader(folder)) as reader:
         return allowed_to(reader, text)
 
 
-def allowed_to(reader: FolderReader, text: str) -> list[int]:
+def allowed_to(reader, text):
     """The same, for a reader that is open."""
     with reader.view() as view:
         found = []
@@ -55,7 +51,7 @@ def allowed_to(reader: FolderReader, text: str) -> list[int]:
         return sorted(found)
 
 
-def allowed_by_documents(folder: Path, text: str) -> list[int]:
+def allowed_by_documents(folder, text):
     """The same, as the filter's SQL says of all documents."""
     where = compile_where(text)
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:

@@ -1,23 +1,17 @@
 """Small indexes for the tests of the storage layer, and what a reader finds in them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from indexes.bm25.scoring import BM25
-from indexes.filters.allowed import Allowed
-from indexes.folder.view import FolderReader, FolderView
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter, NewDocument
 
 DIMENSIONS = 6
@@ -32,12 +26,10 @@ LISTED_FILES = [
     "postings.terms.utf8",
 ]
 SEGMENT_FILES = ["manifest.json", *LISTED_FILES]
-SETTINGS: dict[str, Any] = {"encoder": {"model": "sample"}}
+SETTINGS = {"encoder": {"model": "sample"}}
 
 
-def document(
-    id_: str, text: str, metadata: Mapping[str, Any] | None = None, *, passages: int = 1
-) -> NewDocument:
+def document(id_, text, metadata=None, *, passages=1):
     """A document whose words are dealt out to `passages` passages."""
     words = text.split()
     share = -(-len(words) // passages)
@@ -49,17 +41,13 @@ def document(
     return NewDocument(id_, None, text, metadata or {}, text.encode()[:16], spans)
 
 
-def vector_of(text: str) -> NDArray[np.float32]:
+def vector_of(text):
     chance = np.random.default_rng(zlib.crc32(text.encode()))
     vector = chance.standard_normal(DIMENSIONS)
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
-def commit(
-    writer: FolderWriter,
-    *documents: NewDocument,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
+def commit(writer, *documents, metadata=None):
     """Commit documents with a vector and the terms of each passage."""
     texts = [d.text[start:stop] for d in documents for start, stop in d.spans]
     vectors = np.array([vector_of(text) for text in texts], np.float32)
@@ -71,7 +59,7 @@ def commit(
     )
 
 
-def make_index(folder: Path, *commits: list[NewDocument]) -> Path:
+def make_index(folder, *commits):
     """An index with these commits, one segment each."""
     with FolderWriter(folder, create=SETTINGS, pending_limit=0) as writer:
         for documents in commits:
@@ -79,20 +67,20 @@ def make_index(folder: Path, *commits: list[NewDocument]) -> Path:
     return folder
 
 
-def mask_of(allowed: Allowed) -> list[bool]:
+def mask_of(allowed):
     """For each passage of a segment whether it is allowed."""
     return allowed.at(np.arange(len(allowed))).tolist()
 
 
-def live_passages(view: FolderView) -> list[int]:
-    found: list[int] = []
+def live_passages(view):
+    found = []
     for live in view.segments:
         ids = live.segment.ids if live.live is None else live.segment.ids[live.live]
         found += ids.tolist()
     return found
 
 
-def texts_in(view: FolderView) -> dict[str, str]:
+def texts_in(view):
     """Id and text of every document of which a passage lives, as searches see them."""
     passages = live_passages(view)
     stored = view.passages(passages)
@@ -100,7 +88,7 @@ def texts_in(view: FolderView) -> dict[str, str]:
     return {passage.id: passage.text for passage in stored.values()}
 
 
-def texts(folder: Path) -> dict[str, str]:
+def texts(folder):
     reader = FolderReader(folder)
     try:
         with reader.view() as view:
@@ -109,7 +97,7 @@ def texts(folder: Path) -> dict[str, str]:
         reader.close()
 
 
-def metadata(folder: Path) -> dict[str, dict[str, Any]]:
+def metadata(folder):
     reader = FolderReader(folder)
     try:
         with reader.view() as view:
@@ -119,7 +107,7 @@ def metadata(folder: Path) -> dict[str, dict[str, Any]]:
         reader.close()
 
 
-def found_by(view: FolderView, term: str) -> set[str]:
+def found_by(view, term):
     """Ids of the documents that BM25 finds for a term."""
     matches = BM25(view.segments, None, view.statistics).search([term], 1000)
     passages = [
@@ -129,7 +117,7 @@ def found_by(view: FolderView, term: str) -> set[str]:
     return set(view.documents_of(passages).values())
 
 
-def in_child(code: str, *arguments: Path | str) -> subprocess.CompletedProcess[str]:
+def in_child(code, *arguments):
     """Run Python code that reads its arguments from ``sys.argv[1:]``."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -142,7 +130,7 @@ def in_child(code: str, *arguments: Path | str) -> subprocess.CompletedProcess[s
     )
 
 
-def in_fork(action: Callable[[], None]) -> int:
+def in_fork(action):
     """Run `action` in a forked process that ends without any cleaning up; its exit status."""
     child = os.fork()
     if child == 0:
@@ -161,20 +149,20 @@ class DyingConnection(sqlite3.Connection):
     dies_at = 0
     executed = 0
 
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+    def execute(self, *arguments):
         if DyingConnection.executed == DyingConnection.dies_at:
             os._exit(9)
         DyingConnection.executed += 1
         return super().execute(*arguments)
 
 
-def flip(path: Path, position: int) -> None:
+def flip(path, position):
     """Invert every bit of one byte; negative positions count from the end."""
     content = bytearray(path.read_bytes())
     content[position] ^= 0xFF
     path.write_bytes(content)
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+def manifest_of(folder):
+    content = json.loads((folder / "manifest.json").read_text())
     return content

@@ -1,15 +1,10 @@
 """Random texts and metadata, and an encoder of few distinct vectors."""
 
-from __future__ import annotations
-
-import random
-from typing import Any
-
 import numpy as np
 from where_reference import NAMES
 
 WORDS = ["apple", "pear", "plum", "fig", "nut", "oat", "rye", "bean"]
-VALUES: list[Any] = [
+VALUES = [
     0, 1, -1, 2, 1.0, 0.5, 1e300, -0.0, 1e16, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, "a", "A", "é",
     "b'", "%", "", True, False, None, ["a", 1, "é"], [[1]], {"a": 1, "b": "x"},
 ]  # fmt: skip
@@ -21,7 +16,7 @@ class WordDirections:
     name = "word-directions"
     max_length = 8
 
-    def encode(self, sentences: list[str]) -> np.ndarray:
+    def encode(self, sentences):
         rows = np.full((len(sentences), 6), 0.01)
         for row, text in zip(rows, sentences, strict=True):
             for word in text.split():
@@ -29,6 +24,6 @@ class WordDirections:
         return rows
 
 
-def random_metadata(chance: random.Random) -> dict[str, Any]:
+def random_metadata(chance):
     names = chance.sample(NAMES, k=chance.randint(0, 4))
     return {name: chance.choice(VALUES) for name in names}

@@ -1,9 +1,6 @@
 """The compiled functions against those of Python and NumPy."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +27,11 @@ VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 MANY = 40_000
 
 
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain(monkeypatch):
     monkeypatch.setattr(indexes.bm25.scoring, "compiled", None)
 
 
-def postings_of(
-    rows: list[list[int]], frequencies: list[int], lengths: list[int], n: int
-) -> tuple[Postings, Read]:
+def postings_of(rows, frequencies, lengths, n):
     """A segment of `n` passages whose terms are in the passages that each row lists."""
     positions = np.array([p for row in rows for p in row], "<u4")
     postings = Postings(
@@ -51,15 +46,7 @@ def postings_of(
     return postings, Read.of(positions, postings._frequencies, counts)
 
 
-def check_equal(
-    postings: Postings,
-    read: Read,
-    weighting: Weighting,
-    k: int,
-    allowed: Allowed | None,
-    *,
-    deleted: bool,
-) -> None:
+def check_equal(postings, read, weighting, k, allowed, *, deleted):
     n = len(postings)
     live = np.arange(n) % 5 > 0 if deleted else None
     found = best_passages(postings, read, weighting, k, live, allowed)
@@ -166,7 +153,7 @@ def test_a_range_of_terms_that_does_not_exist_is_refused(low, high):
         compiled.find(b"abc", offsets, low, high, b"b")
 
 
-def arrays(**changed: Any) -> list[Any]:
+def arrays(**changed):
     given = {
         "positions": np.array([0, 2, 1], np.uint32),
         "frequencies": np.ones(3, np.uint8),
@@ -261,7 +248,7 @@ def test_many_threads_can_search_at_once():
     expected = best_by_numpy(postings, read, weighting, 100)
     wrong = []
 
-    def search() -> None:
+    def search():
         for _ in range(100):
             found = best_passages(postings, read, weighting, 100)
             if found.scores.tobytes() != expected.scores.tobytes():

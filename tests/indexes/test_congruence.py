@@ -3,20 +3,16 @@
 A store is one line in `STORES`: a fixture that gives the location of an index that does not exist.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from random_samples import WORDS, WordDirections, random_metadata
 from where_reference import FILTERS, render
 
-from retriever import Document, FacetValue, FilterError, Hit, Index
+from retriever import Document, FilterError, Index
 
 # Fixtures that give the URL of a new index.
 STORES = ["postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
@@ -28,9 +24,9 @@ VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 SEED = int(os.environ.get("RETRIEVER_SEED", "0"))
 
 
-def _examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
+def _examples(strategy, count):
     """Reproducible examples of a strategy."""
-    found: list[Any] = []
+    found = []
 
     @settings(
         max_examples=count,
@@ -41,7 +37,7 @@ def _examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
         suppress_health_check=list(HealthCheck),
     )
     @given(strategy)
-    def collect(example: Any) -> None:
+    def collect(example):
         found.append(example)
 
     collect()
@@ -51,25 +47,25 @@ def _examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 class Pair:
     """The same index in a folder and in another store."""
 
-    def __init__(self, folder: Index, other: Index, seed: int, filters: list[Any]) -> None:
+    def __init__(self, folder, other, seed, filters):
         self.both = (folder, other)
         self.chance = random.Random(seed)
         self.filters = filters
 
-    def text(self) -> str:
+    def text(self):
         return " ".join(self.chance.choices(WORDS, k=self.chance.randint(1, 14)))
 
-    def ids(self) -> list[str]:
+    def ids(self):
         return [f"{self.chance.choice('aBé-_')}{self.chance.randint(0, 30)}" for _ in range(4)]
 
-    def document(self, id_: str) -> Document:
+    def document(self, id_):
         title = self.chance.choice([None, "Fig", "pear"])
         return Document(id_, self.text(), title, random_metadata(self.chance))
 
-    def where(self) -> str:
+    def where(self):
         return render(self.chance.choice(self.filters), self.chance)
 
-    def change(self) -> None:
+    def change(self):
         """One random operation on both."""
         kind = self.chance.choices(
             ["add", "metadata", "delete", "where", "prune", "clear", "compact"],
@@ -106,7 +102,7 @@ class Pair:
                     index.compact()
         assert not results or results[0] == results[1], (kind, ids, where)
 
-    def compare(self) -> None:
+    def compare(self):
         """Everything that can be read."""
         folder, other = self.both
         assert list(folder) == list(other)
@@ -129,7 +125,7 @@ class Pair:
             assert one.document_frequencies(terms) == two.document_frequencies(terms)
             assert one.passage_count == two.passage_count
 
-    def _compare_search(self, mode: str, where: str | None) -> None:
+    def _compare_search(self, mode, where):
         asked = {
             "mode": mode,
             "k": self.chance.choice([1, 3, 10, 50]),
@@ -153,18 +149,18 @@ class Pair:
                 assert (x is None) == (y is None)
                 assert x is None or y is None or abs(x - y) <= SCORE, context
 
-    def _answer(self, call: Any, *arguments: Any) -> Any:
+    def _answer(self, call, *arguments):
         try:
             return call(*arguments)
         except FilterError as error:
             return str(error)
 
 
-def _search(index: Index, query: str, where: str | None, asked: dict[str, Any]) -> list[Hit]:
+def _search(index, query, where, asked):
     return index.search(query, where=where, **asked)
 
 
-def _facets(index: Index, names: list[str], query: str | None, where: str | None) -> Any:
+def _facets(index, names, query, where):
     found = index.facets(names, query, where=where)
     # Of equal numbers, such as 1 and 1.0, any may stand for all.
     return [found.documents, found.matches] + [
@@ -173,21 +169,21 @@ def _facets(index: Index, names: list[str], query: str | None, where: str | None
     ]
 
 
-def _shown(value: FacetValue) -> Any:
+def _shown(value):
     is_number = type(value.value) in (int, float)
     return replace(value, where=None) if is_number else value
 
 
-def _exact(index: Index) -> list[tuple[str, str, list[tuple[int, int]]]]:
+def _exact(index):
     return [(d.id, repr(d.metadata), index.spans(d.id)) for d in index]
 
 
 @pytest.fixture(scope="module")
-def filters() -> list[Any]:
+def filters():
     return _examples(FILTERS, 300)
 
 
-def run(folder: Any, url: str, filters: list[Any], operations: int, every: int, seed: int) -> None:
+def run(folder, url, filters, operations, every, seed):
     encoder = WordDirections()
     with (
         Index.create(folder, encoder=encoder) as reference,

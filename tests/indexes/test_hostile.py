@@ -1,13 +1,9 @@
 """A malicious index folder reaches nothing outside itself."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 import sqlite3
-from pathlib import Path
-from typing import Any
 
 import pytest
 from index_samples import commit, document, make_index, texts
@@ -20,12 +16,12 @@ from indexes.folder.writer import FolderWriter
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     return make_index(tmp_path / "index", [document("a", "one")], [document("b", "two")])
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside(tmp_path):
     folder = tmp_path / "outside"
     (folder / "000009").mkdir(parents=True)
     (folder / "000009" / "treasure").write_text("kept")
@@ -33,7 +29,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def state(folder: Path) -> dict[str, str]:
+def state(folder):
     return {
         str(path.relative_to(folder)): path.read_text()
         for path in sorted(folder.rglob("*"))
@@ -41,14 +37,14 @@ def state(folder: Path) -> dict[str, str]:
     }
 
 
-def write(index: Path) -> None:
+def write(index):
     with FolderWriter(index) as writer:
         commit(writer, document("c", "three"))
         writer.delete(["a"])
         writer.replace(writer.segments())
 
 
-def change(index: Path, statement: str, *values: Any) -> None:
+def change(index, statement, *values):
     connection = sqlite3.connect(index / DATABASE_FILE)
     connection.execute(statement, values)
     connection.commit()
@@ -58,9 +54,7 @@ def change(index: Path, statement: str, *values: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "segments", "writer.lock"]
 )
-def test_links_in_the_place_of_its_own_files_are_refused(
-    index: Path, outside: Path, name: str
-) -> None:
+def test_links_in_the_place_of_its_own_files_are_refused(index, outside, name):
     target = outside if name == "segments" else outside / "file"
     before = state(outside)
     (index / name).rename(index.parent / "away") if (index / name).exists() else None
@@ -72,7 +66,7 @@ def test_links_in_the_place_of_its_own_files_are_refused(
     assert state(outside) == before
 
 
-def test_a_link_among_the_segments_is_removed_and_not_followed(index: Path, outside: Path) -> None:
+def test_a_link_among_the_segments_is_removed_and_not_followed(index, outside):
     before = state(outside)
     (index / "segments" / "000009").symlink_to(outside / "000009")
     (index / "segments" / "000003").symlink_to(outside)
@@ -82,9 +76,7 @@ def test_a_link_among_the_segments_is_removed_and_not_followed(index: Path, outs
     assert verify(index) == []
 
 
-def test_a_link_in_the_place_of_a_live_segment_is_refused_and_kept(
-    index: Path, tmp_path: Path
-) -> None:
+def test_a_link_in_the_place_of_a_live_segment_is_refused_and_kept(index, tmp_path):
     segment, moved = index / "segments" / "000001", tmp_path / "moved"
     segment.rename(moved)
     segment.symlink_to(moved)
@@ -104,9 +96,7 @@ def test_a_link_in_the_place_of_a_live_segment_is_refused_and_kept(
 
 
 @pytest.mark.parametrize("name", ["../../outside/file", "/etc/passwd", "a/../ids.npy", ".."])
-def test_a_manifest_that_names_files_elsewhere_is_refused(
-    index: Path, outside: Path, name: str
-) -> None:
+def test_a_manifest_that_names_files_elsewhere_is_refused(index, outside, name):
     path = index / "segments" / "000001" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["files"][name] = {"bytes": 4, "sha256": hashlib.sha256(b"kept").hexdigest()}
@@ -129,7 +119,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(
         "CREATE VIEW v AS SELECT * FROM documents",
     ],
 )
-def test_triggers_and_views_are_refused(index: Path, statement: str) -> None:
+def test_triggers_and_views_are_refused(index, statement):
     change(index, statement)
     for action in (write, texts, verify):
         with pytest.raises(DamagedIndexError, match=r"an index has no (trigger|view)"):
@@ -137,7 +127,7 @@ def test_triggers_and_views_are_refused(index: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["10000000000000", "-1"])
-def test_huge_declared_sizes_are_refused_without_reserving_memory(index: Path, value: str) -> None:
+def test_huge_declared_sizes_are_refused_without_reserving_memory(index, value):
     path = index / "segments" / "000001" / "ids.npy"
     content = path.read_bytes()
     path.write_bytes(content.replace(b"(1,)", f"({value},)".encode())[: len(content)])

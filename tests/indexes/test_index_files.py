@@ -1,14 +1,11 @@
 """Files that survive a crash, and clear error messages."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,19 +39,19 @@ from indexes.files import (
         (errno.EIO, "the disk reports an error"),
     ],
 )
-def test_what_the_system_refuses_names_the_file_and_the_reason(code: int, words: str) -> None:
+def test_what_the_system_refuses_names_the_file_and_the_reason(code, words):
     with pytest.raises(StorageError, match=words) as caught, storage_errors(Path("index")):
         raise OSError(code, os.strerror(code), "index/file.npy")
     assert str(caught.value).startswith("index/file.npy: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_refusal_without_a_file_name_names_the_folder() -> None:
+def test_a_refusal_without_a_file_name_names_the_folder():
     with pytest.raises(StorageError, match=r"^i: the disk is full"), storage_errors(Path("i")):
         raise OSError(errno.ENOSPC, "full")
 
 
-def test_other_errors_of_the_system_stay_as_they_are() -> None:
+def test_other_errors_of_the_system_stay_as_they_are():
     with pytest.raises(FileNotFoundError), storage_errors(Path("index")):
         raise FileNotFoundError(errno.ENOENT, "gone", "file")
 
@@ -72,7 +69,7 @@ def test_other_errors_of_the_system_stay_as_they_are() -> None:
         (sqlite3.SQLITE_NOTADB, DamagedIndexError),
     ],
 )
-def test_what_sqlite_refuses_becomes_one_clear_line(code: int, kind: type[Exception]) -> None:
+def test_what_sqlite_refuses_becomes_one_clear_line(code, kind):
     error = sqlite3.OperationalError("reason")
     error.sqlite_errorcode = code
     with pytest.raises(kind, match="index") as caught, storage_errors(Path("index")):
@@ -81,7 +78,7 @@ def test_what_sqlite_refuses_becomes_one_clear_line(code: int, kind: type[Except
 
 
 @pytest.mark.parametrize("kind", [sqlite3.IntegrityError, sqlite3.ProgrammingError])
-def test_other_errors_of_sqlite_stay_as_they_are(kind: type[Exception]) -> None:
+def test_other_errors_of_sqlite_stay_as_they_are(kind):
     with pytest.raises(kind), storage_errors(Path("index")):
         raise kind("twice")
 
@@ -89,7 +86,7 @@ def test_other_errors_of_sqlite_stay_as_they_are(kind: type[Exception]) -> None:
 @pytest.mark.parametrize(
     "statement", ["SELECT CAST(x'ff' AS TEXT)", "SELECT 1 FROM lost", "SELECT \u00fc"]
 )
-def test_text_and_schemas_that_nobody_wrote_are_damage(statement: str) -> None:
+def test_text_and_schemas_that_nobody_wrote_are_damage(statement):
     connection = sqlite3.connect(":memory:")
     with (
         pytest.raises(DamagedIndexError, match=r"i/index\.sqlite") as caught,
@@ -109,7 +106,7 @@ def test_text_and_schemas_that_nobody_wrote_are_damage(statement: str) -> None:
         np.empty(0, np.uint8),
     ],
 )
-def test_a_saved_array_is_read_back_by_numpy(tmp_path: Path, array: Any) -> None:
+def test_a_saved_array_is_read_back_by_numpy(tmp_path, array):
     save_array(tmp_path / "a.npy", array)
     found = np.load(tmp_path / "a.npy", allow_pickle=False)
     assert found.dtype == array.dtype
@@ -117,9 +114,7 @@ def test_a_saved_array_is_read_back_by_numpy(tmp_path: Path, array: Any) -> None
     np.testing.assert_array_equal(found, array)
 
 
-def test_a_tree_is_flushed_file_by_file_then_its_folder_then_the_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tree_is_flushed_file_by_file_then_its_folder_then_the_parent(tmp_path, monkeypatch):
     folder = tmp_path / "segments"
     (folder / "inner").mkdir(parents=True)
     for name in ("a", "b", "inner/c"):
@@ -134,9 +129,7 @@ def test_a_tree_is_flushed_file_by_file_then_its_folder_then_the_parent(
     assert flushed == [str(path) for path in expected]
 
 
-def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.run"
     flushed = []
     monkeypatch.setattr("indexes.files.fsync_path", lambda one: flushed.append(one.parent))
@@ -144,7 +137,7 @@ def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(
     assert path.read_bytes() == b"one\n\\udcff\r\n"
     assert flushed == [tmp_path, tmp_path.parent]
 
-    def broken() -> Iterator[str]:
+    def broken():
         yield "two\n"
         raise ValueError("no more lines")
 
@@ -155,7 +148,7 @@ def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(
 
 
 @pytest.mark.parametrize("place", ["no/where/a.run", "folder", "file/a.run"])
-def test_a_text_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path, place: str) -> None:
+def test_a_text_file_that_cannot_be_written_is_one_clear_line(tmp_path, place):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=f"{place}: cannot write the run") as caught:
@@ -164,7 +157,7 @@ def test_a_text_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path, pl
     assert sorted(one.name for one in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_path):
     folder = tmp_path / "made"
     for replace in (False, True, False):
         if replace or not folder.exists():
@@ -178,10 +171,8 @@ def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_p
     assert [one.name for one in tmp_path.iterdir()] == ["made"]
 
 
-def test_a_folder_whose_name_cannot_be_flushed_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(path: Path) -> None:
+def test_a_folder_whose_name_cannot_be_flushed_is_not_made(tmp_path, monkeypatch):
+    def refused(path):
         if path == tmp_path and (tmp_path / "made").exists():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -194,7 +185,7 @@ def test_a_folder_whose_name_cannot_be_flushed_is_not_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_flushing_leaves_no_file_open(tmp_path: Path) -> None:
+def test_flushing_leaves_no_file_open(tmp_path):
     before = len(os.listdir("/dev/fd"))
     for _ in range(10):
         fsync_path(tmp_path)
@@ -202,14 +193,14 @@ def test_flushing_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 @contextmanager
-def made_file(path: Path) -> Iterator[Path]:
+def made_file(path):
     with whole_files(path) as (new,):
         new.write_text("content")
         yield new
 
 
 @contextmanager
-def made_folder(path: Path) -> Iterator[Path]:
+def made_folder(path):
     with whole_folder(path) as new:
         (new / "inner").mkdir()
         (new / "inner" / "a").write_text("content")
@@ -219,10 +210,10 @@ def made_folder(path: Path) -> Iterator[Path]:
 Making = Callable[[Path], AbstractContextManager[Path]]
 
 
-def killed(making: Making, path: Path) -> None:
+def killed(making, path):
     """Another process makes `path`, and is killed before it is whole."""
 
-    def make() -> None:
+    def make():
         with making(path):
             os._exit(9)
 
@@ -230,9 +221,7 @@ def killed(making: Making, path: Path) -> None:
 
 
 @pytest.mark.parametrize("making", [made_file, made_folder])
-def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same(
-    tmp_path: Path, making: Making
-) -> None:
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same(tmp_path, making):
     killed(making, tmp_path / "made")
     killed(making, tmp_path / "other")
     left = list(abandoned(tmp_path))
@@ -246,7 +235,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same(
 
 
 @pytest.mark.parametrize("making", [made_file, made_folder])
-def test_what_a_process_is_writing_is_left_alone(tmp_path: Path, making: Making) -> None:
+def test_what_a_process_is_writing_is_left_alone(tmp_path, making):
     with making(tmp_path / "made") as first:
         assert list(abandoned(tmp_path)) == []
         assert in_fork(lambda: making(tmp_path / "made").__enter__()) == 0
@@ -254,7 +243,7 @@ def test_what_a_process_is_writing_is_left_alone(tmp_path: Path, making: Making)
             assert first.exists()
 
 
-def test_only_names_of_new_files_count_as_abandoned(tmp_path: Path) -> None:
+def test_only_names_of_new_files_count_as_abandoned(tmp_path):
     kept = [".a.1.tmp", "a.1-0123abcd.tmp", ".a.1-0123abcd", ".a.x-0123abcd.tmp"]
     for name in kept:
         (tmp_path / name).write_text("")
@@ -270,12 +259,12 @@ def test_only_names_of_new_files_count_as_abandoned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("making", [made_file, made_folder])
 def test_a_new_file_that_another_process_takes_for_abandoned_is_made_again(
-    tmp_path: Path, making: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, making, monkeypatch
+):
     """The other process comes before the lock is taken, or removes the file in between."""
     lock, met = indexes.files._lock, []
 
-    def overtaken(path: Path) -> int:
+    def overtaken(path):
         met.append(path)
         if len(met) == 1:
             raise BlockingIOError

@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from random_samples import VALUES, WORDS, WordDirections, random_metadata
 from where_reference import NAMES, evaluate, render
 
 from indexes.folder.verify import verify
-from retriever import Document, FilterError, Hit, Index, ReadyDocument, SourceError
+from retriever import Document, FilterError, Index, ReadyDocument, SourceError
 from retriever.errors import BadInputError
 
 QUERIES = int(os.environ.get("RETRIEVER_QUERIES", "4000"))
@@ -45,12 +43,12 @@ class Found(NamedTuple):
 class Oracle:
     """Documents in a dictionary; every passage is scored by itself."""
 
-    def __init__(self, tokens: Callable[[str], list[str]]) -> None:
+    def __init__(self, tokens):
         self.tokens = tokens
-        self.documents: dict[str, Document] = {}
-        self.passages: dict[str, list[Passage]] = {}
+        self.documents = {}
+        self.passages = {}
 
-    def put(self, document: Document, passages: list[tuple[int, int, NDArray[Any]]]) -> None:
+    def put(self, document, passages):
         before = self.documents.get(document.id)
         self.documents[document.id] = document
         if before and (before.title or "", before.text) == (document.title or "", document.text):
@@ -62,13 +60,13 @@ class Oracle:
             for start, stop, vector in passages
         ]
 
-    def delete(self, ids: list[str]) -> int:
+    def delete(self, ids):
         gone = self.documents.keys() & ids
         for id_ in gone:
             del self.documents[id_], self.passages[id_]
         return len(gone)
 
-    def matching(self, where: Any) -> list[str]:
+    def matching(self, where):
         return [
             one.id
             for one in self.documents.values()
@@ -76,16 +74,14 @@ class Oracle:
             or evaluate(where, {"id": one.id, "title": one.title, "metadata": one.metadata})
         ]
 
-    def search(
-        self, query: str, vector: NDArray[np.float32], where: Any, mode: str, alpha: float
-    ) -> dict[str, Found] | None:
+    def search(self, query, vector, where, mode, alpha):
         """The documents that can be ranked; None where rounding decides."""
         wanted = self.tokens(query)
         every = [one for held in self.passages.values() for one in held]
         mean = sum(len(one.terms) for one in every) / max(len(every), 1)
         df = {term: sum(term in one.terms for one in every) for term in wanted}
 
-        def bm25(one: Passage) -> float:
+        def bm25(one):
             """Lucene's, with k1 = 1.2 and b = 0.75."""
             norm = 1.2 * (0.25 + 0.75 * len(one.terms) / mean) if mean else 0.0
             return sum(
@@ -106,7 +102,7 @@ class Oracle:
                 return None
             pairs = zip(_min_max(dense), _min_max(words), strict=True)
             scores = [alpha * d + (1 - alpha) * w for d, w in pairs]
-        found: dict[str, Found] = {}
+        found = {}
         for (id_, one), score in zip(among, scores, strict=True):
             if mode == "bm25" and not set(wanted) & set(one.terms):
                 continue
@@ -119,7 +115,7 @@ class Oracle:
         return found
 
 
-def _min_max(scores: list[float]) -> list[float]:
+def _min_max(scores):
     if not scores:
         return []
     low, high = min(scores), max(scores)
@@ -128,7 +124,7 @@ def _min_max(scores: list[float]) -> list[float]:
     return [(score - low) / (high - low) for score in scores]
 
 
-def check(hits: list[Hit], expected: dict[str, Found], k: int) -> None:
+def check(hits, expected, k):
     """The hits are k of the best, in order; any of equal ones may be among them."""
     assert len(hits) == min(k, len(expected))
     assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
@@ -145,13 +141,13 @@ def check(hits: list[Hit], expected: dict[str, Found], k: int) -> None:
 class Pair:
     """An index, and what it is compared with."""
 
-    def __init__(self, index: Index, seed: int) -> None:
+    def __init__(self, index, seed):
         self.index = index
         self.oracle = Oracle(index.analyzer.tokens)
         self.chance = random.Random(seed)
         self.encoder = WordDirections()
 
-    def document(self) -> Document:
+    def document(self):
         words = self.chance.choices(WORDS, k=self.chance.choice([1, 1, 2, 3, 6]))
         title = self.chance.choice([None, None, "pear"])
         id_ = f"{self.chance.choice('aBé-_')}{self.chance.randint(0, 9)}"
@@ -160,7 +156,7 @@ class Pair:
             metadata["a"] = self.chance.choice([0.0, -0.0, 0, [-0.0], "x" * 50, ["x" * 50]])
         return Document(id_, " ".join(words), title, metadata)
 
-    def ready(self, document: Document) -> tuple[ReadyDocument, list[tuple[int, int, Any]]]:
+    def ready(self, document):
         places = range(len(document.text) + 1)
         number = self.chance.randint(1, 3)
         spans = [tuple(sorted(self.chance.choices(places, k=2))) for _ in range(number)]
@@ -172,11 +168,11 @@ class Pair:
         stored = [(*span, unit) for span, unit in zip(spans, units.astype(np.float32), strict=True)]
         return ReadyDocument(document, spans, vectors), stored
 
-    def encoded(self, text: str) -> NDArray[np.float32]:
+    def encoded(self, text):
         vector = self.encoder.encode([text]).astype(np.float32)
         return (vector / np.linalg.norm(vector, axis=1, keepdims=True))[0]
 
-    def where(self, level: int = 0) -> Any:
+    def where(self, level=0):
         """A random filter; most compare with a value that a document has, zeros of other sign."""
         shape = self.chance.random()
         if level == 0 and shape < 0.2:
@@ -189,7 +185,7 @@ class Pair:
         name, value = self.chance.choice(NAMES), self.chance.choice(VALUES)
         if held and self.chance.random() < 0.9:
             name, value = self.chance.choice([*self.chance.choice(held).metadata.items()])
-        field: tuple[str, Any] = ("path", [name])
+        field = ("path", [name])
         if isinstance(value, dict) and value:
             inner, value = self.chance.choice([*value.items()])
             field = ("path", [name, inner])
@@ -207,7 +203,7 @@ class Pair:
         kind = self.chance.choice(kinds)
         return (kind, field, [value, self.chance.choice(["x", 0, True])] if kind == "in" else value)
 
-    def change(self) -> None:
+    def change(self):
         """One random change of both."""
         index, oracle = self.index, self.oracle
         match self.chance.choices(
@@ -250,13 +246,13 @@ class Pair:
                 vector = self.encoded(title + document.text)
                 oracle.put(document, [(0, len(document.text), vector)])
 
-    def refuse(self) -> None:
+    def refuse(self):
         """Something that cannot be stored; it changes nothing."""
         document = self.document()
         ready, _ = self.ready(document)
         spans, vectors = ready.spans, np.asarray(ready.vectors, np.float32)
         nul = self.chance.choice([{"a": "x\0y"}, {"a": ["\0"]}, {"a\0": 1}, {"a": {"\0": 1}}])
-        bad: list[Document | ReadyDocument] = [
+        bad = [
             Document(document.id, document.text, None, nul),
             Document(document.id, document.text, "pear\0"),
             ReadyDocument(document, spans, vectors[:, :5]),
@@ -271,7 +267,7 @@ class Pair:
             with pytest.raises(BadInputError, match="NUL"):
                 self.index.update(document.id, metadata=nul)
 
-    def delete_where(self) -> None:
+    def delete_where(self):
         node = self.where()
         if node is None:
             return
@@ -283,7 +279,7 @@ class Pair:
             ids = self.oracle.matching(node)
             assert self.index.delete_where(text) == self.oracle.delete(ids)
 
-    def compare(self) -> None:
+    def compare(self):
         """One random search of both."""
         node, mode = self.where(), self.chance.choice(["dense", "bm25", "hybrid"])
         query = " ".join(self.chance.choices(WORDS, k=self.chance.randint(1, 3)))
@@ -297,7 +293,7 @@ class Pair:
             check(hits, expected, k)
 
 
-def run(folder: Path, queries: int, seed: int) -> None:
+def run(folder, queries, seed):
     with Index.create(folder, encoder=WordDirections()) as index:
         pair = Pair(index, seed)
         for number in range(queries):
@@ -312,7 +308,7 @@ def run(folder: Path, queries: int, seed: int) -> None:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch):
     """Six passages become a segment, and 30 characters are too long to be kept by value."""
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 6)
     monkeypatch.setattr("indexes.filters.columns.LONGEST", 30)
@@ -320,12 +316,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.filterwarnings("ignore:filter. ")
-def test_an_index_answers_as_plain_python_does(tmp_path: Path) -> None:
+def test_an_index_answers_as_plain_python_does(tmp_path):
     run(tmp_path / "index", 100, SEED)
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.filterwarnings("ignore:filter. ")
-def test_many_queries(tmp_path: Path) -> None:
+def test_many_queries(tmp_path):
     run(tmp_path / "index", QUERIES, SEED + 1)

@@ -1,11 +1,7 @@
 """Random filters, their text, and an independent evaluator of what they mean."""
 
-from __future__ import annotations
-
 import json
-import random
 import re
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -56,18 +52,18 @@ FILTERS = st.recursive(
 )
 
 
-def is_number(value: Any) -> bool:
+def is_number(value):
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def equal(value: Any, literal: Any) -> bool:
+def equal(value, literal):
     if is_number(literal):
         return is_number(value) and value == literal
     return type(value) is type(literal) and value == literal
 
 
-def like(value: str, pattern: str) -> bool:
-    def fold(text: str) -> str:
+def like(value, pattern):
+    def fold(text):
         return "".join(c.lower() if c.isascii() else c for c in text)
 
     signs = {"%": ".*", "_": "."}
@@ -75,7 +71,7 @@ def like(value: str, pattern: str) -> bool:
     return re.fullmatch(regex, fold(value), re.DOTALL) is not None
 
 
-def evaluate(node: Any, document: dict[str, Any]) -> bool:
+def evaluate(node, document):
     if node[0] == "not":
         return not evaluate(node[1], document)
     if node[0] in ("and", "or"):
@@ -110,29 +106,29 @@ def evaluate(node: Any, document: dict[str, Any]) -> bool:
     return {**tests, ">": value > literal, ">=": value >= literal}[operator]
 
 
-def quoted(text: str, quote: str) -> str:
+def quoted(text, quote):
     return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
 
 
-def render(node: Any, rng: random.Random, level: int = 0) -> str:
+def render(node, rng, level=0):
     """The filter as text; `level` is the binding strength around it: 0 or, 1 and, 2 not."""
 
-    def space(least: int = 0) -> str:
+    def space(least=0):
         return "".join(rng.choice(" \t\n") for _ in range(rng.randint(least, 2)))
 
-    def word(text: str) -> str:
+    def word(text):
         return "".join(rng.choice([c.upper(), c.lower()]) for c in text)
 
-    def value(literal: Any) -> str:
+    def value(literal):
         if isinstance(literal, str):
             return quoted(literal, rng.choice("'\""))
         return word(json.dumps(literal)) if literal in (None, True, False) else repr(literal)
 
-    def name(text: str) -> str:
+    def name(text):
         plain = text.isidentifier() and text not in KEYWORDS and text != "id"
         return text if plain and rng.random() < 0.5 else quoted(text, "`")
 
-    def bare() -> tuple[str, int]:
+    def bare():
         if node[0] == "not":
             return word("not") + space(1) + render(node[1], rng, 2), 2
         if node[0] in ("and", "or"):

@@ -1,7 +1,5 @@
 """The parts of the formulas that postings have no part in."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean
 
@@ -11,7 +9,7 @@ import pytest
 from indexes.bm25.formulas import mean_okapi_idf
 
 
-def test_the_mean_idf_of_a_vocabulary_does_not_depend_on_the_order_of_its_terms() -> None:
+def test_the_mean_idf_of_a_vocabulary_does_not_depend_on_the_order_of_its_terms():
     chance = np.random.default_rng(0)
     df = chance.integers(1, 900, 50)
     orders = [chance.permutation(df) for _ in range(20)]

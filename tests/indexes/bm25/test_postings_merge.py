@@ -1,7 +1,5 @@
 """Merged postings equal postings built from scratch, byte for byte."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -20,12 +18,12 @@ TERMS = st.one_of(
 SEGMENTS = st.lists(st.lists(st.lists(TERMS, max_size=6), max_size=6), min_size=1, max_size=4)
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("block", [1, 3, 10**6])
-def test_merged_is_as_built_anew(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_is_as_built_anew(block, monkeypatch):
     monkeypatch.setattr(indexes.bm25.postings, "_BLOCK", block)
 
     @settings(max_examples=80, deadline=None)
@@ -33,15 +31,15 @@ def test_merged_is_as_built_anew(block: int, monkeypatch: pytest.MonkeyPatch) ->
     # Once two bytes are needed for a frequency, and once the passage that needed them is gone.
     @example([[["a"] * 300, ["b"]], [["a"]]], None)
     @example([[["a"] * 300, ["b"]], [["a"]]], False)
-    def check(segments: list[list[list[str]]], random: object) -> None:
+    def check(segments, random):
         masks = []
         for number, passages in enumerate(segments):
-            if random is None or (random and random.random() < 0.3):  # type: ignore[attr-defined]
+            if random is None or (random and random.random() < 0.3):
                 masks.append(None)
             elif random is False:
                 masks.append(np.array([i > 0 or number > 0 for i in range(len(passages))]))
             else:
-                drawn = [random.random() < 0.6 for _ in passages]  # type: ignore[attr-defined]
+                drawn = [random.random() < 0.6 for _ in passages]
                 masks.append(np.array(drawn, np.bool_))
         with tempfile.TemporaryDirectory() as place:
             sources = []
@@ -68,7 +66,7 @@ def test_merged_is_as_built_anew(block: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("name", "value"), [(POSITIONS, 2**32 - 1), (OFFSETS, -5)])
-def test_impossible_postings_are_refused(tmp_path: Path, name: str, value: int) -> None:
+def test_impossible_postings_are_refused(tmp_path, name, value):
     Postings.build([["a", "b"], ["b", "c"]]).write(tmp_path)
     array = np.load(tmp_path / name)
     array.reshape(-1)[3] = value

@@ -1,7 +1,5 @@
 """BM25 against rank-bm25, bm25s and the formulas written out for one passage at a time."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -251,33 +249,6 @@ def test_rare_terms_take_the_same_scores_by_the_sparse_way():
     assert found.scores.tolist() == scores[[2000, 2002, 2001]].tolist()
 
 
-def test_matches_that_score_zero_or_less_are_found():
-    corpus = [["a"], ["a", "b"], ["a"]]
-    for variant in ("robertson", "okapi"):
-        found = BM25(segments_of(corpus), BM25Settings(variant)).search(["a"], 5)
-        assert len(found.positions) == 3
-        assert max(found.scores) <= 0
-
-
-def test_a_filter_does_not_change_scores():
-    corpus = random_corpus(9)
-    engine = BM25(segments_of(corpus))
-    everything = engine.search(["w0", "w5"], 300)
-    mask = np.arange(300) % 2 == 0
-    some = engine.search(["w0", "w5"], 300, [Allowed.of(mask)])
-    keep = mask[everything.positions]
-    assert some.positions.tolist() == everything.positions[keep].tolist()
-    assert some.scores.tolist() == everything.scores[keep].tolist()
-    assert engine.search(["w0", "w5"], 300, [None]).scores.tolist() == everything.scores.tolist()
-
-
-def test_repeated_query_terms_count_as_often_as_they_occur():
-    corpus = random_corpus(10)
-    once, _ = flat_scores(corpus, BM25Settings(), ["w1"])
-    thrice, _ = flat_scores(corpus, BM25Settings(), ["w1"] * 3)
-    np.testing.assert_allclose(thrice, 3 * once)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("passages", [[], [[]], [[], []]])
 def test_nothing_is_found_where_there_are_no_words(variant, passages):
@@ -287,14 +258,6 @@ def test_nothing_is_found_where_there_are_no_words(variant, passages):
         assert [s.tolist() for s in engine.scores(["a"])[0]] == [[0.0] * len(passages)] * len(
             segments
         )
-
-
-def test_statistics_count_the_living():
-    alive = np.array([True, False, True, True])
-    segments = segments_of([["a"], ["a", "b"], [], ["c"] * 5], (1,), alive)
-    statistics = CorpusStatistics.of(segments)
-    assert statistics == CorpusStatistics(passages=3, total_length=6)
-    assert statistics.mean_length == 2.0
 
 
 def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():

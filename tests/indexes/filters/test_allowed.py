@@ -1,7 +1,5 @@
 """The forms in which searches take the passages that they may return."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +17,7 @@ STRETCHES = st.lists(
 )
 
 
-def test_all_forms_say_the_same() -> None:
+def test_all_forms_say_the_same():
     some = Allowed.of(np.array([True, False, True]))
     assert (len(some), some.count) == (3, 2)
     assert some.positions.tolist() == [0, 2]
@@ -29,9 +27,7 @@ def test_all_forms_say_the_same() -> None:
 
 
 @given(STRETCHES, st.booleans())
-def test_bits_are_those_of_the_bitmap(
-    stretches: list[tuple[int, int, int]], optimized: bool
-) -> None:
+def test_bits_are_those_of_the_bitmap(stretches, optimized):
     bitmap = BitMap()
     for start, length, step in stretches:
         bitmap |= BitMap(range(start, min(start + length * step, 500_000), step))
@@ -44,9 +40,7 @@ def test_bits_are_those_of_the_bitmap(
 
 
 @given(STRETCHES, st.sampled_from([99_999, 100_000, 131_072]))
-def test_positions_and_complements_are_those_of_the_bits(
-    stretches: list[tuple[int, int, int]], size: int
-) -> None:
+def test_positions_and_complements_are_those_of_the_bits(stretches, size):
     mask = np.zeros(size, np.bool_)
     for start, length, step in stretches:
         mask[start : start + length * step : step] = True
@@ -59,14 +53,14 @@ def test_positions_and_complements_are_those_of_the_bits(
 
 
 @pytest.mark.parametrize("position", [-1, 8, 2**40])
-def test_a_position_beyond_the_bits_is_refused(position: int) -> None:
+def test_a_position_beyond_the_bits_is_refused(position):
     with pytest.raises((ValueError, IndexError)):
         Allowed.of(np.ones(8, np.bool_)).at(np.array([position, 8 * 8192 + position]))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 200, 70_001])
-def test_bits_between_are_those_of_a_comparison(kind: type[np.unsignedinteger], size: int) -> None:
+def test_bits_between_are_those_of_a_comparison(kind, size):
     greatest = int(np.iinfo(kind).max)
     numbers = np.random.default_rng(size).integers(0, greatest, size, kind, endpoint=True)
     for first, last in [

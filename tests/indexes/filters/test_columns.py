@@ -1,18 +1,14 @@
 """The values of metadata as the database keeps them."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from column_samples import allowed
 from hypothesis import given
 from hypothesis import strategies as st
-from index_samples import commit, document, make_index
+from index_samples import document, make_index
 from pyroaring import BitMap
 from where_reference import NAMES, VALUES
 
@@ -33,7 +29,7 @@ from indexes.folder.writer import FolderWriter
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Any:
+def connection(tmp_path):
     folder = tmp_path / "index"
     folder.mkdir()
     create_database(folder, {})
@@ -41,8 +37,8 @@ def connection(tmp_path: Path) -> Any:
         yield connection
 
 
-def stored(connection: sqlite3.Connection, segment: int) -> dict[str, dict[Value, list[int]]]:
-    found: dict[str, dict[Value, list[int]]] = {}
+def stored(connection, segment):
+    found = {}
     for field, name in connection.execute("SELECT field, name FROM fields").fetchall():
         rows = connection.execute(
             "SELECT type, value, passages, checksum FROM metadata_values "
@@ -55,7 +51,7 @@ def stored(connection: sqlite3.Connection, segment: int) -> dict[str, dict[Value
     return found
 
 
-def nonempty(fields: dict[str, dict[Value, list[int]]]) -> dict[str, dict[Value, list[int]]]:
+def nonempty(fields):
     return {
         name: {key: sorted(held) for key, held in by_value.items()}
         for name, by_value in fields.items()
@@ -64,7 +60,7 @@ def nonempty(fields: dict[str, dict[Value, list[int]]]) -> dict[str, dict[Value,
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
-def test_types_and_values_are_those_of_json_each(metadata: dict[str, Any]) -> None:
+def test_types_and_values_are_those_of_json_each(metadata):
     with closing(sqlite3.connect(":memory:")) as connection:
         rows = connection.execute(
             "SELECT key, type, value FROM json_each(?)", (metadata_json(metadata),)
@@ -74,33 +70,33 @@ def test_types_and_values_are_those_of_json_each(metadata: dict[str, Any]) -> No
     assert {name: tuple(key) for name, by_value in found.items() for key in by_value} == expected
 
 
-def test_values_that_are_equal_in_python_are_different_ones() -> None:
+def test_values_that_are_equal_in_python_are_different_ones():
     values = [1, 1.0, True, "1", [1], [1.0], 0, False, 2**53, 2.0**53, {}, {"a": 1}]
     found = values_of(([i], {"f": value}) for i, value in enumerate(values))
     assert sorted(found["f"].values()) == [[i] for i in range(len(values))]
 
 
 @pytest.mark.parametrize("value", ["x" * 1025, "a\0b", ["a\0b"], {"k": "y" * 1025}])
-def test_what_is_not_kept_is_marked(value: Any) -> None:
+def test_what_is_not_kept_is_marked(value):
     assert list(values_of([([3], {"f": value})])["f"].items()) == [(Value(UNKEPT, ""), [3])]
 
 
-def test_a_name_ends_at_a_nul_and_is_not_kept() -> None:
+def test_a_name_ends_at_a_nul_and_is_not_kept():
     found = values_of([([0], {"a\0b": 1}), ([1], {"a": 2})])
     assert found == {"a": {Value(UNKEPT, ""): [0], Value("integer", 2): [1]}}
 
 
-def test_what_is_written_is_read(connection: sqlite3.Connection) -> None:
+def test_what_is_written_is_read(connection):
     documents = [([i], {"n": i % 3, "s": "é", "all": True, "u": i}) for i in range(70_000)]
     fields = values_of(documents)
     write_values(connection, 5, fields)
     assert stored(connection, 5) == nonempty(fields)
 
 
-def test_a_change_touches_the_fields_that_change(connection: sqlite3.Connection) -> None:
+def test_a_change_touches_the_fields_that_change(connection):
     before = [([2 * i, 2 * i + 1], {"n": i % 2, "same": i}) for i in range(50)]
     write_values(connection, 1, values_of(before))
-    statements: list[str] = []
+    statements = []
     connection.set_trace_callback(statements.append)
     changed = {"n": "new", "same": 3, "more": None}
     change_values(connection, 1, [MetadataChange([6, 7], before[3][1], changed)])
@@ -113,7 +109,7 @@ def test_a_change_touches_the_fields_that_change(connection: sqlite3.Connection)
     assert stored(connection, 1) == nonempty(values_of(after))
 
 
-def test_merging_moves_positions_and_drops_deleted_ones(connection: sqlite3.Connection) -> None:
+def test_merging_moves_positions_and_drops_deleted_ones(connection):
     first = [([i], {"n": i % 2, "one": i}) for i in range(6)]
     second = [([i], {"n": i % 3}) for i in range(4)]
     write_values(connection, 1, values_of(first))
@@ -141,7 +137,7 @@ def test_merging_moves_positions_and_drops_deleted_ones(connection: sqlite3.Conn
         {"checksum": 0},
     ],
 )
-def test_an_altered_row_is_refused(connection: sqlite3.Connection, change: dict[str, Any]) -> None:
+def test_an_altered_row_is_refused(connection, change):
     write_values(connection, 1, {"n": {Value("integer", 7): [3]}})
     names = ("segment", "field", "kind", "value", "stored", "checksum")
     (row,) = connection.execute("SELECT * FROM metadata_values").fetchall()
@@ -151,7 +147,7 @@ def test_an_altered_row_is_refused(connection: sqlite3.Connection, change: dict[
         unpacked(**{**whole, **change})
 
 
-def test_every_flipped_byte_of_a_bitmap_is_refused(connection: sqlite3.Connection) -> None:
+def test_every_flipped_byte_of_a_bitmap_is_refused(connection):
     write_values(connection, 1, values_of(([i], {"n": 1}) for i in range(0, 300, 3)))
     (row,) = connection.execute("SELECT * FROM metadata_values").fetchall()
     blob = row[4]
@@ -162,23 +158,8 @@ def test_every_flipped_byte_of_a_bitmap_is_refused(connection: sqlite3.Connectio
             unpacked(*row[:4], bytes(altered), row[5])
 
 
-def test_compacting_mends_what_was_altered(tmp_path: Path) -> None:
-    folder = make_index(
-        tmp_path / "index", [document("a", "one", {"n": 1})], [document("b", "two", {"n": 2})]
-    )
-    with FolderWriter(folder) as writer:
-        commit(writer, document("c", "three", {"n": 3}))
-    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        connection.execute("UPDATE metadata_values SET passages = passages + 1")
-        connection.commit()
-    assert len(verify(folder)) == 2
-    with FolderWriter(folder) as writer:
-        writer.compact()
-    assert verify(folder) == []
-
-
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
-def test_a_zero_below_zero_is_the_other_zero(tmp_path: Path, zeros: tuple[float, float]) -> None:
+def test_a_zero_below_zero_is_the_other_zero(tmp_path, zeros):
     documents = [document(f"d{i}", f"t{i}", {"n": zero}) for i, zero in enumerate(zeros)]
     together = make_index(tmp_path / "together", documents)
     with FolderWriter(together) as writer:
@@ -191,7 +172,7 @@ def test_a_zero_below_zero_is_the_other_zero(tmp_path: Path, zeros: tuple[float,
     assert allowed(apart, "n = 0") == allowed(apart, "n = -0.0") == [1, 2]
 
 
-def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path: Path) -> None:
+def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path):
     folder = make_index(
         tmp_path / "index", [document("a", "one", {"n": 0.0})], [document("b", "two", {"n": -0.0})]
     )

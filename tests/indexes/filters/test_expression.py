@@ -1,7 +1,5 @@
 """The syntax tree of a filter, which every store but the folder makes its query from."""
 
-from __future__ import annotations
-
 import pytest
 
 from indexes.filters.grammar import (
@@ -43,10 +41,7 @@ A, B, C = (Field((name,)) for name in "abc")
             "a exists and (b exists or c exists) and not a exists",
             And((Exists(A), Or((Exists(B), Exists(C))), Not(Exists(A)))),
         ),
-        (
-            "a exists or b exists and c exists",
-            Or((Exists(A), And((Exists(B), Exists(C))))),
-        ),
+        ("a exists or b exists and c exists", Or((Exists(A), And((Exists(B), Exists(C)))))),
     ],
 )
 def test_the_syntax_tree(text, expected):

@@ -1,7 +1,5 @@
 """The summary of metadata fields, compared with the metadata of all documents."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

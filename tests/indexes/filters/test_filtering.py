@@ -1,28 +1,17 @@
 """Filters answered from columns allow exactly the passages that their SQL does."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
-from column_samples import (
-    allowed,
-    allowed_by_documents,
-    allowed_to,
-    documents_refused,
-    numbered,
-)
+from column_samples import allowed, allowed_by_documents, allowed_to, documents_refused, numbered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_samples import SETTINGS, commit, document, make_index
 from where_reference import DOCUMENTS, FILTERS, NAMES, VALUES, evaluate, render
 
 from indexes.errors import DamagedIndexError
-from indexes.filters.sql import compile_where
 from indexes.folder.connection import write_setting
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
@@ -43,7 +32,7 @@ STEPS = st.one_of(
 )
 
 
-def perform(writer: FolderWriter, step: tuple[Any, ...]) -> None:
+def perform(writer, step):
     match step:
         case ("commit", given_, changed):
             new = []
@@ -70,12 +59,8 @@ def perform(writer: FolderWriter, step: tuple[Any, ...]) -> None:
     pending=st.sampled_from([0, 3, 512]),
 )
 def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[tuple[Any, ...]],
-    filters: list[Any],
-    rng: random.Random,
-    pending: int,
-) -> None:
+    tmp_path_factory, steps, filters, rng, pending
+):
     folder = tmp_path_factory.mktemp("life") / "index"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("indexes.filters.columns.LONGEST", 14)
@@ -100,12 +85,7 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
 
 @settings(max_examples=15)
 @given(DOCUMENTS, st.lists(FILTERS, min_size=10, max_size=10), st.randoms(use_true_random=False))
-def test_filters_agree_with_an_independent_evaluator(
-    tmp_path_factory: pytest.TempPathFactory,
-    documents: list[dict[str, Any]],
-    filters: list[Any],
-    rng: random.Random,
-) -> None:
+def test_filters_agree_with_an_independent_evaluator(tmp_path_factory, documents, filters, rng):
     folder = tmp_path_factory.mktemp("one") / "index"
     new = [
         NewDocument(f"{each['id']}-{i}", each["title"], "text", each["metadata"], b"", [(0, 4)])
@@ -121,7 +101,7 @@ def test_filters_agree_with_an_independent_evaluator(
         assert allowed(folder, render(node, rng)) == expected
 
 
-def test_a_filter_on_metadata_reads_no_document(tmp_path: Path) -> None:
+def test_a_filter_on_metadata_reads_no_document(tmp_path):
     folder = make_index(tmp_path / "index", numbered(5), numbered(3, first=5))
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         connection.execute("UPDATE documents SET metadata = 'not read'")
@@ -141,23 +121,21 @@ def test_a_filter_on_metadata_reads_no_document(tmp_path: Path) -> None:
         ("never.below = null and n = 1", [2]),
     ],
 )
-def test_a_field_that_no_document_has_is_absent_in_all(
-    tmp_path: Path, text: str, expected: list[int]
-) -> None:
+def test_a_field_that_no_document_has_is_absent_in_all(tmp_path, text, expected):
     folder = make_index(tmp_path / "index", numbered(2))
     with documents_refused():
         assert allowed(folder, text) == expected
 
 
 @pytest.mark.parametrize("text", ["id = 'd1'", "title = null and n = 1", "n = 1 or id = 'none'"])
-def test_a_filter_on_id_or_title_is_evaluated_for_every_document(tmp_path: Path, text: str) -> None:
+def test_a_filter_on_id_or_title_is_evaluated_for_every_document(tmp_path, text):
     folder = make_index(tmp_path / "index", numbered(3))
     assert allowed(folder, text) == [2]
     with documents_refused(), pytest.raises(AssertionError, match="every document"):
         allowed(folder, text)
 
 
-def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_path: Path) -> None:
+def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_path):
     long, nul = "x" * 2000, "a\0b"
     folder = make_index(
         tmp_path / "index",
@@ -176,36 +154,13 @@ def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_p
         assert allowed(folder, text) == allowed_by_documents(folder, text), text
 
 
-def test_a_field_named_id_in_the_metadata_is_another_than_the_documents_id(tmp_path: Path) -> None:
+def test_a_field_named_id_in_the_metadata_is_another_than_the_documents_id(tmp_path):
     folder = make_index(tmp_path / "index", [document("a", "one", {"id": 7}), document("b", "two")])
     with documents_refused():
         assert allowed(folder, "`id` = 7") == [1]
 
 
-def test_deleted_passages_are_never_allowed(tmp_path: Path) -> None:
-    folder = make_index(tmp_path / "index", numbered(4))
-    with FolderWriter(folder, pending_limit=0) as writer:
-        writer.delete(["d1"])
-        commit(writer, document("d2", "again", {"n": 2}))
-    with documents_refused():
-        assert allowed(folder, "n >= 0") == [1, 4, 5]
-        assert allowed(folder, "other = null") == [1, 4, 5]
-    with FolderWriter(folder) as writer:
-        writer.compact()
-    with documents_refused():
-        assert allowed(folder, "n >= 0") == [1, 4, 5]
-
-
-def test_passages_lie_in_several_segments_and_wait(tmp_path: Path) -> None:
-    folder = make_index(tmp_path / "index", numbered(9), numbered(2, first=9), numbered(6, 11))
-    with FolderWriter(folder) as writer:
-        commit(writer, *numbered(3, first=17))
-    assert allowed(folder, "n in (0, 2, 3, 4, 10, 11, 16, 18)") == [1, 3, 4, 5, 11, 12, 17, 19]
-    assert allowed(folder, "n < 3") == [1, 2, 3]
-    assert allowed(folder, "n > 14") == [16, 17, 18, 19, 20]
-
-
-def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path: Path) -> None:
+def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path):
     folder = make_index(tmp_path / "index", numbered(1))
     for next_passage in (4 * 64, 10**12):
         with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
@@ -221,7 +176,7 @@ def test_ids_that_lie_far_apart_are_filtered_alike(tmp_path: Path) -> None:
         assert allowed(folder, "n >= 200") == [256, 10**12]
 
 
-def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: Path) -> None:
+def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path):
     folder = make_index(
         tmp_path / "index",
         [document("a", "one", {"f\0x": 1}), document("b", "two", {"f": 2, "f\0x": 1})],
@@ -231,18 +186,7 @@ def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path: 
     assert verify(folder) == []
 
 
-def test_many_fields_can_be_asked_for_in_turns(tmp_path: Path) -> None:
-    fields = [f"f{i}" for i in range(20)]
-    folder = make_index(
-        tmp_path / "index",
-        [document(f"d{i}", f"t{i}", {f: (i + int(f[1:])) % 3 for f in fields}) for i in range(5)],
-    )
-    with closing(FolderReader(folder)) as reader, documents_refused():
-        for text in [f"{f} = {n} and f7 < 2" for n in range(3) for f in fields]:
-            assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
-
-
-def test_a_condition_that_many_values_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
     """With ranks, and without them where a segment is too large to keep any."""
     chance = random.Random(4)
     documents = [
@@ -262,7 +206,7 @@ def test_a_condition_that_many_values_meet(tmp_path: Path, monkeypatch: pytest.M
                 assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
 
 
-def alter(folder: Path, statement: str) -> None:
+def alter(folder, statement):
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         assert connection.execute(statement).rowcount > 0
         connection.commit()
@@ -279,9 +223,7 @@ def alter(folder: Path, statement: str) -> None:
         "UPDATE metadata_values SET segment = 1, value = value + 0.0",
     ],
 )
-def test_a_filter_names_the_database_where_a_value_was_altered(
-    tmp_path: Path, statement: str
-) -> None:
+def test_a_filter_names_the_database_where_a_value_was_altered(tmp_path, statement):
     folder = make_index(
         tmp_path / "index", [document(f"d{i}", f"t{i}", {"n": i, "m": -i}) for i in range(3)]
     )
@@ -293,16 +235,14 @@ def test_a_filter_names_the_database_where_a_value_was_altered(
     assert verify(folder) != []
 
 
-def test_a_value_that_is_missing_is_found_by_verify(tmp_path: Path) -> None:
+def test_a_value_that_is_missing_is_found_by_verify(tmp_path):
     folder = make_index(tmp_path / "index", numbered(3))
     alter(folder, "DELETE FROM metadata_values WHERE value = 1")
     (problem,) = verify(folder)
     assert "metadata field 'n', segment 1: its values are not those of the documents" in problem
 
 
-def test_values_are_written_again_in_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
     documents = [document(f"d{i}", f"t{i}", {"n": i % 3, "m": i}) for i in range(8)]
     folder = make_index(tmp_path / "index", documents)
     with FolderWriter(folder) as writer:
@@ -316,7 +256,7 @@ def test_values_are_written_again_in_batches(
         assert allowed(folder, text) == allowed_by_documents(folder, text)
 
 
-def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path: Path) -> None:
+def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path):
     folder = make_index(tmp_path / "index", numbered(3))
     alter(folder, "UPDATE metadata_values SET passages = passages + 1")
     with (
@@ -324,21 +264,3 @@ def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path: Path)
         pytest.raises(DamagedIndexError, match="value 1 of a field"),
     ):
         commit(writer, metadata={"d1": {}})
-
-
-def test_a_snapshot_filters_as_of_its_commit(tmp_path: Path) -> None:
-    folder = make_index(tmp_path / "index", numbered(3))
-    reader = FolderReader(folder)
-    with reader.view() as view, documents_refused():
-        assert len(view.segments) == 1
-        with FolderWriter(folder) as writer:
-            commit(writer, metadata={"d0": {"n": 99}})
-            writer.compact()
-        (some,) = view.allowed(compile_where("n = 0 or n = 99"))
-        assert some.positions.tolist() == [0]
-        (some,) = view.allowed(compile_where("n = 99"))
-        assert some.positions.tolist() == []
-    with reader.view() as view, documents_refused():
-        (some,) = view.allowed(compile_where("n = 99"))
-        assert some.positions.tolist() == [0]
-    reader.close()

@@ -1,10 +1,6 @@
 """A comparison with a type that its field does not have is named, with a form that can match."""
 
-from __future__ import annotations
-
-import random
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,14 +13,14 @@ from indexes.filters.sql import compile_where
 TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
 
-def is_type(value: Any, type_: str) -> bool:
+def is_type(value, type_):
     return is_number(value) if type_ == "number" else isinstance(value, TYPES[type_])
 
 
-def doubt(documents: list[dict[str, Any]], text: str) -> str | None:
+def doubt(documents, text):
     """What is said of a filter over the metadata of some documents."""
 
-    def has_type(name: str, types: Any) -> bool:
+    def has_type(name, types):
         return any(is_type(one.get(name), type_) for one in documents for type_ in types)
 
     return type_mismatch(compile_where(text).expression, has_type)
@@ -98,9 +94,7 @@ def test_nothing_is_said_of_what_can_match_or_of_fields_without_values(text):
 
 
 @given(LEAVES, DOCUMENTS, st.randoms(use_true_random=False))
-def test_what_is_named_matches_nothing_and_what_is_not_could(
-    node: Any, documents: list[dict[str, Any]], rng: random.Random
-) -> None:
+def test_what_is_named_matches_nothing_and_what_is_not_could(node, documents, rng):
     metadata = [one["metadata"] for one in documents]
     said = doubt(metadata, render(node, rng))
     operator, (kind, path), literal = node

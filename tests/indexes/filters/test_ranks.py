@@ -1,10 +1,6 @@
 """Ranks of values give what a union of hundreds of bitmaps gives."""
 
-from __future__ import annotations
-
-import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +16,7 @@ from indexes.folder.documents import create_database
 SIZE = 150_000
 
 
-def stored(folder: Path, values: dict[Value, BitMap]) -> sqlite3.Connection:
+def stored(folder, values):
     folder.mkdir()
     create_database(folder, {})
     connection = connect(folder, "rw")
@@ -31,7 +27,7 @@ def stored(folder: Path, values: dict[Value, BitMap]) -> sqlite3.Connection:
 
 
 @pytest.mark.parametrize("count", [40, 300, 70_000])
-def test_passages_having_values_are_those_of_their_bitmaps(tmp_path: Path, count: int) -> None:
+def test_passages_having_values_are_those_of_their_bitmaps(tmp_path, count):
     chance = np.random.default_rng(count)
     # A third has no value; 1 and 1.0 are two values.
     drawn = chance.integers(0, count * 3 // 2, SIZE)
@@ -65,9 +61,7 @@ def test_passages_having_values_are_those_of_their_bitmaps(tmp_path: Path, count
             assert np.array_equal(ranks.having(numbers), packed_bits(expected, SIZE))
 
 
-def test_a_segment_too_large_to_keep_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segment_too_large_to_keep_has_none(tmp_path, monkeypatch):
     values = {Value("integer", 7): BitMap([3])}
     with closing(stored(tmp_path / "index", values)) as connection:
         cache = RanksCache()

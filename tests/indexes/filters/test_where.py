@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,10 +9,10 @@ from where_reference import DOCUMENTS, FILTERS, KEYWORDS, evaluate, quoted, rend
 
 from indexes.errors import FilterError
 from indexes.filters.grammar import MAX_COMPARISONS, MAX_NESTING, MAX_PATH, point_at
-from indexes.filters.sql import Condition, Joint, Leaf, compile_where
+from indexes.filters.sql import Joint, Leaf, compile_where
 
 
-def matching(documents: list[dict[str, Any]], text: str) -> list[str]:
+def matching(documents, text):
     where = compile_where(text)
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE documents (id TEXT, title TEXT, metadata TEXT NOT NULL)")
@@ -35,11 +32,11 @@ def matching(documents: list[dict[str, Any]], text: str) -> list[str]:
     return [row[0] for row in found]
 
 
-def document(key: str = "d", metadata: Any = None, title: str | None = None) -> dict[str, Any]:
+def document(key="d", metadata=None, title=None):
     return {"id": key, "title": title, "metadata": metadata or {}}
 
 
-def matches(text: str, metadata: Any = None, title: str | None = None) -> bool:
+def matches(text, metadata=None, title=None):
     return matching([document("d", metadata, title)], text) == ["d"]
 
 
@@ -54,7 +51,7 @@ def test_compiled_sql_agrees_with_an_independent_evaluator(node, documents, rng)
     assert matching(documents, text) == expected, text
 
 
-def by_fields(node: Condition, document: dict[str, Any]) -> bool:
+def by_fields(node, document):
     """The condition, each leaf evaluated where there is nothing but its own field."""
     if isinstance(node, Joint):
         assert len(node.parts) > 1
@@ -142,7 +139,7 @@ def test_comparisons_of_one_field_side_by_side_are_one_leaf(text, fields):
     ],
 )
 def test_examples_of_the_documentation(text, expected):
-    metadata: dict[str, Any] = {"year": 2021, "lang": "en", "tags": ["ml", 3], "flag": True}
+    metadata = {"year": 2021, "lang": "en", "tags": ["ml", 3], "flag": True}
     metadata |= {"author": {"name": "x"}, "field with space": 1, "id": 7, "nothing": None}
     assert matches(text, metadata, "About Python") is expected
 
@@ -196,10 +193,7 @@ def test_a_hostile_field_name_is_only_a_name(hostile):
     where = compile_where(f"{field}.{field} = 1")
     assert where.sql == compile_where("a.b = 1").sql
     assert where.parameters == (hostile, hostile, 1)
-    documents = [
-        document("plain", {"a": {"b": 1}}),
-        document("hostile", {hostile: {hostile: 1}}),
-    ]
+    documents = [document("plain", {"a": {"b": 1}}), document("hostile", {hostile: {hostile: 1}})]
     assert matching(documents, f"{field}.{field} = 1") == ["hostile"]
 
 
@@ -314,10 +308,10 @@ def test_nesting_runs_up_to_the_limit_and_is_refused_beyond(before, after):
 
 
 def test_bushy_nesting_up_to_both_limits_runs():
-    def spine(levels: int) -> str:
+    def spine(levels):
         return "a = 1" if levels == 0 else f"b = 2 and (b = 3 or {spine(levels - 1)})"
 
-    def bush(levels: int, splits: int) -> str:
+    def bush(levels, splits):
         if splits == 0:
             return spine(levels)
         inner = bush(levels - 1, splits - 1)

@@ -1,7 +1,5 @@
 """A copy of an index made while others work on it: one commit, verified, or nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

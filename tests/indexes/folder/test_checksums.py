@@ -1,16 +1,12 @@
 """Sums of blocks: any changed byte is found, when it is first read and not before."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError
 from indexes.files import save_array
@@ -21,21 +17,21 @@ FILE = Path("folder") / "array.npy"
 SIZES = [0, 1, 7, 8, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 13, 40 * BLOCK + 1]
 
 
-def sums_of(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def sums_of(content):
     return block_sums.block_sums(content)
 
 
-def noise(size: int) -> NDArray[np.uint8]:
+def noise(size):
     return np.random.default_rng(size).integers(0, 256, size, np.uint8)
 
 
-def guard_of(array: NDArray[Any], sums: NDArray[np.uint64] | None = None) -> BlockGuard:
+def guard_of(array, sums=None):
     content = array.reshape(-1).view(np.uint8)
     return BlockGuard(FILE, array, sums_of(content) if sums is None else sums)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_sum_is_that_of_the_words_of_its_block(size: int) -> None:
+def test_a_sum_is_that_of_the_words_of_its_block(size):
     content = noise(size).tobytes()
     expected = []
     for start in range(0, size, BLOCK):
@@ -47,9 +43,7 @@ def test_a_sum_is_that_of_the_words_of_its_block(size: int) -> None:
 
 
 @given(st.integers(1, 5 * BLOCK), st.data(), st.integers(1, 255))
-def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(
-    size: int, data: st.DataObject, flip: int
-) -> None:
+def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(size, data, flip):
     place = data.draw(st.integers(0, size - 1))
     content = noise(size)
     before = sums_of(content)
@@ -61,7 +55,7 @@ def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_file_is_summed_as_its_content_is(tmp_path: Path, size: int) -> None:
+def test_a_file_is_summed_as_its_content_is(tmp_path, size):
     content = noise(size)
     (tmp_path / "plain").write_bytes(content.tobytes())
     np.testing.assert_array_equal(file_sums(tmp_path / "plain"), sums_of(content))
@@ -71,7 +65,7 @@ def test_a_file_is_summed_as_its_content_is(tmp_path: Path, size: int) -> None:
     np.testing.assert_array_equal(file_sums(tmp_path / "array.npy"), expected)
 
 
-def test_a_large_file_is_summed_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_large_file_is_summed_in_bounded_memory(tmp_path):
     path = tmp_path / "plain"
     with path.open("wb") as file:
         file.truncate(64 << 20)
@@ -89,9 +83,7 @@ def test_a_large_file_is_summed_in_bounded_memory(tmp_path: Path) -> None:
     st.booleans(),
     st.data(),
 )
-def test_a_changed_byte_is_found_by_who_reads_its_row(
-    form: tuple[Any, tuple[int, ...]], blocks: int, altered: bool, data: st.DataObject
-) -> None:
+def test_a_changed_byte_is_found_by_who_reads_its_row(form, blocks, altered, data):
     """Rows, ranges and many ranges, of rows that fill, divide or cross blocks."""
     dtype, columns = form
     row_bytes = int(np.dtype(dtype).itemsize * np.prod(columns, dtype=int))
@@ -124,10 +116,10 @@ def test_a_changed_byte_is_found_by_who_reads_its_row(
                 assert not altered, way
 
 
-def test_each_block_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_block_is_compared_once(monkeypatch):
     summed = 0
 
-    def counted(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    def counted(content):
         nonlocal summed
         found = sums_of_content(content)
         summed += len(found)
@@ -150,7 +142,7 @@ def test_each_block_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert summed == 0
 
 
-def test_what_is_not_read_is_not_compared() -> None:
+def test_what_is_not_read_is_not_compared():
     array = noise(20 * BLOCK)
     sums = sums_of(array)
     array[7 * BLOCK] ^= 1
@@ -165,7 +157,7 @@ def test_what_is_not_read_is_not_compared() -> None:
         guard.check_range(6 * BLOCK, 9 * BLOCK)
 
 
-def test_a_small_range_is_compared_with_the_blocks_around_it() -> None:
+def test_a_small_range_is_compared_with_the_blocks_around_it():
     array = noise(200 * BLOCK)
     sums = sums_of(array)
     array[100 * BLOCK] ^= 1
@@ -182,7 +174,7 @@ def test_a_small_range_is_compared_with_the_blocks_around_it() -> None:
     assert guard.complete
 
 
-def test_rows_that_do_not_exist_are_passed_over() -> None:
+def test_rows_that_do_not_exist_are_passed_over():
     guard = guard_of(noise(3 * BLOCK))
     guard.check_range(-5, 0)
     guard.check_range(3 * BLOCK, 4 * BLOCK)
@@ -192,7 +184,7 @@ def test_rows_that_do_not_exist_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 384), (0, 2)])
-def test_an_empty_array_has_nothing_to_compare(shape: tuple[int, ...]) -> None:
+def test_an_empty_array_has_nothing_to_compare(shape):
     guard = guard_of(np.empty(shape, np.float32))
     assert guard.complete
     guard.check_all()
@@ -201,8 +193,8 @@ def test_an_empty_array_has_nothing_to_compare(shape: tuple[int, ...]) -> None:
     UNGUARDED.check_range(0, 10**12)
 
 
-def test_the_sums_can_be_what_was_altered() -> None:
-    def vouch() -> None:
+def test_the_sums_can_be_what_was_altered():
+    def vouch():
         raise DamagedIndexError("sums.npy")
 
     guard = BlockGuard(FILE, noise(BLOCK), np.zeros(1, np.uint64), vouch)

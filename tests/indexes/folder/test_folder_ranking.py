@@ -1,14 +1,10 @@
 """Candidates of a folder, against sorting all passages by score and number."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from indexes import Query
 from indexes.bm25.scoring import BM25, CorpusStatistics
@@ -20,7 +16,7 @@ WORDS = ["apple", "pear", "plum"]
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> dict[str, Any]:
+def cases(draw):
     """Passages of few kinds in some segments, some of them deleted and some behind a filter."""
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, kinds = draw(st.integers(1, 150)), draw(st.integers(1, 5))
@@ -47,7 +43,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(cases())
-def test_candidates_are_those_of_sorting_by_score_and_number(case: dict[str, Any]) -> None:
+def test_candidates_are_those_of_sorting_by_score_and_number(case):
     ids, depth, allowed = case["ids"], case["depth"], case["allowed"]
     parts = [slice(*ends) for ends in zip(case["cuts"], case["cuts"][1:], strict=False)]
     segments = []
@@ -67,11 +63,11 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case: dict[str, Any
     )
     counted = case["alive"] if allowed is None else allowed
 
-    def best(scores: NDArray[np.float64], counted: NDArray[np.bool_]) -> set[int]:
+    def best(scores, counted):
         places = sorted(np.flatnonzero(counted), key=lambda i: (-scores[i], ids[i]))
         return {int(ids[i]) for i in places[:depth]}
 
-    expected: dict[Any, list[set[int]]] = {"dense": [], "bm25": [], "hybrid": []}
+    expected = {"dense": [], "bm25": [], "hybrid": []}
     for query in case["queries"]:
         dense = best(np.round(case["vectors"] @ query.vector.astype(np.float64), 6), counted)
         scores, matches = map(np.concatenate, BM25(segments).scores(query.terms))

@@ -1,13 +1,10 @@
 """Indexes of earlier formats: read, changed, merged and rebuilt by this code."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zipfile
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,25 +15,25 @@ from indexes.protocol import StructureSettings
 from retriever import Document, Index, SearchSettings
 
 SAMPLES = Path(__file__).parent / "data"
-ANSWERS: list[dict[str, Any]] = json.loads((SAMPLES / "answers.json").read_text("utf-8"))
+ANSWERS = json.loads((SAMPLES / "answers.json").read_text("utf-8"))
 
 pytestmark = pytest.mark.usefixtures("fake_encoder")
 
 
 @pytest.fixture(params=range(1, FORMAT_VERSION + 1))
-def made_by(request: pytest.FixtureRequest) -> int:
+def made_by(request):
     """The format of the index."""
     return int(request.param)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, made_by: int) -> Path:
+def folder(tmp_path, made_by):
     with zipfile.ZipFile(SAMPLES / f"format-{made_by}.zip") as archive:
         archive.extractall(tmp_path / "index")
     return tmp_path / "index"
 
 
-def check_answers(folder: Path) -> None:
+def check_answers(folder):
     """Every query finds what the code that made the index found."""
     with Index.open(folder) as index:
         for answer in ANSWERS:
@@ -50,12 +47,12 @@ def check_answers(folder: Path) -> None:
             assert [hit.score for hit in hits] == pytest.approx(scores, rel=1e-9)
 
 
-def set_version(folder: Path, version: int) -> None:
+def set_version(folder, version):
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         connection.execute(f"PRAGMA user_version={version}")
 
 
-def test_it_is_sound_and_answers_as_it_did(folder: Path, made_by: int) -> None:
+def test_it_is_sound_and_answers_as_it_did(folder, made_by):
     assert verify(folder) == []
     check_answers(folder)
     with Index.open(folder) as index:
@@ -65,7 +62,7 @@ def test_it_is_sound_and_answers_as_it_did(folder: Path, made_by: int) -> None:
     assert facts["deleted_passages"] == 2
 
 
-def test_documents_are_known_again_changed_added_and_deleted(folder: Path) -> None:
+def test_documents_are_known_again_changed_added_and_deleted(folder):
     with Index.open(folder) as index:
         new = Document("new", "A harbour of today.", None, {"year": 2026})
         known = Document("a", "Harbour lights in the fog.", "Ships", {"year": 1990, "tag": "a"})
@@ -79,7 +76,7 @@ def test_documents_are_known_again_changed_added_and_deleted(folder: Path) -> No
     check_answers(folder)
 
 
-def test_merged_it_answers_as_it_did(folder: Path, made_by: int) -> None:
+def test_merged_it_answers_as_it_did(folder, made_by):
     # The sample of format 3 is of a release that kept an order of passages in each segment.
     assert len(list(folder.rglob("order.npy"))) == (2 if made_by == 3 else 0)
     with Index.open(folder) as index:
@@ -90,7 +87,7 @@ def test_merged_it_answers_as_it_did(folder: Path, made_by: int) -> None:
     check_answers(folder)
 
 
-def test_rebuilt_and_given_another_structure_it_answers_as_it_did(folder: Path) -> None:
+def test_rebuilt_and_given_another_structure_it_answers_as_it_did(folder):
     with Index.open(folder) as index:
         index.rebuild(StructureSettings("IVF2,Flat"))
         assert index.info()["segments"][0]["structure"] == "IVF2,Flat"
@@ -98,13 +95,13 @@ def test_rebuilt_and_given_another_structure_it_answers_as_it_did(folder: Path) 
     check_answers(folder)
 
 
-def test_a_snapshot_of_it_answers_as_it_did(folder: Path, tmp_path: Path) -> None:
+def test_a_snapshot_of_it_answers_as_it_did(folder, tmp_path):
     snapshot_index(folder, tmp_path / "copy")
     check_answers(tmp_path / "copy")
 
 
 @pytest.mark.parametrize("command", ["query", "delete", "verify", "compact", "info"])
-def test_a_newer_format_is_refused_in_one_line(folder: Path, retriever: Any, command: str) -> None:
+def test_a_newer_format_is_refused_in_one_line(folder, retriever, command):
     set_version(folder, FORMAT_VERSION + 1)
     before = (folder / "index.sqlite").read_bytes()
     words = ["any"] if command in ("query", "delete") else []
@@ -118,7 +115,7 @@ def test_a_newer_format_is_refused_in_one_line(folder: Path, retriever: Any, com
 
 
 @pytest.mark.parametrize("version", [0, -1])
-def test_a_version_that_never_was_is_damage(folder: Path, retriever: Any, version: int) -> None:
+def test_a_version_that_never_was_is_damage(folder, retriever, version):
     set_version(folder, version)
     outcome = retriever("query", "any", "-i", folder)
     assert outcome.code == 3

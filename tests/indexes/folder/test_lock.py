@@ -1,15 +1,11 @@
 """One writer at a time, and a lock that no dead process keeps."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from index_samples import SETTINGS, commit, document, make_index, texts
@@ -29,7 +25,7 @@ with WriterLock(Path(sys.argv[1])):
 
 
 @contextmanager
-def held_elsewhere(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def held_elsewhere(folder):
     """Another process holds the lock of `folder`."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True
@@ -42,7 +38,7 @@ def held_elsewhere(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_lock_held_by_another_process_is_refused_with_its_pid(tmp_path: Path) -> None:
+def test_a_lock_held_by_another_process_is_refused_with_its_pid(tmp_path):
     with held_elsewhere(tmp_path) as process:
         with pytest.raises(IndexLockedError) as caught, WriterLock(tmp_path):
             pass
@@ -53,7 +49,7 @@ def test_a_lock_held_by_another_process_is_refused_with_its_pid(tmp_path: Path) 
         assert "\n" not in message
 
 
-def test_the_death_of_its_holder_frees_the_lock(tmp_path: Path) -> None:
+def test_the_death_of_its_holder_frees_the_lock(tmp_path):
     with held_elsewhere(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -61,7 +57,7 @@ def test_the_death_of_its_holder_frees_the_lock(tmp_path: Path) -> None:
             assert str(os.getpid()) in (tmp_path / LOCK_FILE).read_text()
 
 
-def test_a_writer_refuses_an_index_that_another_process_writes(tmp_path: Path) -> None:
+def test_a_writer_refuses_an_index_that_another_process_writes(tmp_path):
     folder = make_index(tmp_path / "index", [document("a", "apple")])
     with held_elsewhere(folder):
         with pytest.raises(IndexLockedError), FolderWriter(folder):
@@ -71,7 +67,7 @@ def test_a_writer_refuses_an_index_that_another_process_writes(tmp_path: Path) -
         assert texts(folder) == {"a": "apple"}
 
 
-def test_two_writers_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+def test_two_writers_of_one_process_exclude_each_other(tmp_path):
     folder = make_index(tmp_path / "index", [document("a", "apple")])
     with FolderWriter(folder) as first:
         with pytest.raises(IndexLockedError, match=f"process {os.getpid()}"), FolderWriter(folder):
@@ -82,7 +78,7 @@ def test_two_writers_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     assert set(texts(folder)) == {"a", "b", "c"}
 
 
-def test_a_block_that_raises_frees_the_lock(tmp_path: Path) -> None:
+def test_a_block_that_raises_frees_the_lock(tmp_path):
     with pytest.raises(ZeroDivisionError), WriterLock(tmp_path):
         raise ZeroDivisionError
     with WriterLock(tmp_path):
@@ -90,7 +86,7 @@ def test_a_block_that_raises_frees_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff\xfe"])
-def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path: Path, content: bytes) -> None:
+def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path, content):
     with WriterLock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(content)
         with (
@@ -100,22 +96,20 @@ def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path: Path, conte
             pass
 
 
-def test_a_longer_signature_of_an_earlier_holder_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_longer_signature_of_an_earlier_holder_leaves_no_trace(tmp_path):
     (tmp_path / LOCK_FILE).write_text("x" * 2000)
     with WriterLock(tmp_path):
         assert "x" * 10 not in (tmp_path / LOCK_FILE).read_text()
 
 
-def test_the_lock_of_a_folder_replaced_meanwhile_is_not_taken_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_of_a_folder_replaced_meanwhile_is_not_taken_for_its_own(tmp_path, monkeypatch):
     folder, other = tmp_path / "index", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
     opened, swaps = os.open, []
 
-    def open_then_replace(*arguments: object, **options: object) -> int:
-        descriptor = opened(*arguments, **options)  # type: ignore[arg-type]
+    def open_then_replace(*arguments, **options):
+        descriptor = opened(*arguments, **options)
         if not swaps:
             swaps.append(folder.rename(tmp_path / "old"))
             other.rename(folder)

@@ -1,13 +1,8 @@
 """Merging and compacting equal an index built from the same documents at once."""
 
-from __future__ import annotations
-
 import random
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,16 +22,15 @@ import indexes.folder.view
 from indexes.bm25.scoring import BM25
 from indexes.errors import DamagedIndexError
 from indexes.folder.verify import verify
-from indexes.folder.view import FolderReader, FolderView
+from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
-from indexes.protocol import NewDocument
 from indexes.vectors.flat import search_flat
 
 WORDS = [f"w{i}" for i in range(40)]
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[FolderView]:
+def reading(folder):
     reader = FolderReader(folder)
     try:
         with reader.view() as view:
@@ -45,7 +39,7 @@ def reading(folder: Path) -> Iterator[FolderView]:
         reader.close()
 
 
-def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
+def answers(folder, terms):
     """What searches find: BM25 scores by document, documents in the order of inner products."""
     with reading(folder) as view:
         matches = BM25(view.segments, None, view.statistics).search(terms, 10**6)
@@ -54,11 +48,11 @@ def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
             for segment, position in zip(matches.segments, matches.positions, strict=True)
         ]
         names = view.documents_of(passages)
-        bm25: dict[str, list[float]] = {}
+        bm25 = {}
         for passage, score in zip(passages, matches.scores, strict=True):
             bm25.setdefault(names[passage], []).append(float(score))
         query = vector_of(" ".join(terms))[None]
-        dense: list[tuple[float, str]] = []
+        dense = []
         for live, allowed in zip(view.segments, view.live, strict=True):
             ((positions, scores),) = search_flat(live.segment.vectors, query, 10**6, allowed)
             held = live.segment.ids[positions].tolist()
@@ -73,23 +67,23 @@ def answers(folder: Path, terms: list[str]) -> dict[str, Any]:
         }
 
 
-def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+def same(found, expected):
     assert found["bm25"].keys() == expected["bm25"].keys()
     for id_, scores in expected["bm25"].items():
         np.testing.assert_allclose(found["bm25"][id_], scores, rtol=0, atol=1e-6)
     assert found["dense"] == expected["dense"]
 
 
-def sample(chance: random.Random, id_: str) -> NewDocument:
+def sample(chance, id_):
     return document(
         id_, " ".join(chance.choices(WORDS, k=chance.randint(1, 12))), passages=chance.randint(1, 3)
     )
 
 
 @pytest.mark.soak
-def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path) -> None:
+def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path):
     chance = random.Random(5)
-    held: dict[str, NewDocument] = {}
+    held = {}
     changes = 0
     with FolderWriter(tmp_path / "lived", create={}) as writer:
         while changes < 100_000:
@@ -120,7 +114,7 @@ def test_a_hundred_thousand_changes_leave_what_a_fresh_index_has(tmp_path: Path)
         same(answers(tmp_path / "lived", query), answers(tmp_path / "fresh", query))
 
 
-def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path: Path) -> None:
+def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path):
     documents = [document(f"d{i}", f"common only{i}") for i in range(20)]
     folder = make_index(tmp_path / "index", documents[:10], documents[10:])
     with FolderWriter(folder) as writer:
@@ -137,7 +131,7 @@ def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path: Path) -> None:
         assert live_passages(view) == sorted(live_passages(view))
 
 
-def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path: Path) -> None:
+def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path):
     folder = make_index(tmp_path / "index", [document("a", "one"), document("b", "two")])
     with FolderWriter(folder) as writer:
         writer.delete(["a", "b"])
@@ -151,7 +145,7 @@ def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path: Path) -> None
     assert verify(folder) == []
 
 
-def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
+def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path):
     with FolderWriter(tmp_path, create={}, pending_limit=0) as writer:
         for i in range(50):
             commit(writer, document(f"d{i}", f"word{i}"))
@@ -164,7 +158,7 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path: Path) -> None:
     assert verify(tmp_path) == []
 
 
-def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path: Path) -> None:
+def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path):
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     with reading(folder) as view:
         with FolderWriter(folder) as writer:
@@ -176,13 +170,11 @@ def test_a_reader_goes_on_with_segments_that_are_merged_away(tmp_path: Path) -> 
     assert texts(folder) == {"b": "two"}
 
 
-def test_segments_merged_while_a_reader_opens_them_are_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segments_merged_while_a_reader_opens_them_are_read_anew(tmp_path, monkeypatch):
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     real, calls = indexes.folder.view.live_segments, []
 
-    def slow(*arguments: Any) -> Any:
+    def slow(*arguments):
         calls.append(arguments)
         if len(calls) == 1:
             with FolderWriter(folder) as writer:
@@ -195,20 +187,17 @@ def test_segments_merged_while_a_reader_opens_them_are_read_anew(
     assert len(calls) == 2
 
 
-def test_a_segment_that_is_really_gone_is_damage(tmp_path: Path) -> None:
+def test_a_segment_that_is_really_gone_is_damage(tmp_path):
     folder = make_index(tmp_path, [document("a", "one")], [document("b", "two")])
     shutil.rmtree(folder / "segments" / "000001")
     with pytest.raises(DamagedIndexError, match="000001"), reading(folder):
         pass
-    with (
-        pytest.raises(DamagedIndexError, match="000001"),
-        FolderWriter(folder) as writer,
-    ):
+    with pytest.raises(DamagedIndexError, match="000001"), FolderWriter(folder) as writer:
         writer.compact()
     assert "000001" in verify(folder)[0]
 
 
-def test_a_settled_index_answers_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settled_index_answers_as_before(tmp_path, monkeypatch):
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
     chance = random.Random(7)
     parts = [[sample(chance, f"d{part}-{i}") for i in range(100)] for part in range(4)]
@@ -228,14 +217,12 @@ def test_a_settled_index_answers_as_before(tmp_path: Path, monkeypatch: pytest.M
         same(answers(folder, query), before)
 
 
-def live_passages_of(folder: Path) -> list[int]:
+def live_passages_of(folder):
     with reading(folder) as view:
         return live_passages(view)
 
 
-def test_a_large_segment_is_left_alone_by_a_small_addition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_segment_is_left_alone_by_a_small_addition(tmp_path, monkeypatch):
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
     monkeypatch.setattr("indexes.folder.segment.SEGMENT_COST", 100)
     chance = random.Random(8)

@@ -1,13 +1,10 @@
 """Indexes of earlier formats: read as they are, and brought to the newest by the first writer."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zipfile
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlite_utils
@@ -32,36 +29,36 @@ FILTERS = [
 ]
 
 
-def sample(format_: int, folder: Path) -> Path:
+def sample(format_, folder):
     with zipfile.ZipFile(SAMPLES / f"format-{format_}.zip") as archive:
         archive.extractall(folder)
     return folder
 
 
 @pytest.fixture(params=range(1, FORMAT_VERSION))
-def made_by(request: pytest.FixtureRequest) -> int:
+def made_by(request):
     return int(request.param)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, made_by: int) -> Path:
+def folder(tmp_path, made_by):
     return sample(made_by, tmp_path / "index")
 
 
-def version(folder: Path) -> int:
+def version(folder):
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         (found,) = connection.execute("PRAGMA user_version").fetchone()
         return int(found)
 
 
-def schema(folder: Path) -> dict[str, str]:
+def schema(folder):
     """What the database has, by name, with white space as in one line."""
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         return {name: " ".join(sql.split()) for name, sql in rows}
 
 
-def test_reading_answers_by_documents_and_changes_nothing(folder: Path) -> None:
+def test_reading_answers_by_documents_and_changes_nothing(folder):
     before = (folder / "index.sqlite").read_bytes()
     for text in FILTERS:
         assert allowed(folder, text) == allowed_by_documents(folder, text)
@@ -69,7 +66,7 @@ def test_reading_answers_by_documents_and_changes_nothing(folder: Path) -> None:
     assert (folder / "index.sqlite").read_bytes() == before
 
 
-def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(folder: Path) -> None:
+def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(folder):
     before = [allowed(folder, text) for text in FILTERS]
     with FolderWriter(folder):
         assert version(folder) == FORMAT_VERSION
@@ -79,12 +76,12 @@ def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(folder: 
     assert verify(folder) == []
 
 
-def test_it_ends_with_the_columns_of_a_new_index(folder: Path, tmp_path: Path) -> None:
+def test_it_ends_with_the_columns_of_a_new_index(folder, tmp_path):
     with FolderWriter(folder):
         pass
     new = make_index(tmp_path / "new")
 
-    def columns(folder: Path) -> dict[str, list[str]]:
+    def columns(folder):
         database = sqlite_utils.Database(folder / "index.sqlite")
         return {table.name: [column.name for column in table.columns] for table in database.tables}
 
@@ -92,9 +89,7 @@ def test_it_ends_with_the_columns_of_a_new_index(folder: Path, tmp_path: Path) -
     assert schema(folder)["corpus"] == schema(new)["corpus"]
 
 
-def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(
-    folder: Path, made_by: int
-) -> None:
+def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(folder, made_by):
     where = compile_where("year >= 2000")
     with closing(FolderReader(folder)) as reader:
         with reader.view() as view:
@@ -112,11 +107,11 @@ def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(
 
 
 def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(
-    folder: Path, made_by: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, made_by, tmp_path, monkeypatch
+):
     connect, before = sqlite3.connect, [allowed(folder, text) for text in FILTERS]
 
-    def dying(*arguments: Any, **options: Any) -> sqlite3.Connection:
+    def dying(*arguments, **options):
         return connect(*arguments, **options, factory=DyingConnection)
 
     versions = []
@@ -124,7 +119,7 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(
     for statement in range(0, 600, 4):
         copy = sample(made_by, tmp_path / str(statement))
 
-        def write(at: int = statement, place: Path = copy) -> None:
+        def write(at=statement, place=copy):
             DyingConnection.dies_at = at
             monkeypatch.setattr(indexes.folder.connection.sqlite3, "connect", dying)
             with FolderWriter(place):
@@ -146,7 +141,7 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(
     assert set(versions) == {made_by, FORMAT_VERSION}
 
 
-def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(folder: Path, made_by: int) -> None:
+def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(folder, made_by):
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         connection.execute("UPDATE documents SET metadata = ? WHERE id = 'a'", (json.dumps([1]),))
         connection.commit()
@@ -159,7 +154,7 @@ def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(folder: Path, ma
     assert "metadata_values" not in schema(folder)
 
 
-def test_other_programs_read_documents_through_a_view(tmp_path: Path) -> None:
+def test_other_programs_read_documents_through_a_view(tmp_path):
     folder = make_index(tmp_path / "index", [document("b", "one two", {"n": 1}, passages=2)])
     with FolderWriter(folder) as writer:
         commit(writer, document("a", "three"))

@@ -1,7 +1,5 @@
 """What the merge policy promises: few segments, little writing, and termination."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -22,7 +20,7 @@ from indexes.folder.segment import (
 SIZES = st.lists(st.integers(1, 40 * FLOOR), max_size=60)
 
 
-def settled(sizes: list[int], dead: list[int] | None = None) -> tuple[list[int], int]:
+def settled(sizes, dead=None):
     """Merge until nothing is due; the sizes left, and the number of passages written."""
     dead = dead or [0] * len(sizes)
     sizes, dead, written = list(sizes), list(dead), 0
@@ -40,12 +38,12 @@ def settled(sizes: list[int], dead: list[int] | None = None) -> tuple[list[int],
     ("passages", "expected"),
     [(1, 0), (FLOOR, 0), (FLOOR + 1, 1), (FLOOR * FACTOR, 1), (FLOOR * FACTOR + 1, 2)],
 )
-def test_a_tier_is_so_many_times_the_one_below(passages: int, expected: int) -> None:
+def test_a_tier_is_so_many_times_the_one_below(passages, expected):
     assert tier(passages) == expected
 
 
 @given(SIZES)
-def test_segments_are_few_and_fall_in_size(sizes: list[int]) -> None:
+def test_segments_are_few_and_fall_in_size(sizes):
     left, _ = settled(sizes)
     assert sum(left) == sum(sizes)
     tiers = [tier(size) for size in left]
@@ -55,7 +53,7 @@ def test_segments_are_few_and_fall_in_size(sizes: list[int]) -> None:
 
 
 @given(SIZES, st.data())
-def test_no_segment_stays_half_deleted(sizes: list[int], data: st.DataObject) -> None:
+def test_no_segment_stays_half_deleted(sizes, data):
     dead = [data.draw(st.integers(0, size)) for size in sizes]
     left, _ = settled(sizes, dead)
     assert sum(sizes) - sum(dead) <= sum(left) <= sum(sizes)
@@ -64,8 +62,8 @@ def test_no_segment_stays_half_deleted(sizes: list[int], data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("batch", [1, 100, 1000, 20_000])
-def test_a_passage_is_written_about_once_a_tier(batch: int) -> None:
-    sizes: list[int] = []
+def test_a_passage_is_written_about_once_a_tier(batch):
+    sizes = []
     written = most = 0
     batches = 3000 if batch == 1 else 200
     for _ in range(batches):
@@ -81,7 +79,7 @@ def test_a_passage_is_written_about_once_a_tier(batch: int) -> None:
     assert most < FACTOR * (above_the_floor + 2)
 
 
-def test_nothing_is_merged_without_need() -> None:
+def test_nothing_is_merged_without_need():
     assert next_merge([], []) is None
     assert next_merge([9 * FLOOR, 5 * FLOOR, 3, 1], [1, 2, 1, 0]) is None
     assert next_merge([3, 5 * FLOOR], [0, 0]) == range(2)
@@ -93,18 +91,18 @@ LIMIT = 50_000
 PARTS = st.lists(st.builds(Part, st.integers(0, 400_000), st.booleans()), max_size=8)
 
 
-def is_scanned(passages: int) -> bool:
+def is_scanned(passages):
     return passages <= LIMIT
 
 
-def after(parts: list[Part], chosen: range) -> list[Part]:
+def after(parts, chosen):
     merged = sum(part.passages for part in parts[chosen.start : chosen.stop])
     left = [Part(merged, is_scanned(merged))] if merged else []
     return [*parts[: chosen.start], *left, *parts[chosen.stop :]]
 
 
 @given(PARTS, st.integers(0, 100_000))
-def test_a_faster_merge_saves_a_quarter_and_reads_little(parts: list[Part], added: int) -> None:
+def test_a_faster_merge_saves_a_quarter_and_reads_little(parts, added):
     chosen = faster_merge(parts, added, is_scanned)
     if chosen is None:
         return
@@ -143,15 +141,13 @@ def test_a_faster_merge_saves_a_quarter_and_reads_little(parts: list[Part], adde
         ([], 0, None),
     ],
 )
-def test_which_merge_is_worth_its_cost(
-    parts: list[Part], added: int, expected: range | None
-) -> None:
+def test_which_merge_is_worth_its_cost(parts, added, expected):
     assert faster_merge(parts, added, is_scanned) == expected
 
 
 @pytest.mark.parametrize("batch", [600, 5000, 60_000])
-def test_faster_merges_write_a_passage_a_few_times(batch: int) -> None:
-    parts: list[Part] = []
+def test_faster_merges_write_a_passage_a_few_times(batch):
+    parts = []
     written = 0
     for _ in range(150):
         parts.append(Part(batch, True))

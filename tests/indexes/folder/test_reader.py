@@ -1,18 +1,13 @@
 """Readers have one consistent view, whatever a writer does, and name what is damaged."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from index_samples import (
-    SEGMENT_FILES,
     commit,
     document,
     found_by,
@@ -36,7 +31,7 @@ from indexes.protocol import Query, StructureSettings
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     return make_index(
         tmp_path / "index",
         [document("a", "apple", {"n": 1}), document("b", "bread crumbs", {"n": 2}, passages=2)],
@@ -45,17 +40,17 @@ def index(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(index: Path) -> Iterator[FolderReader]:
+def reader(index):
     reader = FolderReader(index)
     yield reader
     reader.close()
 
 
-def other_index(tmp_path: Path) -> Path:
+def other_index(tmp_path):
     return make_index(tmp_path / "new", [document("z", "zest")])
 
 
-def test_a_view_stays_as_it_is_while_a_writer_commits(index: Path, reader: FolderReader) -> None:
+def test_a_view_stays_as_it_is_while_a_writer_commits(index, reader):
     with reader.view() as view:
         before = (texts_in(view), view.generation, view.statistics)
         allowed = view.allowed(compile_where("n = 2"))
@@ -75,36 +70,11 @@ def test_a_view_stays_as_it_is_while_a_writer_commits(index: Path, reader: Folde
         assert view.generation == before[1] + 2
 
 
-def test_every_reader_sees_the_latest_commit(index: Path) -> None:
-    readers = [FolderReader(index) for _ in range(3)]
-    with FolderWriter(index) as writer:
-        for round_ in range(4):
-            commit(writer, document("a", f"round{round_}"))
-            for reader in readers:
-                with reader.view() as view:
-                    assert texts_in(view)["a"] == f"round{round_}"
-    for reader in readers:
-        reader.close()
-
-
-def test_only_live_passages_count(index: Path, reader: FolderReader) -> None:
-    with FolderWriter(index) as writer:
-        writer.delete(["b"])
-    with reader.view() as view:
-        first, second = view.segments
-        assert first.live is not None
-        assert first.live.tolist() == [True, False, False]
-        assert second.live is None
-        assert (view.statistics.passages, view.statistics.total_length) == (2, 2)
-
-
-def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(index, monkeypatch):
     with FolderWriter(index) as writer:
         writer.delete(["b"])
 
-    def refuse(_: Segment) -> None:
+    def refuse(_):
         raise AssertionError("ids are read")
 
     monkeypatch.setattr(Segment, "all_ids", refuse)
@@ -116,17 +86,7 @@ def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(
     fresh.close()
 
 
-def test_a_filter_marks_the_passages_of_matching_documents(reader: FolderReader) -> None:
-    with reader.view() as view:
-        found = view.allowed(compile_where("n = 2"))
-        assert [mask_of(some) for some in found] == [[False, True, True], [False]]
-        found = view.allowed(compile_where("n > 99"))
-        assert [mask_of(some) for some in found] == [[False, False, False], [False]]
-
-
-def test_what_a_filter_allows_is_found_out_once_for_each_commit(
-    index: Path, reader: FolderReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_filter_allows_is_found_out_once_for_each_commit(index, reader, monkeypatch):
     monkeypatch.setattr(indexes.folder.view, "_FILTERS", 2)
     with reader.view() as view:
         first = view.allowed(compile_where("n = 2"))
@@ -142,7 +102,7 @@ def test_what_a_filter_allows_is_found_out_once_for_each_commit(
         assert not any(some.count for some in view.allowed(compile_where("n = 2")))
 
 
-def test_passages_know_their_document(reader: FolderReader) -> None:
+def test_passages_know_their_document(reader):
     with reader.view() as view:
         ids = live_passages(view)
         stored = view.passages(ids)
@@ -159,7 +119,7 @@ def test_passages_know_their_document(reader: FolderReader) -> None:
         assert view.documents_of([]) == {}
 
 
-def test_a_passage_without_a_document_is_damage(reader: FolderReader) -> None:
+def test_a_passage_without_a_document_is_damage(reader):
     with reader.view() as view:
         for ask in (view.passages, view.documents_of):
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: passage 1000000"):
@@ -179,7 +139,7 @@ def test_a_passage_without_a_document_is_damage(reader: FolderReader) -> None:
         "ALTER TABLE segments RENAME TO other",
     ],
 )
-def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statement: str) -> None:
+def test_rows_that_nobody_wrote_are_damage_of_the_database(index, statement):
     with closing(sqlite3.connect(index / "index.sqlite")) as connection:
         # What damage can do no statement can, unless the schema allows it.
         connection.execute("PRAGMA writable_schema=ON")
@@ -207,7 +167,7 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index: Path, statemen
         "UPDATE passages SET doc = 2 WHERE passage = 1",
     ],
 )
-def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None:
+def test_an_altered_document_is_never_shown(index, statement):
     with closing(sqlite3.connect(index / "index.sqlite")) as connection:
         (first,) = connection.execute("SELECT min(passage) FROM passages").fetchone()
         statement = statement.replace("passage = 1", f"passage = {first}")
@@ -223,7 +183,7 @@ def test_an_altered_document_is_never_shown(index: Path, statement: str) -> None
     reader.close()
 
 
-def test_a_document_is_checked_once(index: Path, reader: FolderReader) -> None:
+def test_a_document_is_checked_once(index, reader):
     with reader.view() as view, pytest.MonkeyPatch.context() as patch:
         everything = live_passages(view)
         shown = view.passages(everything)
@@ -231,7 +191,7 @@ def test_a_document_is_checked_once(index: Path, reader: FolderReader) -> None:
         assert view.passages(everything) == shown
 
 
-def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: FolderReader) -> None:
+def test_segments_stay_mapped_from_commit_to_commit(index, reader):
     with reader.view() as view:
         before = [live.segment for live in view.segments]
     with FolderWriter(index) as writer:
@@ -242,14 +202,14 @@ def test_segments_stay_mapped_from_commit_to_commit(index: Path, reader: FolderR
     assert all(one is other for one, other in zip(before, after[:2], strict=True))
 
 
-def test_an_unchanged_index_is_opened_once(reader: FolderReader) -> None:
+def test_an_unchanged_index_is_opened_once(reader):
     with reader.view() as first, reader.view() as second:
         assert first.segments is second.segments
     with reader.view() as third:
         assert third.segments is first.segments
 
 
-def test_an_empty_index_has_an_empty_view(tmp_path: Path) -> None:
+def test_an_empty_index_has_an_empty_view(tmp_path):
     reader = FolderReader(make_index(tmp_path / "index"))
     with reader.view() as view:
         assert view.segments == ()
@@ -258,7 +218,7 @@ def test_an_empty_index_has_an_empty_view(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_block_that_raises_releases_the_view(index: Path, reader: FolderReader) -> None:
+def test_a_block_that_raises_releases_the_view(index, reader):
     with pytest.raises(ZeroDivisionError), reader.view():
         raise ZeroDivisionError
     with FolderWriter(index) as writer:
@@ -267,9 +227,7 @@ def test_a_block_that_raises_releases_the_view(index: Path, reader: FolderReader
         assert "d" in texts_in(view)
 
 
-def test_a_reader_follows_a_replaced_folder(
-    index: Path, tmp_path: Path, reader: FolderReader
-) -> None:
+def test_a_reader_follows_a_replaced_folder(index, tmp_path, reader):
     with reader.view() as view:
         assert set(texts_in(view)) == {"a", "b", "c"}
     replace_folder(other_index(tmp_path), index)
@@ -282,9 +240,7 @@ def test_a_reader_follows_a_replaced_folder(
         assert texts_in(view) == {"y": "yam", "z": "zest"}
 
 
-def test_a_view_outlives_the_replacement_of_its_folder(
-    index: Path, tmp_path: Path, reader: FolderReader
-) -> None:
+def test_a_view_outlives_the_replacement_of_its_folder(index, tmp_path, reader):
     with reader.view() as view:
         before = texts_in(view)
         replace_folder(other_index(tmp_path), index)
@@ -293,9 +249,7 @@ def test_a_view_outlives_the_replacement_of_its_folder(
 
 
 @pytest.mark.parametrize("generations", [0, 1, 2])
-def test_a_new_folder_is_recognized_whatever_its_generation(
-    index: Path, tmp_path: Path, reader: FolderReader, generations: int
-) -> None:
+def test_a_new_folder_is_recognized_whatever_its_generation(index, tmp_path, reader, generations):
     with reader.view() as view:
         assert view.generation == 2
     new = make_index(tmp_path / "new", *([document("z", f"zest{g}")] for g in range(generations)))
@@ -304,12 +258,10 @@ def test_a_new_folder_is_recognized_whatever_its_generation(
         assert set(texts_in(view)) == ({"z"} if generations else set())
 
 
-def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_replaced_while_its_segments_are_opened_is_followed(index, tmp_path, monkeypatch):
     new, opened = other_index(tmp_path), []
 
-    def replace_then_open(folder: Path, *key: Any) -> Any:
+    def replace_then_open(folder, *key):
         if not opened:
             opened.append(key)
             replace_folder(new, index)
@@ -319,9 +271,7 @@ def test_a_folder_replaced_while_its_segments_are_opened_is_followed(
     assert texts(index) == {"z": "zest"}
 
 
-def test_a_removed_folder_is_no_index_and_comes_back(
-    index: Path, tmp_path: Path, reader: FolderReader
-) -> None:
+def test_a_removed_folder_is_no_index_and_comes_back(index, tmp_path, reader):
     index.rename(tmp_path / "away")
     for _ in range(2):
         with pytest.raises(NotAnIndexError), reader.view():
@@ -331,28 +281,7 @@ def test_a_removed_folder_is_no_index_and_comes_back(
         assert set(texts_in(view)) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("name", SEGMENT_FILES)
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
-def test_opening_a_damaged_segment_names_the_file(index: Path, name: str, damage: str) -> None:
-    path = index / "segments" / "000002" / name
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-1])
-    reader = FolderReader(index)
-    for _ in range(2):
-        with (
-            pytest.raises(DamagedIndexError, match=f"segments/000002/{name}") as caught,
-            reader.view(),
-        ):
-            pass
-        assert "\n" not in str(caught.value)
-    reader.close()
-
-
-def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
-    index: Path, reader: FolderReader
-) -> None:
+def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(index, reader):
     with reader.view():
         pass
     with FolderWriter(index, pending_limit=0) as writer:
@@ -362,18 +291,18 @@ def test_damage_in_a_later_segment_is_found_by_a_reader_that_is_open(
         pass
 
 
-def test_closing_twice_is_harmless(index: Path) -> None:
+def test_closing_twice_is_harmless(index):
     reader = FolderReader(index)
     reader.close()
     reader.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path: Path) -> None:
+def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path):
     many = [document(str(i), f"text {i}") for i in range(4_000)]
     folder = make_index(tmp_path / "index", many)
 
-    def is_read_ahead() -> bool:
+    def is_read_ahead():
         maps = re.split(r"^(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text(), flags=re.M)
         (flags,) = [
             line.split()
@@ -384,7 +313,7 @@ def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path: 
         ]
         return "rr" not in flags
 
-    def search(depth: int) -> bool:
+    def search(depth):
         with reader.view() as view:
             asked = Query(vector=vector_of("text 7"))
             view.ranking().candidates([asked], "dense", depth)

@@ -1,22 +1,16 @@
 """Checksums of a segment's large files, verified by every read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from index_samples import document, flip, make_index, manifest_of
 
 from indexes.errors import DamagedIndexError
-from indexes.files import file_facts
 from indexes.filters.allowed import Allowed
 from indexes.folder.checksums import SUMS_FILE, file_sums
-from indexes.folder.segment import Segment, open_segment, segment_folder, write_segment
+from indexes.folder.segment import open_segment, segment_folder, write_segment
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
@@ -32,7 +26,7 @@ LARGE = [
     *("ids.npy", "postings.lengths.npy", "postings.offsets.npy"),
     *("postings.positions.npy", "postings.terms.utf8", "vectors.npy"),
 ]
-READS: dict[str, Callable[[Segment], Any]] = {
+READS = {
     "ids.npy": lambda segment: segment.ids_at(np.array([N // 2])),
     "postings.lengths.npy": lambda segment: segment.postings.check_lengths(np.array([N // 2])),
     "postings.offsets.npy": lambda segment: list(segment.postings.vocabulary()),
@@ -45,11 +39,11 @@ READS: dict[str, Callable[[Segment], Any]] = {
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> str:
+def written(tmp_path):
     return write_segment(segment_folder(tmp_path, 1), np.arange(N), VECTORS, TOKENS)
 
 
-def test_large_files_have_sums_in_the_order_of_their_names(tmp_path: Path, written: str) -> None:
+def test_large_files_have_sums_in_the_order_of_their_names(tmp_path, written):
     folder = segment_folder(tmp_path, 1)
     manifest = manifest_of(folder)
     assert SUMS_FILE in manifest["files"]
@@ -65,7 +59,7 @@ def test_large_files_have_sums_in_the_order_of_their_names(tmp_path: Path, writt
     open_segment(tmp_path, 1, written)
 
 
-def test_a_segment_of_small_files_has_no_sums(tmp_path: Path) -> None:
+def test_a_segment_of_small_files_has_no_sums(tmp_path):
     folder = segment_folder(tmp_path, 1)
     write_segment(folder, np.arange(3), VECTORS[:3], TOKENS[:3])
     assert not (folder / SUMS_FILE).exists()
@@ -73,7 +67,7 @@ def test_a_segment_of_small_files_has_no_sums(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_changed_byte_is_found_by_who_reads_it(tmp_path: Path, written: str, name: str) -> None:
+def test_a_changed_byte_is_found_by_who_reads_it(tmp_path, written, name):
     path = segment_folder(tmp_path, 1) / name
     READS[name](open_segment(tmp_path, 1, written))
     flip(path, path.stat().st_size // 2)
@@ -82,7 +76,7 @@ def test_a_changed_byte_is_found_by_who_reads_it(tmp_path: Path, written: str, n
         READS[name](segment)
 
 
-def test_altered_sums_are_named_themselves(tmp_path: Path, written: str) -> None:
+def test_altered_sums_are_named_themselves(tmp_path, written):
     path = segment_folder(tmp_path, 1) / SUMS_FILE
     # Like a file that is too large to be checked on opening: only its facts are read then.
     segment = open_segment(tmp_path, 1, written)
@@ -98,7 +92,7 @@ def test_altered_sums_are_named_themselves(tmp_path: Path, written: str) -> None
         segment.vectors_at(np.array([0]))
 
 
-def without_sums(folder: Path) -> str:
+def without_sums(folder):
     """Make a segment what an earlier release would have written; its manifest's new hash."""
     manifest = manifest_of(folder)
     del manifest["sums"], manifest["files"][SUMS_FILE]
@@ -106,13 +100,13 @@ def without_sums(folder: Path) -> str:
     return sealed(folder, manifest)
 
 
-def sealed(folder: Path, manifest: dict[str, Any]) -> str:
+def sealed(folder, manifest):
     content = json.dumps(manifest).encode()
     (folder / "manifest.json").write_bytes(content)
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_segment_of_an_earlier_release_does_without(tmp_path: Path, written: str) -> None:
+def test_a_segment_of_an_earlier_release_does_without(tmp_path, written):
     del written
     segment = open_segment(tmp_path, 1, without_sums(segment_folder(tmp_path, 1)))
     for name, read in READS.items():
@@ -121,7 +115,7 @@ def test_a_segment_of_an_earlier_release_does_without(tmp_path: Path, written: s
     assert segment.vectors_guard.complete
 
 
-def test_as_many_sums_as_blocks_are_asked_for(tmp_path: Path, written: str) -> None:
+def test_as_many_sums_as_blocks_are_asked_for(tmp_path, written):
     del written
     folder = segment_folder(tmp_path, 1)
     manifest = manifest_of(folder)
@@ -132,7 +126,7 @@ def test_as_many_sums_as_blocks_are_asked_for(tmp_path: Path, written: str) -> N
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch):
     """Two segments of which nearly every file counts as large, in many small blocks."""
     monkeypatch.setattr("indexes.files.SMALL", 200)
     monkeypatch.setattr("indexes.folder.checksums.BLOCK", 64)
@@ -141,7 +135,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("structure", ["flat", "hnsw", "ivf", "ivf-sq8", "IVF8,PQ2x4", "SQ8"])
-def test_merged_segments_have_sums_that_verify_recomputes(index: Path, structure: str) -> None:
+def test_merged_segments_have_sums_that_verify_recomputes(index, structure):
     with FolderWriter(index) as writer:
         writer.delete(["d5", "d120"])
         writer.rebuild(StructureSettings(structure))
@@ -152,7 +146,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index: Path, structure
     assert verify(index) == []
 
 
-def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index: Path) -> None:
+def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index):
     with pytest.MonkeyPatch.context() as patch, FolderWriter(index) as writer:
         patch.setattr("indexes.folder.checksums.file_sums", lambda path: file_sums(path) + 1)
         writer.compact()
@@ -161,14 +155,14 @@ def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index: Path) ->
 
 
 @pytest.mark.parametrize("name", ["ids.npy", "vectors.npy", "postings.lengths.npy"])
-def test_damage_is_not_merged_into_a_new_segment(index: Path, name: str) -> None:
+def test_damage_is_not_merged_into_a_new_segment(index, name):
     flip(segment_folder(index, 2) / name, -1)
     with FolderWriter(index) as writer, pytest.raises(DamagedIndexError, match=name):
         writer.compact()
 
 
 @pytest.mark.parametrize("structure", ["ivf", "ivf-sq8", "IVF8,PQ2x4", "hnsw", "IVF8,SQ6"])
-def test_a_changed_byte_of_a_structure_changes_no_answer(index: Path, structure: str) -> None:
+def test_a_changed_byte_of_a_structure_changes_no_answer(index, structure):
     with FolderWriter(index) as writer:
         writer.rebuild(StructureSettings(structure))
         (live,) = writer.segments()
@@ -178,7 +172,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index: Path, structure:
     queries = np.asarray(live.segment.vectors[::40])
     few = Allowed.of(np.arange(len(live.segment.ids)) % 2 == 0)
 
-    def answers(effort: int) -> list[Any]:
+    def answers(effort):
         segment = open_segment(index, *named)
         assert segment.structure.structure is not None
         found = []
@@ -202,7 +196,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index: Path, structure:
     assert all(named_right)
 
 
-def test_only_the_lists_that_are_read_are_checked(index: Path) -> None:
+def test_only_the_lists_that_are_read_are_checked(index):
     with FolderWriter(index) as writer:
         writer.rebuild(StructureSettings("IVF8,Flat"))
         (live,) = writer.segments()
@@ -221,17 +215,9 @@ def test_only_the_lists_that_are_read_are_checked(index: Path) -> None:
         structure.searcher.search(vectors, vectors, 1, None, 1)
 
 
-def test_a_reader_refuses_what_it_meets(index: Path) -> None:
+def test_a_reader_refuses_what_it_meets(index):
     flip(segment_folder(index, 1) / "ids.npy", -1)
     reader = FolderReader(index)
     with pytest.raises(DamagedIndexError, match=r"000001/ids\.npy"), reader.view():
         pass
     reader.close()
-
-
-def test_facts_are_size_and_hash(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abc")
-    assert file_facts(tmp_path / "file") == {
-        "bytes": 3,
-        "sha256": hashlib.sha256(b"abc").hexdigest(),
-    }

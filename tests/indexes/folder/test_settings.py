@@ -1,11 +1,7 @@
 """Settings have one checksum: opening the index for writing finds an altered one."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from index_samples import commit, document, make_index, texts
@@ -17,12 +13,12 @@ from indexes.folder.writer import FolderWriter
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     return make_index(tmp_path / "index", [document("a", "apple")])
 
 
 @pytest.fixture
-def database(index: Path) -> Iterator[sqlite3.Connection]:
+def database(index):
     with closing(sqlite3.connect(index / "index.sqlite", isolation_level=None)) as connection:
         yield connection
 
@@ -41,9 +37,7 @@ def database(index: Path) -> Iterator[sqlite3.Connection]:
         "UPDATE settings SET value = 'null' WHERE key = 'seal'",
     ],
 )
-def test_an_altered_setting_is_found(
-    index: Path, database: sqlite3.Connection, statement: str
-) -> None:
+def test_an_altered_setting_is_found(index, database, statement):
     assert database.execute(statement).rowcount == 1
     (problem,) = verify(index)
     assert problem.startswith(f"{index / 'index.sqlite'}: a setting was altered")
@@ -53,7 +47,7 @@ def test_an_altered_setting_is_found(
         check_settings(database, index)
 
 
-def test_what_is_written_is_sealed_with_it(index: Path, database: sqlite3.Connection) -> None:
+def test_what_is_written_is_sealed_with_it(index, database):
     write_setting(database, "note", {"ü": [1, None]})
     assert read_setting(database, "note") == {"ü": [1, None]}
     check_settings(database, index)
@@ -64,9 +58,7 @@ def test_what_is_written_is_sealed_with_it(index: Path, database: sqlite3.Connec
     assert verify(index) == []
 
 
-def test_settings_without_a_seal_are_sealed_by_the_next_commit(
-    index: Path, database: sqlite3.Connection
-) -> None:
+def test_settings_without_a_seal_are_sealed_by_the_next_commit(index, database):
     database.execute("DELETE FROM settings WHERE key = 'seal'")
     assert verify(index) == []
     with FolderWriter(index) as writer:

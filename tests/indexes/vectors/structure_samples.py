@@ -1,19 +1,15 @@
 """Vectors in clusters, and structures over them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.vectors.choice import resolve
-from indexes.vectors.structure import Structure, open_structure, write_structure
+from indexes.vectors.structure import open_structure, write_structure
 
 Vectors = NDArray[np.float32]
 
 
-def clustered(n: int, d: int, *, unit: bool = True) -> tuple[Vectors, NDArray[np.int64], Vectors]:
+def clustered(n, d, *, unit=True):
     """n vectors, the cluster (of 100) of each, and 60 queries near clusters 0 to 49."""
     chance = np.random.default_rng(11)
     centres = chance.standard_normal((100, d))
@@ -27,15 +23,13 @@ def clustered(n: int, d: int, *, unit: bool = True) -> tuple[Vectors, NDArray[np
     return vectors.astype(np.float32), cluster, queries.astype(np.float32)
 
 
-def build(path: Path, vectors: Vectors, name: str) -> Structure:
+def build(path, vectors, name):
     spec = resolve(name, *vectors.shape, None).spec
     write_structure(path, vectors, spec)
     return open_structure(path, *vectors.shape)
 
 
-def best(
-    vectors: Vectors, query: Vectors, k: int, allowed: NDArray[np.bool_] | None = None
-) -> NDArray[np.int64]:
+def best(vectors, query, k, allowed=None):
     """The positions of the k allowed vectors of largest inner product, by brute force."""
     scores = vectors.astype(np.float64) @ query.astype(np.float64)
     if allowed is not None:

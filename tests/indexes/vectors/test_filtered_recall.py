@@ -4,11 +4,6 @@ Filters are drawn evenly, lean away from the queries, or leave the clusters that
 passages may be deleted as well. Where k allowed vectors exist, k come back.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,7 +11,7 @@ from structure_samples import best, clustered
 
 from indexes.filters.allowed import Allowed
 from indexes.protocol import StructureSettings
-from indexes.vectors.structure import SegmentStructure, build_structure, search_vectors
+from indexes.vectors.structure import build_structure, search_vectors
 
 N, D, K = 12_000, 16, 10
 VECTORS, CLUSTER, QUERIES = clustered(N, D)
@@ -42,25 +37,25 @@ _ORDER = np.random.default_rng(3).permutation(N)
 _DEAD = np.random.default_rng(4).random(N) < 0.2
 
 
-def drawn_evenly(n: int, count: int) -> Mask:
+def drawn_evenly(n, count):
     chosen = _ORDER[n > _ORDER][:count]
     return np.isin(np.arange(n), chosen)
 
 
-def nearness_of_clusters(n: int) -> NDArray[np.float32]:
+def nearness_of_clusters(n):
     """For each vector how near the best of its cluster is to any query."""
     scores = (VECTORS[:n] @ QUERIES.T).max(axis=1)
     nearness = np.array([scores[CLUSTER[:n] == cluster].max() for cluster in range(100)])
     return np.asarray(nearness[CLUSTER[:n]])
 
 
-def farthest_clusters(n: int, count: int) -> Mask:
+def farthest_clusters(n, count):
     """The vectors of whole clusters, from the one whose best vector is farthest from any query."""
     order = np.argsort(nearness_of_clusters(n), kind="stable")
     return np.isin(np.arange(n), order[:count])
 
 
-def leaning(n: int, count: int) -> Mask:
+def leaning(n, count):
     """Drawn from all clusters, from the farthest twice as often as from the nearest."""
     ranks = np.argsort(np.argsort(nearness_of_clusters(n), kind="stable")) / n
     waiting = np.random.default_rng(6).exponential(1 / (1 - ranks / 2))
@@ -68,9 +63,7 @@ def leaning(n: int, count: int) -> Mask:
 
 
 @pytest.fixture(scope="module", params=TYPES)
-def structure(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> SegmentStructure:
+def structure(request, tmp_path_factory):
     vectors = VECTORS[: FEWER.get(request.param, N)]
     made = build_structure(
         tmp_path_factory.mktemp("segment"), vectors, StructureSettings(request.param)
@@ -79,7 +72,7 @@ def structure(
     return made
 
 
-def recall(structure: SegmentStructure, k: int, allowed: Mask) -> float:
+def recall(structure, k, allowed):
     """The recall of results that are allowed, as many as there are, and scored right."""
     vectors = VECTORS[: len(allowed)]
     wanted = min(k, int(allowed.sum()))
@@ -96,9 +89,7 @@ def recall(structure: SegmentStructure, k: int, allowed: Mask) -> float:
 @pytest.mark.parametrize("deleted", [False, True], ids=["all-live", "some-deleted"])
 @pytest.mark.parametrize("where", [drawn_evenly, leaning, farthest_clusters])
 @pytest.mark.parametrize("share", SHARES)
-def test_recall_holds_whatever_a_filter_leaves(
-    structure: SegmentStructure, share: float, where: Callable[[int, int], Mask], deleted: bool
-) -> None:
+def test_recall_holds_whatever_a_filter_leaves(structure, share, where, deleted):
     n = FEWER.get(structure.name, N)
     allowed = where(n, round(share * n))
     assert int(allowed.sum()) == round(share * n)
@@ -109,14 +100,12 @@ def test_recall_holds_whatever_a_filter_leaves(
 
 @pytest.mark.parametrize("where", [drawn_evenly, farthest_clusters])
 @pytest.mark.parametrize("count", [0, 1, 7, 400])
-def test_a_k_above_what_is_allowed_gives_all_of_it(
-    structure: SegmentStructure, count: int, where: Callable[[int, int], Mask]
-) -> None:
+def test_a_k_above_what_is_allowed_gives_all_of_it(structure, count, where):
     n = FEWER.get(structure.name, N)
     assert recall(structure, 500, where(n, count)) == 1
 
 
-def test_the_far_clusters_are_far() -> None:
+def test_the_far_clusters_are_far():
     """The nearest hundredth of all vectors holds none of them, for nearly all queries."""
     far = farthest_clusters(N, N // 20)
     assert np.mean([far[best(VECTORS, query, N // 100)].any() for query in QUERIES]) < 0.05
@@ -124,9 +113,7 @@ def test_the_far_clusters_are_far() -> None:
 
 @pytest.mark.parametrize("name", ["ivf", "ivf-sq8"])
 @pytest.mark.parametrize("share", [0.5, 0.05])
-def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(
-    tmp_path: Path, name: str, share: float
-) -> None:
+def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(tmp_path, name, share):
     # In more dimensions, the centroids of far clusters tell their vectors apart less well.
     vectors, cluster, queries = clustered(N, 64)
     made = build_structure(tmp_path, vectors, StructureSettings(name))
@@ -137,7 +124,3 @@ def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(
         for query, (positions, _) in zip(queries, found, strict=True)
     ]
     assert np.mean(hits) >= 9.5
-
-
-def test_every_type_but_flat_has_a_file_of_its_own(structure: SegmentStructure) -> None:
-    assert (structure.structure is None) == (structure.name == "flat")

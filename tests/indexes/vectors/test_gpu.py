@@ -1,10 +1,6 @@
 """What is given to a GPU where FAISS finds one; a stand-in for FAISS on a GPU computes it here."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,29 +20,29 @@ VECTORS, _, QUERIES = clustered(N, D)
 class GpuFaiss(SimpleNamespace):
     """FAISS with GPUs, which are the CPU."""
 
-    def __init__(self, *, gpus: int = 2, refusal: bool = False) -> None:
+    def __init__(self, *, gpus=2, refusal=False):
         super().__init__(steps=[], gpus=gpus, refusal=refusal, arguments={})
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(load_faiss(), name)
 
-    def get_num_gpus(self) -> int:
+    def get_num_gpus(self):
         return int(self.gpus)
 
-    def index_cpu_to_all_gpus(self, index: Any) -> Any:
+    def index_cpu_to_all_gpus(self, index):
         self.steps.append(("there", index.is_trained))
         self._refuse()
         return load_faiss().clone_index(index)
 
-    def index_gpu_to_cpu(self, index: Any) -> Any:
+    def index_gpu_to_cpu(self, index):
         self.steps.append(("back", index.ntotal))
         return index
 
-    def StandardGpuResources(self) -> str:
+    def StandardGpuResources(self):
         self.steps.append("resources")
         return "resources"
 
-    def knn_gpu(self, resources: str, queries: Any, vectors: Any, k: int, **rest: Any) -> Any:
+    def knn_gpu(self, resources, queries, vectors, k, **rest):
         self.steps.append("scan")
         self.arguments = {"resources": resources, **rest}
         self._refuse()
@@ -54,13 +50,13 @@ class GpuFaiss(SimpleNamespace):
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(scores, order, 1), order
 
-    def _refuse(self) -> None:
+    def _refuse(self):
         if self.refusal:
             raise RuntimeError("this type is not implemented on a GPU")
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> GpuFaiss:
+def gpu(monkeypatch):
     stand_in = GpuFaiss()
     monkeypatch.setattr(indexes.vectors.structure, "load_faiss", lambda: stand_in)
     monkeypatch.setattr(indexes.vectors.flat, "load_faiss", lambda: stand_in)
@@ -69,7 +65,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> GpuFaiss:
     return stand_in
 
 
-def check_scan(queries: Any, k: int, allowed: Any = None) -> None:
+def check_scan(queries, k, allowed=None):
     found = search_flat(VECTORS, queries, k, None if allowed is None else Allowed.of(allowed))
     for query, (positions, scores) in zip(queries, found, strict=True):
         assert positions.dtype == np.int64
@@ -80,9 +76,7 @@ def check_scan(queries: Any, k: int, allowed: Any = None) -> None:
 
 
 @pytest.mark.parametrize("name", ["ivf", "ivf-sq8", "IVF16,PQ4x4", "Pad20,IVF16,SQ4"])
-def test_inverted_lists_are_trained_and_filled_there(
-    tmp_path: Path, gpu: GpuFaiss, name: str
-) -> None:
+def test_inverted_lists_are_trained_and_filled_there(tmp_path, gpu, name):
     structure = build(tmp_path / "structure", VECTORS, name)
     assert gpu.steps == [("there", False), ("back", N)]
     # The file is as the CPU makes it.
@@ -96,12 +90,12 @@ def test_inverted_lists_are_trained_and_filled_there(
 
 
 @pytest.mark.parametrize("name", ["HNSW16", "SQ8", "PQ4x4fs", "NSG16"])
-def test_what_gpus_do_not_have_is_not_sent_there(tmp_path: Path, gpu: GpuFaiss, name: str) -> None:
+def test_what_gpus_do_not_have_is_not_sent_there(tmp_path, gpu, name):
     build(tmp_path / "structure", VECTORS, name)
     assert gpu.steps == []
 
 
-def test_what_a_gpu_refuses_is_built_here(tmp_path: Path, gpu: GpuFaiss) -> None:
+def test_what_a_gpu_refuses_is_built_here(tmp_path, gpu):
     gpu.refusal = True
     with pytest.warns(UserWarning, match="cannot build ivf on the GPU .*not implemented"):
         structure = build(tmp_path / "structure", VECTORS, "ivf")
@@ -112,7 +106,7 @@ def test_what_a_gpu_refuses_is_built_here(tmp_path: Path, gpu: GpuFaiss) -> None
         np.testing.assert_array_equal(positions, best(VECTORS, query, 10))
 
 
-def test_a_large_batch_is_scanned_there_and_resources_are_made_once(gpu: GpuFaiss) -> None:
+def test_a_large_batch_is_scanned_there_and_resources_are_made_once(gpu):
     check_scan(QUERIES, 10)
     check_scan(QUERIES[:20], 10)
     assert gpu.steps == ["resources", "scan", "scan"]
@@ -126,19 +120,19 @@ def test_a_large_batch_is_scanned_there_and_resources_are_made_once(gpu: GpuFais
     [(19, 10, None), (60, 2049, None), (60, 10, np.arange(N) % 2 == 0)],
     ids=["few-queries", "large-k", "filter"],
 )
-def test_other_scans_stay_here(gpu: GpuFaiss, queries: int, k: int, allowed: Any) -> None:
+def test_other_scans_stay_here(gpu, queries, k, allowed):
     check_scan(QUERIES[:queries], k, allowed)
     assert gpu.steps == []
 
 
-def test_a_scan_that_a_gpu_has_no_memory_for_is_made_here(gpu: GpuFaiss) -> None:
+def test_a_scan_that_a_gpu_has_no_memory_for_is_made_here(gpu):
     gpu.refusal = True
     with pytest.warns(UserWarning, match="cannot scan on the GPU"):
         check_scan(QUERIES, 10)
     assert gpu.steps == ["resources", "scan"]
 
 
-def test_without_a_gpu_nothing_is_asked_of_one(gpu: GpuFaiss, tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_asked_of_one(gpu, tmp_path):
     gpu.gpus = 0
     check_scan(QUERIES, 10)
     build(tmp_path / "structure", VECTORS, "ivf")
@@ -146,7 +140,7 @@ def test_without_a_gpu_nothing_is_asked_of_one(gpu: GpuFaiss, tmp_path: Path) ->
     assert count_gpus(SimpleNamespace()) == 0
 
 
-def test_each_thread_has_resources_of_its_own() -> None:
+def test_each_thread_has_resources_of_its_own():
     from concurrent.futures import ThreadPoolExecutor
 
     made = SimpleNamespace(StandardGpuResources=object)

@@ -1,9 +1,5 @@
 """Recall against brute force, and the least effort that reaches it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,19 +7,19 @@ from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
 from indexes.errors import ConfigError
-from indexes.vectors.structure import Found, Measured, cheapest, measure, recall_at, sample_queries
+from indexes.vectors.structure import Measured, cheapest, measure, recall_at, sample_queries
 
 VECTORS, _, _ = clustered(6000, 24)
 
 
-def results(*rows: list[tuple[int, float]]) -> Found:
+def results(*rows):
     return [
         (np.array([p for p, _ in row], np.int64), np.array([s for _, s in row], np.float32))
         for row in rows
     ]
 
 
-def test_recall_is_the_share_of_the_best_that_was_found() -> None:
+def test_recall_is_the_share_of_the_best_that_was_found():
     exact = results([(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6)], [(5, 0.9), (6, 0.8), (7, 0.7)])
     found = results([(1, 0.9), (3, 0.7), (4, 0.6)], [(6, 0.8), (7, 0.7), (9, 0.1)])
     assert recall_at(found, exact, 3) == pytest.approx(4 / 6)
@@ -31,7 +27,7 @@ def test_recall_is_the_share_of_the_best_that_was_found() -> None:
     assert recall_at(exact, exact, 10) == 1
 
 
-def test_of_equal_vectors_either_counts() -> None:
+def test_of_equal_vectors_either_counts():
     exact = results([(1, 0.9), (2, 0.5), (3, 0.5)])
     found = results([(1, 0.9), (7, 0.5)])
     assert recall_at(found, exact, 2) == 1
@@ -39,53 +35,53 @@ def test_of_equal_vectors_either_counts() -> None:
     assert recall_at(results([(1, 0.9), (8, 0.49)]), exact, 2) == 0.5
 
 
-def test_where_there_is_nothing_to_find_nothing_is_missed() -> None:
+def test_where_there_is_nothing_to_find_nothing_is_missed():
     assert recall_at([], []) == 1
     assert recall_at(results([]), results([])) == 1
 
 
-def test_as_many_queries_are_expected_in_both() -> None:
+def test_as_many_queries_are_expected_in_both():
     with pytest.raises(ValueError, match="zip"):
         recall_at(results([(1, 1.0)]), results())
 
 
-def test_queries_are_off_their_passages_and_repeatable() -> None:
-    sample = sample_queries(VECTORS, 50)
-    assert sample.queries.dtype == np.float32
-    assert sample.queries.shape == (50, 24)
-    assert len(set(sample.own.tolist())) == 50
-    assert (np.diff(sample.own) > 0).all()
-    own = VECTORS[sample.own]
-    lengths = np.linalg.norm(sample.queries, axis=1) * np.linalg.norm(own, axis=1)
-    cosines = (sample.queries * own).sum(axis=1) / lengths
+def test_queries_are_off_their_passages_and_repeatable():
+    queries, own = sample_queries(VECTORS, 50)
+    assert queries.dtype == np.float32
+    assert queries.shape == (50, 24)
+    assert len(set(own.tolist())) == 50
+    assert (np.diff(own) > 0).all()
+    held = VECTORS[own]
+    lengths = np.linalg.norm(queries, axis=1) * np.linalg.norm(held, axis=1)
+    cosines = (queries * held).sum(axis=1) / lengths
     assert ((cosines > 0.7) & (cosines < 0.99)).all()
-    np.testing.assert_array_equal(sample.queries, sample_queries(VECTORS, 50).queries)
-    assert (sample_queries(VECTORS, 50, seed=1).own != sample.own).any()
-    assert len(sample_queries(VECTORS[:7], 50).own) == 7
+    np.testing.assert_array_equal(queries, sample_queries(VECTORS, 50)[0])
+    assert (sample_queries(VECTORS, 50, seed=1)[1] != own).any()
+    assert len(sample_queries(VECTORS[:7], 50)[1]) == 7
 
 
 @pytest.mark.parametrize("name", ["ivf", "hnsw", "PQ6x4fs"])
-def test_what_is_measured_is_what_brute_force_finds(tmp_path: Path, name: str) -> None:
+def test_what_is_measured_is_what_brute_force_finds(tmp_path, name):
     structure = build(tmp_path / "structure", VECTORS, name)
-    sample = sample_queries(VECTORS, 40)
+    queries, sources = sample_queries(VECTORS, 40)
     searcher = structure.searcher
-    measured = measure(searcher, VECTORS, sample)
+    measured = measure(searcher, VECTORS, queries, sources)
     assert [one.effort for one in measured] == list(searcher.efforts[: len(measured)])
     assert len(measured) == len(searcher.efforts) or measured[-1].recall == 1
     for one in measured[:3]:
         hits = 0
-        found = searcher.search(VECTORS, sample.queries, 11, effort=one.effort)
-        for query, own, (positions, _) in zip(sample.queries, sample.own, found, strict=True):
+        found = searcher.search(VECTORS, queries, 11, effort=one.effort)
+        for query, own, (positions, _) in zip(queries, sources, found, strict=True):
             others = np.arange(len(VECTORS)) != own
             positions = positions[positions != own][:10]
             hits += len(np.intersect1d(positions, best(VECTORS, query, 10, others)))
         assert one.recall == pytest.approx(hits / 400)
 
 
-def test_lists_read_whole_miss_nothing_and_one_list_does(tmp_path: Path) -> None:
+def test_lists_read_whole_miss_nothing_and_one_list_does(tmp_path):
     structure = build(tmp_path / "structure", VECTORS, "ivf")
     sample = sample_queries(VECTORS, 100)
-    one, *_, everything = measure(structure.searcher, VECTORS, sample)
+    one, *_, everything = measure(structure.searcher, VECTORS, *sample)
     assert one.recall < 0.99
     assert everything.recall == 1
     assert cheapest([one, everything], 0.999) == everything.effort
@@ -95,9 +91,7 @@ def test_lists_read_whole_miss_nothing_and_one_list_does(tmp_path: Path) -> None
     st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1)), min_size=1),
     st.floats(0, 1, exclude_min=True),
 )
-def test_the_least_effort_that_reaches_the_target_is_chosen(
-    pairs: list[tuple[int, float]], target: float
-) -> None:
+def test_the_least_effort_that_reaches_the_target_is_chosen(pairs, target):
     measured = [Measured(*pair) for pair in pairs]
     enough = sorted(effort for effort, recall in pairs if recall >= target)
     if enough:
@@ -107,12 +101,12 @@ def test_the_least_effort_that_reaches_the_target_is_chosen(
             cheapest(measured, target)
 
 
-def test_a_target_out_of_reach_names_the_best() -> None:
+def test_a_target_out_of_reach_names_the_best():
     with pytest.raises(ConfigError, match=r"--recall 0\.99: .* 0\.9700, at effort 8; .*index-type"):
         cheapest([Measured(4, 0.9), Measured(8, 0.97)], 0.99)
 
 
 @pytest.mark.parametrize("target", [0.0, -1.0, 1.5, float("nan")])
-def test_a_target_that_is_no_share_is_refused(target: float) -> None:
+def test_a_target_that_is_no_share_is_refused(target):
     with pytest.raises(ConfigError, match="above 0 and at most 1"):
         cheapest([Measured(1, 1.0)], target)

@@ -1,10 +1,7 @@
 """Structures of merged segments: built, measured, stored, searched and given up again."""
 
-from __future__ import annotations
-
 import gc
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ from index_samples import document, flip, make_index, manifest_of
 
 from indexes.errors import ConfigError, DamagedIndexError, MissingExtraError
 from indexes.filters.allowed import Allowed
-from indexes.folder.segment import LiveSegment
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
@@ -24,11 +20,11 @@ DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return make_index(tmp_path / "index", DOCUMENTS[:200], DOCUMENTS[200:])
 
 
-def only_segment(folder: Path) -> LiveSegment:
+def only_segment(folder):
     reader = FolderReader(folder)
     try:
         with reader.view() as view:
@@ -39,7 +35,7 @@ def only_segment(folder: Path) -> LiveSegment:
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivf-sq8", "IVF8,SQ6"])
-def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> None:
+def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
     with FolderWriter(folder) as writer:
         assert writer.rebuild(StructureSettings(index_type)) == 2
     assert verify(folder) == []
@@ -65,7 +61,7 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder: Path, index_type: str) -> No
             assert len(a) == len(b) == 10
 
 
-def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
+def test_later_merges_keep_the_type_and_flat_has_no_file(folder):
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("ivf"))
         writer.delete(["d1"])
@@ -78,7 +74,7 @@ def test_later_merges_keep_the_type_and_flat_has_no_file(folder: Path) -> None:
     assert verify(folder) == []
 
 
-def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
+def test_few_passages_are_scanned_unless_asked_otherwise(folder):
     with FolderWriter(folder) as writer:
         assert writer.structures == StructureSettings()
         writer.compact()
@@ -89,7 +85,7 @@ def test_few_passages_are_scanned_unless_asked_otherwise(folder: Path) -> None:
     ]
 
 
-def test_what_faiss_does_not_know_changes_nothing(folder: Path) -> None:
+def test_what_faiss_does_not_know_changes_nothing(folder):
     before = sorted(path.name for path in (folder / "segments").iterdir())
     with FolderWriter(folder) as writer:
         with pytest.raises(ConfigError, match="IVFx,Nonsense"):
@@ -99,10 +95,8 @@ def test_what_faiss_does_not_know_changes_nothing(folder: Path) -> None:
     assert verify(folder) == []
 
 
-def test_without_faiss_what_auto_wants_is_left_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing() -> None:
+def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
+    def missing():
         raise MissingExtraError("no FAISS")
 
     monkeypatch.setattr("indexes.vectors.structure.load_faiss", missing)
@@ -117,19 +111,19 @@ def test_without_faiss_what_auto_wants_is_left_out(
         assert writer.structures == StructureSettings()
 
 
-def test_auto_builds_where_there_are_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_builds_where_there_are_many(folder, monkeypatch):
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with FolderWriter(folder) as writer:
         writer.compact()
     assert only_segment(folder).segment.structure.name == "ivf-sq8"
 
 
-def search_first(folder: Path) -> None:
+def search_first(folder):
     segment = only_segment(folder).segment
     search_vectors(segment.structure, segment.vectors, np.asarray(segment.vectors[:2]), 5)
 
 
-def test_a_damaged_structure_is_found_and_never_searched(folder: Path) -> None:
+def test_a_damaged_structure_is_found_and_never_searched(folder):
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("ivf"))
     path = only_segment(folder).segment.folder / STRUCTURE_FILE
@@ -142,7 +136,7 @@ def test_a_damaged_structure_is_found_and_never_searched(folder: Path) -> None:
         only_segment(folder)
 
 
-def test_the_least_effort_that_reaches_a_recall_is_taken() -> None:
+def test_the_least_effort_that_reaches_a_recall_is_taken():
     measured = (Measured(1, 0.5), Measured(2, 0.93), Measured(4, 0.96), Measured(8, 0.99))
     structure = SegmentStructure("ivf", (), measured)
     assert structure.effort(None) == 4
@@ -155,12 +149,12 @@ def test_the_least_effort_that_reaches_a_recall_is_taken() -> None:
 
 
 @pytest.mark.parametrize("memory", [0, -5])
-def test_no_memory_is_refused(memory: int) -> None:
+def test_no_memory_is_refused(memory):
     with pytest.raises(ConfigError, match="memory: expected 1 byte or more"):
         StructureSettings("auto", memory)
 
 
-def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder: Path) -> None:
+def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder):
     """A merge removes the files of segments that a reader is about to search."""
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("ivf"))
@@ -173,7 +167,7 @@ def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder:
     assert [positions[0] for positions, _ in found] == [0, 1, 2]
 
 
-def test_structures_leave_no_file_open(folder: Path) -> None:
+def test_structures_leave_no_file_open(folder):
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("IVF4,Flat"))
     before = len(os.listdir("/dev/fd"))

@@ -1,12 +1,9 @@
 """Structure files: what is written is what is searched, repeatably; damage is named."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ TYPES = [
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Any:
+def _one_thread():
     """Several threads may add to a graph in any order."""
     faiss = load_faiss()
     threads = faiss.omp_get_max_threads()
@@ -42,21 +39,21 @@ def _one_thread() -> Any:
     faiss.omp_set_num_threads(threads)
 
 
-def write(path: Path, name: str, seed: int = 0) -> bytes:
+def write(path, name, seed=0):
     write_structure(path, VECTORS, resolve(name, N, D, None).spec, seed)
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_equal_vectors_and_seed_give_equal_files(tmp_path: Path, name: str) -> None:
+def test_equal_vectors_and_seed_give_equal_files(tmp_path, name):
     assert write(tmp_path / "first", name) == write(tmp_path / "second", name)
 
 
-def test_another_seed_gives_another_file(tmp_path: Path) -> None:
+def test_another_seed_gives_another_file(tmp_path):
     assert write(tmp_path / "first", "ivf") != write(tmp_path / "second", "ivf", seed=1)
 
 
-def test_opening_loads_no_faiss_and_reads_no_vectors(tmp_path: Path) -> None:
+def test_opening_loads_no_faiss_and_reads_no_vectors(tmp_path):
     write(tmp_path / "structure", "ivf")
     code = (
         "import pathlib, sys; from indexes.vectors.structure import open_structure; "
@@ -68,25 +65,25 @@ def test_opening_loads_no_faiss_and_reads_no_vectors(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("name", ["hnsw", "ivf", "ivf-sq8"])
-def test_the_file_is_mapped_while_it_is_searched(tmp_path: Path, name: str) -> None:
+def test_the_file_is_mapped_while_it_is_searched(tmp_path, name):
     structure = build(tmp_path / "structure", VECTORS, name)
     structure.searcher.search(VECTORS, QUERIES, 5)
     assert str(tmp_path / "structure") in Path("/proc/self/maps").read_text()
 
 
-def test_flat_has_no_file(tmp_path: Path) -> None:
+def test_flat_has_no_file(tmp_path):
     with pytest.raises(ValueError, match="flat has no file"):
         write_structure(tmp_path / "structure", VECTORS, StructureSpec("flat", "Flat"))
     assert not (tmp_path / "structure").exists()
 
 
-def test_a_structure_that_faiss_cannot_train_is_one_line(tmp_path: Path) -> None:
+def test_a_structure_that_faiss_cannot_train_is_one_line(tmp_path):
     with pytest.raises(ConfigError, match=r"'IVF5000,Flat': FAISS cannot build .*3,000 vectors"):
         write_structure(tmp_path / "x", VECTORS, StructureSpec("IVF5000,Flat", "IVF5000,Flat"))
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path: Path, name: str) -> None:
+def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path, name):
     path = tmp_path / "structure"
     content = write(path, name)
     chance = np.random.default_rng(1)
@@ -110,7 +107,7 @@ def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path: Path, name: str) -> N
     assert refused >= 90
 
 
-def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_to_nowhere_is_not_followed(tmp_path):
     path = tmp_path / "structure"
     content = bytearray(write(path, "hnsw"))
     middle = (len(content) - N * D * 4) // 2
@@ -121,7 +118,7 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("allowed", [None, Allowed.of(np.arange(N) != 5)])
-def test_a_passage_that_does_not_exist_is_not_returned(tmp_path: Path, allowed: Any) -> None:
+def test_a_passage_that_does_not_exist_is_not_returned(tmp_path, allowed):
     path = tmp_path / "structure"
     content = bytearray(write(path, "ivf"))
     last = slice(len(content) - 1024 - 8, len(content) - 1024)
@@ -134,7 +131,7 @@ def test_a_passage_that_does_not_exist_is_not_returned(tmp_path: Path, allowed: 
 
 
 @pytest.mark.parametrize("name", ["hnsw", "ivf"])
-def test_a_truncated_file_is_named(tmp_path: Path, name: str) -> None:
+def test_a_truncated_file_is_named(tmp_path, name):
     path = tmp_path / "structure"
     content = write(path, name)
     for size in (0, 100, 1024, 1025, len(content) // 2, len(content) - 1):
@@ -143,7 +140,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, name: str) -> None:
             open_structure(path, N, D).searcher.search(VECTORS, QUERIES, 10)
 
 
-def test_bytes_lost_in_the_middle_are_noticed(tmp_path: Path) -> None:
+def test_bytes_lost_in_the_middle_are_noticed(tmp_path):
     path = tmp_path / "structure"
     content = write(path, "ivf")
     path.write_bytes(content[: len(content) // 2] + content[-1024:])
@@ -151,12 +148,12 @@ def test_bytes_lost_in_the_middle_are_noticed(tmp_path: Path) -> None:
         open_structure(path, N, D)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DamagedIndexError, match="structure: the file is missing"):
         open_structure(tmp_path / "structure", N, D)
 
 
-def test_a_structure_of_other_vectors_is_refused(tmp_path: Path) -> None:
+def test_a_structure_of_other_vectors_is_refused(tmp_path):
     write(tmp_path / "structure", "ivf")
     with pytest.raises(DamagedIndexError, match="expected 2999 vectors of 16 dimensions, found 30"):
         open_structure(tmp_path / "structure", N - 1, D)
@@ -164,12 +161,10 @@ def test_a_structure_of_other_vectors_is_refused(tmp_path: Path) -> None:
         open_structure(tmp_path / "structure", N, D - 1)
 
 
-def test_a_file_of_another_release_of_faiss_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_release_of_faiss_says_so(tmp_path, monkeypatch):
     structure = build(tmp_path / "structure", VECTORS, "ivf")
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_):
         raise RuntimeError("Index type 0x12345678 not recognized")
 
     monkeypatch.setattr(load_faiss(), "read_index", refuse)
@@ -177,23 +172,21 @@ def test_a_file_of_another_release_of_faiss_says_so(
         structure.searcher.search(VECTORS, QUERIES, 5)
 
 
-def test_a_full_disk_is_named_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_named_and_leaves_no_file(tmp_path, monkeypatch):
     path = tmp_path / "structure"
     opened = Path.open
 
     class Full:
-        def __init__(self, file: Any) -> None:
+        def __init__(self, file):
             self.file = file
 
-        def __enter__(self) -> Full:
+        def __enter__(self):
             return self
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             self.file.close()
 
-        def write(self, _: bytes) -> None:
+        def write(self, _):
             raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(Path, "open", lambda self, mode="r": Full(opened(self, mode)))
@@ -202,9 +195,7 @@ def test_a_full_disk_is_named_and_leaves_no_file(
     assert not path.exists()
 
 
-def test_training_on_a_sample_is_repeatable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_on_a_sample_is_repeatable(tmp_path, monkeypatch):
     everything = write(tmp_path / "everything", "ivf")
     monkeypatch.setattr(indexes.vectors.structure, "training_size", lambda n, lists: n // 2)
     sampled = write(tmp_path / "first", "ivf")

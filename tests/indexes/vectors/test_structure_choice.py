@@ -1,7 +1,5 @@
 """The choice of a structure: what holds for every size, and what is refused."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -12,14 +10,7 @@ from hypothesis import strategies as st
 from structure_samples import best
 
 from indexes.errors import ConfigError
-from indexes.vectors.choice import (
-    FLAT_LIMIT,
-    NAMES,
-    choose,
-    list_count,
-    resolve,
-    training_size,
-)
+from indexes.vectors.choice import FLAT_LIMIT, NAMES, choose, list_count, resolve, training_size
 from indexes.vectors.library import load_faiss
 from indexes.vectors.structure import open_structure, write_structure
 
@@ -30,9 +21,7 @@ BUDGETS = st.one_of(st.none(), st.integers(0, 10**12))
 
 
 @given(st.sampled_from(KINDS), ENOUGH, ENOUGH, DIMENSIONS, DIMENSIONS)
-def test_memory_grows_with_passages_and_dimensions(
-    kind: str, n: int, more: int, d: int, wider: int
-) -> None:
+def test_memory_grows_with_passages_and_dimensions(kind, n, more, d, wider):
     small = resolve(kind, min(n, more), min(d, wider), None)
     large = resolve(kind, max(n, more), max(d, wider), None)
     assert small.memory_bytes <= large.memory_bytes
@@ -40,9 +29,7 @@ def test_memory_grows_with_passages_and_dimensions(
 
 
 @given(st.integers(0, 10**8), DIMENSIONS, BUDGETS)
-def test_auto_is_flat_while_small_and_otherwise_the_first_that_fits(
-    n: int, d: int, budget: int | None
-) -> None:
+def test_auto_is_flat_while_small_and_otherwise_the_first_that_fits(n, d, budget):
     choice = choose(n, d, budget)
     assert choice == resolve("auto", n, d, budget)
     if n <= FLAT_LIMIT:
@@ -56,12 +43,12 @@ def test_auto_is_flat_while_small_and_otherwise_the_first_that_fits(
 
 
 @given(st.sampled_from(KINDS), ENOUGH, DIMENSIONS, BUDGETS)
-def test_a_given_name_wins_over_memory(kind: str, n: int, d: int, budget: int | None) -> None:
+def test_a_given_name_wins_over_memory(kind, n, d, budget):
     assert resolve(kind, n, d, budget).spec.name == kind
 
 
 @given(st.integers(39, 10**8))
-def test_every_list_has_as_many_vectors_to_train_on_as_faiss_asks(n: int) -> None:
+def test_every_list_has_as_many_vectors_to_train_on_as_faiss_asks(n):
     lists = list_count(n)
     sample = training_size(n, lists)
     assert 39 * lists <= sample <= n
@@ -69,12 +56,12 @@ def test_every_list_has_as_many_vectors_to_train_on_as_faiss_asks(n: int) -> Non
     assert sample <= max(2**16, 64 * lists) <= 2**20
 
 
-def test_lists_grow_as_the_root_of_the_passages_up_to_a_million() -> None:
+def test_lists_grow_as_the_root_of_the_passages_up_to_a_million():
     assert [list_count(n) for n in (10**5, 10**6, 10**7)] == [1264, 4000, 4096]
 
 
 @given(st.integers(0, 10**8), st.integers(0, 10**8))
-def test_more_passages_have_no_fewer_lists(n: int, more: int) -> None:
+def test_more_passages_have_no_fewer_lists(n, more):
     assert list_count(min(n, more)) <= list_count(max(n, more))
 
 
@@ -84,9 +71,7 @@ def test_more_passages_have_no_fewer_lists(n: int, more: int) -> None:
     st.integers(0, 300),
     st.integers(1, 12),
 )
-def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(
-    name: str, n: int, d: int
-) -> None:
+def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(name, n, d):
     choice = resolve(name, n, d, None)
     chance = np.random.default_rng(n)
     vectors = chance.standard_normal((n, d)).astype(np.float32)
@@ -107,7 +92,7 @@ def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(
 
 
 @pytest.mark.parametrize("d", [1, 5, 7, 31, 97, 384])
-def test_product_quantization_takes_any_dimension(d: int) -> None:
+def test_product_quantization_takes_any_dimension(d):
     factory = resolve("ivf-pq", 20_000, d, None).spec.factory
     index = load_faiss().index_factory(d, factory, load_faiss().METRIC_INNER_PRODUCT)
     assert index.d == d
@@ -115,7 +100,7 @@ def test_product_quantization_takes_any_dimension(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivf-sq8", "ivf-pq"])
 @pytest.mark.parametrize("d", [30, pytest.param(32, marks=pytest.mark.soak)])
-def test_the_memory_said_is_about_what_the_file_takes(tmp_path: Path, kind: str, d: int) -> None:
+def test_the_memory_said_is_about_what_the_file_takes(tmp_path, kind, d):
     vectors = np.random.default_rng(3).standard_normal((10_000, d)).astype(np.float32)
     choice = resolve(kind, 10_000, d, None)
     write_structure(tmp_path / "structure", vectors, choice.spec)
@@ -140,9 +125,7 @@ def test_the_memory_said_is_about_what_the_file_takes(tmp_path: Path, kind: str,
         ("IVF4096,Flat", 4_096, "IVF4096,Flat", "159,744 in all; there are 4,096"),
     ],
 )
-def test_too_few_passages_fall_to_what_can_be_trained_and_say_why(
-    name: str, n: int, kind: str, reason: str
-) -> None:
+def test_too_few_passages_fall_to_what_can_be_trained_and_say_why(name, n, kind, reason):
     choice = resolve(name, n, 8, None)
     assert choice.spec.name == kind
     assert reason in choice.reasons[-1]
@@ -165,7 +148,7 @@ def test_too_few_passages_fall_to_what_can_be_trained_and_say_why(
         ("x" * 300, "300 characters"),
     ],
 )
-def test_what_faiss_does_not_take_is_refused_in_one_line(name: str, reason: str) -> None:
+def test_what_faiss_does_not_take_is_refused_in_one_line(name, reason):
     with pytest.raises(ConfigError) as refused:
         resolve(name, 1000, 32, None)
     message = str(refused.value)
