@@ -57,14 +57,8 @@ class WeightInspection:
 
     def to_json(self) -> dict[str, object]:
         """All numbers."""
-        return {
-            "encoder": self.encoder,
-            "text": self.passage,
-            "cut": self.cut,
-            "unit": self.unit,
-            "first_layer": self.first_layer,
-            "words": [asdict(word) for word in self.words],
-        }
+        facts = asdict(self)
+        return {"text": facts.pop("passage"), **facts}
 
     def figure(self) -> Figure:
         """The weight of each word as a bar, and below it the weights of the layers in it.
@@ -199,15 +193,8 @@ class MetaInspection:
 
     def to_json(self) -> dict[str, object]:
         """All numbers."""
-        return {
-            "encoder": self.encoder,
-            "text": self.passage,
-            "cut": self.cut,
-            "method": self.method,
-            "level": self.level,
-            "sources": [asdict(one) for one in self.sources],
-            "words": [asdict(one) for one in self.words],
-        }
+        facts = asdict(self)
+        return {"text": facts.pop("passage"), **facts}
 
     def figure(self) -> Figure:
         """The length of each source's part of each word as a heat map.

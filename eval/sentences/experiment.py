@@ -8,11 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.datasets.classification import ClassificationTask
+from eval.datasets.pairs import STSTask
 from eval.metrics.comparison import Difference, Score, compare_values
 from eval.metrics.correlation import Correlation, CorrelationName
 from eval.metrics.significance import Resampling, holm, percentile_interval, resampling_weights
@@ -29,15 +31,7 @@ Value = tuple[float, float | None]
 _CELLS_AT_ONCE = 2**20
 
 
-class NamedSet(Protocol):
-    """A set of sentences."""
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-
-
-S = TypeVar("S", bound=NamedSet)
+S = TypeVar("S", STSTask, ClassificationTask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ the value of each under every encoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -119,12 +119,16 @@ class SentenceResult(ReportedResult):
     def report(self) -> Report:
         """The result for a reader, with the values of examples as files."""
         remarks = tuple(_remarks(self))
+        brief = {
+            of.name: "; ".join(f"{name} {text}" for name, text in of.facts.items())
+            for of in self.sets
+        }
         return Report(
             name=self.kind,
             title=self.title,
             sections=(
                 Section(
-                    facts={**self.settings, **{of.name: _said(of.facts) for of in self.sets}},
+                    facts={**self.settings, **brief},
                     tables=(*_overview(self), *_grids(self)),
                     remarks=remarks,
                     brief=True,
@@ -148,11 +152,6 @@ class SentenceResult(ReportedResult):
             files=_example_files(self),
             figures=sentence_figures(self),
         )
-
-
-def _said(facts: Mapping[str, str]) -> str:
-    """Facts on one line."""
-    return "; ".join(f"{name} {text}" for name, text in facts.items())
 
 
 def _overview(result: SentenceResult) -> Iterator[Table]:
@@ -234,57 +233,34 @@ def _remarks(result: SentenceResult) -> Iterator[str]:
 
 
 def _cut(result: SentenceResult) -> Iterator[str]:
-    cuts: dict[str, list[tuple[str, int, int]]] = {}
-    for one in result.sets:
-        for score in one.scores:
-            cuts.setdefault(score.encoder, []).append((one.name, score.cut, one.texts))
-    for grid in result.grids:
-        cuts.setdefault(grid.encoder, []).append((grid.name, grid.cut, grid.texts))
-    cut_any = False
-    for encoder, counts in cuts.items():
-        listed = [
-            f"{cut:,} of {texts:,} texts of {name}"
-            for name, cut, texts in dict.fromkeys(counts)
-            if cut
-        ]
-        if listed:
-            cut_any = True
-            yield f"{encoder}: longer than its window, and cut: {', '.join(listed)}"
-    if not cut_any:
+    cuts: dict[str, dict[str, str]] = {}
+    counted = [(one.encoder, of.name, one.cut, of.texts) for of in result.sets for one in of.scores]
+    counted += [(one.encoder, one.name, one.cut, one.texts) for one in result.grids]
+    for encoder, name, cut, texts in counted:
+        if cut:
+            cuts.setdefault(encoder, {})[name] = f"{cut:,} of {texts:,} texts of {name}"
+    for encoder, listed in cuts.items():
+        yield f"{encoder}: longer than its window, and cut: {', '.join(listed.values())}"
+    if not cuts:
         yield "no text is longer than an encoder's window"
 
 
 def _set_data(of: SetScores) -> dict[str, object]:
-    return {
-        "set": of.name,
-        "facts": dict(of.facts),
-        "texts": of.texts,
-        "scores": [
-            {
-                "encoder": score.encoder,
-                "cut": score.cut,
-                "values": {name: asdict(value) for name, value in score.values.items()},
-                "extra": dict(score.extra),
-                "note": score.note,
-                "details": dict(score.details),
-            }
-            for score in of.scores
-        ],
-    }
+    scores = [asdict(replace(one, examples=np.zeros(0))) for one in of.scores]
+    for one in scores:
+        del one["examples"]
+    return {"set": of.name, "facts": dict(of.facts), "texts": of.texts, "scores": scores}
 
 
 def _grid_data(grid: LayerGrid) -> dict[str, object]:
     layer, pooling = grid.best
+    facts = asdict(grid)
     return {
-        "set": grid.name,
-        "encoder": grid.encoder,
-        "measure": grid.measure,
-        "poolings": list(grid.poolings),
+        "set": facts.pop("name"),
+        **facts,
         "values": grid.values.tolist(),
         "spread": None if grid.spread is None else grid.spread.tolist(),
         "best": {"hidden_state": layer, "pooling": pooling},
-        "cut": grid.cut,
-        "texts": grid.texts,
     }
 
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.progress import Done, ignore
 from eval.sentences.supervised import Scaling, epoch_batches, first_weights, scaling_of
-from retriever.errors import ConfigError, require_classifiers
+from retriever.errors import require_classifiers
 
 if TYPE_CHECKING:
     import torch
@@ -51,39 +51,6 @@ class Job(NamedTuple):
     values: tuple[float, ...]
 
 
-class Classifier(Protocol):
-    """Trains and predicts; `seeded` says whether a seed changes what it predicts."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def seeded(self) -> bool: ...  # noqa: D102
-
-    def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """The strengths of regularization to choose from, in the order that decides ties.
-
-        SentEval has another grid where they are chosen by folds of a training split beside a test
-        split (`folded`).
-        """
-        ...
-
-    def predict(
-        self,
-        features: NDArray[np.float32],
-        labels: Rows,
-        jobs: Sequence[Job],
-        seed: int,
-        done: Done = ...,
-    ) -> list[Rows]:
-        """The predicted classes of each job, (values, test rows) int64.
-
-        Features are (examples, features) float32, the labels of training rows int64 from 0; all
-        jobs have the same number of values; `done` gets the number of trained classifiers.
-        """
-        ...
-
-
 @dataclass(slots=True)
 class LogisticRegressions:
     """A linear softmax classifier with a quadratic penalty.
@@ -96,24 +63,13 @@ class LogisticRegressions:
     vectors the best C is at the end of that grid. ``bert-lc`` is SAGA with tolerance 0.01, at most
     200 steps and C = 10, features as they are.
 
-    Attributes:
-        recipe: one of these.
-        unconverged: number of fits that reached the maximum number of steps.
-
-    Raises:
-        ConfigError: the recipe is unknown.
-        MissingExtraError: scikit-learn is not installed.
+    `unconverged` counts the fits that reached the maximum number of steps.
     """
 
     recipe: Recipe = "scaled"
     unconverged: int = field(default=0, init=False)
-    name: str = field(default="logistic", init=False)
 
     def __post_init__(self) -> None:
-        if self.recipe not in ("scaled", "senteval", "bert-lc"):
-            raise ConfigError(
-                f"logistic: expected scaled, senteval or bert-lc, found {self.recipe!r}"
-            )
         require_classifiers()
 
     @property
@@ -122,7 +78,11 @@ class LogisticRegressions:
         return self.recipe == "bert-lc"
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """As `Classifier.grid`."""
+        """The strengths of regularization to choose from, in the order that decides ties.
+
+        SentEval has another grid where they are chosen by folds of a training split beside a test
+        split (`folded`).
+        """
         if self.recipe == "senteval":
             return _SENTEVAL_FOLDED if folded else _SENTEVAL
         return _SCALED if self.recipe == "scaled" else _BERT_LC
@@ -135,7 +95,11 @@ class LogisticRegressions:
         seed: int,
         done: Done = ignore,
     ) -> list[Rows]:
-        """As `Classifier.predict`."""
+        """The predicted classes of each job, (values, test rows) int64.
+
+        Features are (examples, features) float32, the labels of training rows int64 from 0; all
+        jobs have the same number of values; `done` gets the number of trained classifiers.
+        """
         predictions = []
         for job in jobs:
             predictions.append(self._predict(features, labels, job, seed))
@@ -176,11 +140,10 @@ class MLPs:
     epochs: int = 4
     batch: int = 64
     rate: float = 0.001
-    name: str = field(default="mlp", init=False)
     seeded: bool = field(default=True, init=False)
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """As `Classifier.grid`; the same for all protocols."""
+        """As of `LogisticRegressions`; the same for all protocols."""
         return _MLP
 
     def predict(
@@ -191,7 +154,7 @@ class MLPs:
         seed: int,
         done: Done = ignore,
     ) -> list[Rows]:
-        """As `Classifier.predict`.
+        """As of `LogisticRegressions`.
 
         A job's result depends on the others only by rounding, with one exception: a job with fewer
         steps per epoch than others beside it makes idle steps of Adam at the end.
@@ -327,3 +290,6 @@ class _Networks:
                 found.append(one.logits(rows[None])[0].argmax(dim=-1))
         best: Rows = torch.cat(found).T.numpy()
         return best
+
+
+Classifier: TypeAlias = LogisticRegressions | MLPs

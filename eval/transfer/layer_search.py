@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from eval.layers.search import best_first
 from eval.layers.subsets import LayerSubsets, layer_subsets
 from eval.progress import Done, ignore
-from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows
+from eval.transfer.classifiers import Job, LogisticRegressions, Rows
 from eval.transfer.protocols import (
     ClassificationData,
     LayerData,
@@ -123,28 +123,19 @@ class LayerTransferScore:
 
 def search_transfer(
     data: LayerData,
-    settings: LayerTransferSettings | None = None,
-    classifier: Classifier | None = None,
+    settings: LayerTransferSettings,
     done: Done = ignore,
     *,
     train_share: float = 1.0,
 ) -> LayerTransferScore:
     """Choose layers on inner divisions, test them on outer ones.
 
-    The tested classifier has one strength; None is the logistic regression of the paper. `done` is
-    called with the number of sets tried on a division, outer times inner times the number of sets
-    in all.
+    `done` is called with the number of sets tried on a division, outer times inner times the number
+    of sets in all.
     """
-    settings = settings or LayerTransferSettings()
-    classifier = classifier or LogisticRegressions("bert-lc")
     most = None if settings.max_layers is None else min(settings.max_layers, data.hidden_states)
     subsets = layer_subsets(data.hidden_states, most)
-    values = classifier.grid(folded=False)
-    if len(values) != 1:
-        raise ConfigError(
-            f"{classifier.name}: the layers are chosen for one strength of regularization, found "
-            f"{len(values)}; use the logistic regression of bert-lc"
-        )
+    values = LogisticRegressions("bert-lc").grid(folded=False)
     inner = np.zeros((settings.outer, len(subsets)))
     layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
@@ -158,12 +149,8 @@ def search_transfer(
         scores = inner[number, best]
         if len(best) > 1:
             tried = [Job(*part, values) for part in one.inner]
-            scores = np.array(
-                [
-                    _accuracy(data, _test(data, subsets.layers(place), classifier, tried, settings))
-                    for place in best
-                ]
-            )
+            tests = [_test(data, subsets.layers(place), tried, settings) for place in best]
+            scores = np.array([_accuracy(data, one) for one in tests])
         # Of equal ones the one that the ridge classifier prefers.
         first = int(np.argmax(np.round(scores, 12)))
         choice.append(float(scores[first]))
@@ -177,7 +164,7 @@ def search_transfer(
             ("chosen", chosen),
         ):
             layers[name].append(averaged)
-            outcomes[name].append(_test(data, averaged, classifier, [job], settings))
+            outcomes[name].append(_test(data, averaged, [job], settings))
     found = []
     for name, tests in outcomes.items():
         accuracies = tuple(_accuracy(data, one) for one in tests)
@@ -226,12 +213,11 @@ def layer_divisions(
 def _test(
     data: LayerData,
     layers: tuple[int, ...],
-    classifier: Classifier,
     jobs: Sequence[Job],
     settings: LayerTransferSettings,
 ) -> Outcome:
-    features = data.features(layers)
-    found = classifier.predict(features, data.data.labels, jobs, settings.seed)
+    classifier = LogisticRegressions("bert-lc")
+    found = classifier.predict(data.features(layers), data.data.labels, jobs, settings.seed)
     return outcome(data.data, jobs, found, None)
 
 

@@ -229,13 +229,8 @@ def run_protocol(
         return classifier.predict(data.features, data.labels, jobs, seed, done)
 
     if protocol.name == "bert-lc":
-        values = classifier.grid(folded=False)
-        if len(values) != 1:
-            raise ConfigError(
-                f"protocol: bert-lc chooses no strength of regularization, and {classifier.name} "
-                "has several; use the logistic regression of bert-lc"
-            )
-        jobs = [Job(*parts, values) for parts in outer_divisions(data, protocol.outer, seed)]
+        (value,) = classifier.grid(folded=False)
+        jobs = [Job(*parts, (value,)) for parts in outer_divisions(data, protocol.outer, seed)]
         return outcome(data, jobs, predict(jobs), None)
     if "dev" in data.splits:
         grid = classifier.grid(folded=False)

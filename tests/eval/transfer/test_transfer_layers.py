@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from eval.layers.search import LayerFusion
 from eval.layers.subsets import layer_subsets
-from eval.transfer.classifiers import MLPs
 from eval.transfer.layer_search import LayerTransferSettings, inner_accuracies, search_transfer
 from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
@@ -179,8 +178,6 @@ def test_progress_is_reported_and_impossible_settings_are_refused():
     done = []
     score = search_transfer(data, QUICK, done=done.append)
     assert sum(done) == 3 * 4 * len(score.subsets)
-    with pytest.raises(ConfigError, match="one strength"):
-        search_transfer(data, QUICK, MLPs())
     for bad in ({"outer": 0}, {"inner": 0}, {"strength": 0.0}, {"finalists": 0}):
         with pytest.raises(ConfigError):
             replace(QUICK, **bad)
