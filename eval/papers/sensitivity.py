@@ -1,40 +1,33 @@
-"""The effect of SBERT-WK's window and start layer on scored pairs: Fig. 3 of Wang and Kuo (2020).
-
-The model runs once over the texts: each batch of hidden states is fused with every setting, and
-only cosines are kept.
-"""
+"""SBERT-WK's window and start layer on scored pairs: Fig. 3 of Wang and Kuo (2020)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, read_pairs
+from eval.datasets.pairs import read_pairs
 from eval.figures import new_figure
-from eval.inspect.layers import all_states, color_curves, cut_warning, unit_vectors
+from eval.inspect.layers import color_curves, cut_warning
 from eval.inspect.weights import as_sbert_wk
 from eval.metrics.correlation import pair_correlation
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
+from eval.sentences.sts import pair_cosines
 from eval.tables import Table
-from eval.vectors import Loading
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
-from retriever.encoders.transformer.model import TextStates
+from eval.vectors import Loading, TextVectors, embed_all
+from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
+from retriever.encoders.settings import SBERT_WK, section_names
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from retriever.encoders.encoder import Encoder
-
 WINDOWS = (1, 2, 3, 4)
-_PAIRS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +124,22 @@ def inspect_sensitivity(
         )
     read = read_pairs([pairs])
     correlation = pair_correlation(read.gold, "pearson", str(pairs))
+    loading = loading or Loading()
     # A window and a start layer that every model allows.
-    model = (loading or Loading()).load(replace(asked, window=1, start_layer=0, head=False))
+    model = loading.load(replace(asked, window=1, start_layer=0, head=False))
     base = SBERTWKSettings.of(model.spec.settings, model.depth)
-    grid = settings_grid(base, model.depth)
-    done = progress("scoring pairs", len(read))
-    values = correlation(pair_cosines(model, read, list(grid.values()), done)).tolist()
+    grid = list(settings_grid(base, model.depth))
+    forms = [replace(asked, window=window, start_layer=start, head=False) for window, start in grid]
+    unweighted = dict.fromkeys(section_names(SBERT_WK))
+    last = replace(asked, fusion="mean", layers="last", pooling="mean", head=False, **unweighted)
+    forms.append(replace(last, special_tokens="keep"))
+    encoders = loading.load_together(list(map(str, forms)))
+    texts = list(dict.fromkeys([*read.left, *read.right]))
+    done = progress("encoding pairs", len(texts) * len(encoders))
+    values = []
+    for found in embed_all(encoders, texts, None, done=done):
+        cosines = pair_cosines(read, TextVectors(texts, found.vectors))
+        values.append(float(correlation(cosines[None])[0]))
     by_setting = dict(zip(grid, values[:-1], strict=True))
     windows, starts = (tuple(sorted(set(numbers))) for numbers in zip(*grid, strict=True))
     cut = sum(len(ids) > model.spec.max_length for ids in model.tokenize([*read.left, *read.right]))
@@ -157,57 +160,12 @@ def inspect_sensitivity(
     )
 
 
-def settings_grid(base: SBERTWKSettings, depth: int) -> dict[tuple[int, int], SBERTWKSettings]:
-    """Window and start layer to the resolved settings, of all that the preset allows."""
+def settings_grid(base: SBERTWKSettings, depth: int) -> Iterator[tuple[int, int]]:
+    """Every window and start layer that the preset allows."""
     replace(base, window=min(WINDOWS), start_layer=0).resolved(depth)
-    grid = {}
     for window, start in product(WINDOWS, range(depth)):
         try:
-            grid[window, start] = replace(base, window=window, start_layer=start).resolved(depth)
+            replace(base, window=window, start_layer=start).resolved(depth)
         except ConfigError:
             continue
-    return grid
-
-
-def pair_cosines(
-    encoder: Encoder,
-    pairs: ScoredPairs,
-    settings: Sequence[SBERTWKSettings],
-    done: Callable[[int], object] = lambda pairs: None,
-) -> NDArray[np.float64]:
-    """(settings + 1, pairs) cosines for each setting, then for the mean of the last hidden state; 1
-    for equal texts, but 0 with a zero vector.
-    """
-    lengths = [len(left) + len(right) for left, right in zip(pairs.left, pairs.right, strict=True)]
-    order = sorted(range(len(pairs)), key=lengths.__getitem__)
-    texts = [text for pair in order for text in (pairs.left[pair], pairs.right[pair])]
-    states = all_states(encoder, texts)
-    cosines = np.empty((len(settings) + 1, len(pairs)))
-    for first in range(0, len(order), _PAIRS_AT_ONCE):
-        batch = order[first : first + _PAIRS_AT_ONCE]
-        vectors = unit_vectors(_vectors(list(islice(states, 2 * len(batch))), settings))
-        left, right = vectors[:, 0::2], vectors[:, 1::2]
-        # Padding rounds equal texts differently, which must not decide their order.
-        equal = [pairs.left[pair] == pairs.right[pair] for pair in batch]
-        right[:, equal] = left[:, equal]
-        cosines[:, batch] = np.clip((left * right).sum(axis=-1), -1, 1)
-        done(len(batch))
-    return cosines
-
-
-def _vectors(
-    texts: Sequence[TextStates], settings: Sequence[SBERTWKSettings]
-) -> NDArray[np.float32]:
-    """(settings + 1, texts, width) of one batch."""
-    import torch
-
-    layers, _, width = texts[0].states.shape
-    longest = max(len(text.kept) for text in texts)
-    states = np.zeros((layers, len(texts), longest, width), np.float32)
-    kept = np.zeros((len(texts), longest), np.bool_)
-    for row, text in enumerate(texts):
-        states[:, row, : len(text.kept)] = text.states
-        kept[row, : len(text.kept)] = text.kept
-    hidden, places = list(torch.from_numpy(states)), torch.from_numpy(kept)
-    fused = [sbert_wk(hidden[first_state(one) :], places, one).numpy() for one in settings]
-    return np.stack([*fused, np.stack([text.states[-1].mean(axis=0) for text in texts])])
+        yield window, start

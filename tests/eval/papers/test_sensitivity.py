@@ -2,102 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
-
 import numpy as np
 import pytest
 import scipy.spatial
 import scipy.stats
 
-from eval.datasets.pairs import ScoredPairs, read_pairs
+from eval.datasets.pairs import read_pairs
 from eval.papers.sensitivity import (
     SensitivityInspection,
     inspect_sensitivity,
-    pair_cosines,
     settings_grid,
 )
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
-from tests.eval.inspect.fake_states import FakeStates
 from tests.eval.sentences.sentence_samples import write_pairs
-from tests.retriever.encoders.fusion.sbert_wk_reference import reference
-
-PRESETS = [("paper", "all"), ("paper", "fused"), ("released", "fused")]
-
-
-def some_pairs(count=40, seed=0):
-    random = np.random.default_rng(seed)
-
-    def text():
-        letters = random.choice(list("abcdef"), (random.integers(1, 9), 3))
-        return " ".join("".join(word) for word in letters)
-
-    left = [text() for _ in range(count)]
-    right = [text() for _ in range(count)]
-    right[3] = left[3]
-    return ScoredPairs(random.integers(0, 6, count).astype(np.float64), left, right)
-
-
-@pytest.mark.parametrize(("preset", "variance"), PRESETS)
-def test_every_setting_has_the_cosines_of_one_text_at_a_time(preset, variance):
-    encoder, pairs = FakeStates(drop_last=preset == "released"), some_pairs(12)
-    grid = settings_grid(SBERTWKSettings(preset, variance=variance), encoder.depth)
-    found = pair_cosines(encoder, pairs, list(grid.values()))
-
-    def vector(text, window, start):
-        (one,) = encoder.hidden_states([text])
-        settings = {"preset": preset, "variance": variance, "window": window, "start": start}
-        return reference(one.states, one.kept, **settings).vector
-
-    for cosines, cell in zip(found, grid, strict=False):
-        expected = [
-            1 - scipy.spatial.distance.cosine(vector(left, *cell), vector(right, *cell))
-            for left, right in zip(pairs.left, pairs.right, strict=True)
-        ]
-        np.testing.assert_allclose(cosines, expected, atol=1e-5)
-
-
-def test_the_baseline_is_the_mean_of_the_last_hidden_state():
-    encoder, pairs = FakeStates(drop_last=True), some_pairs()
-    cosines = pair_cosines(encoder, pairs, [])
-    assert cosines.shape == (1, 40)
-    for pair in range(40):
-        left, right = (
-            next(encoder.hidden_states([texts[pair]])).states[-1].mean(axis=0)
-            for texts in (pairs.left, pairs.right)
-        )
-        expected = 1 - scipy.spatial.distance.cosine(left, right)
-        assert cosines[0, pair] == pytest.approx(expected, abs=1e-6)
-
-
-def test_equal_texts_are_alike_to_the_last_bit():
-    pairs = some_pairs()
-    both = ScoredPairs(pairs.gold, pairs.left, pairs.left)
-    cosines = pair_cosines(FakeStates(), both, [SBERTWKSettings().resolved(4)])
-    np.testing.assert_allclose(cosines, 1, atol=1e-15)
-
-
-def test_texts_go_through_the_model_once_and_a_batch_of_hidden_states_is_alive():
-    encoder, pairs, done, made, most = FakeStates(), some_pairs(200), [], [], 0
-    given = encoder.hidden_states
-
-    def hidden_states(texts):
-        nonlocal most
-        for one in given(texts):
-            made.append(weakref.ref(one.states))
-            most = max(most, sum(states() is not None for states in made))
-            yield one
-            del one
-
-    encoder.hidden_states = hidden_states
-    grid = settings_grid(SBERTWKSettings(), encoder.depth)
-    assert len(grid) == 16
-    pair_cosines(encoder, pairs, list(grid.values())[:2], done.append)
-    (asked,) = encoder.asked
-    assert sorted(asked) == sorted([*pairs.left, *pairs.right])
-    assert sum(done) == 200
-    assert most <= 2 * 16
 
 
 def test_only_what_the_preset_can_have_is_in_the_grid():
@@ -105,10 +24,6 @@ def test_only_what_the_preset_can_have_is_in_the_grid():
     assert set(paper) == {(window, start) for window in (1, 2, 3, 4) for start in range(6)}
     released = settings_grid(SBERTWKSettings("released"), 3)
     assert list(released) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0)]
-    assert all(
-        (one.window, one.start_layer, one.variance) == (*cell, "fused")
-        for cell, one in released.items()
-    )
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
