@@ -108,7 +108,8 @@ class Passage:
     Attributes:
         passage: the stable passage id.
         id: the document's id as the user gave it.
-        start, stop: character offsets of the passage in `text`, the document's whole text.
+        start, stop: character offsets of the passage in `text`, the document's text, of which a
+            store may leave out what follows the passage, and blank what precedes it.
     """
 
     passage: int

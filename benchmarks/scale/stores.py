@@ -205,8 +205,7 @@ def milvus_peer(
     """Milvus's BM25 function, vector index and weighted ranker, with filters in their requests."""
     from pymilvus import AnnSearchRequest, DataType, Function, FunctionType, WeightedRanker
 
-    from indexes.milvus.connection import Connection
-    from indexes.milvus.location import parse_location
+    from indexes.milvus.connection import Connection, parse_location
 
     connection = Connection(parse_location(location))
     client, is_lite = connection.client, connection.location.file is not None

@@ -1,16 +1,28 @@
-"""The connection to Milvus: requests, their limits, and errors of one line."""
+"""The URL of an index in Milvus, and requests to the server, with errors of one line.
+
+::
+
+    milvus://[user:password@|token@]host[:port]/index[?tls=true&database=…&timeout=…]
+    milvus+lite:///folder/file.db[?index=…]
+
+The token can be in the variable MILVUS_TOKEN instead. Neither is ever part of a message.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from indexes.errors import (
     ClosedIndexError,
@@ -19,45 +31,119 @@ from indexes.errors import (
     RetrieverError,
     StorageError,
 )
-from indexes.milvus.location import Location
 
 T = TypeVar("T")
 Row = dict[str, Any]
 
-MOST_RESULTS = 16_384
-"""What a server gives at most of one search."""
-# Rows of a request: the largest rows, times this, fit a message of 64 MB.
-_INSERTED, _HEAVY, _LIGHT, _LISTED = 200, 500, 4000, 1000
+PORT = 19530
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_TIMEOUT = 60.0
+_FORM = "expected milvus://host:port/index or milvus+lite:///folder/file.db"
 _CONNECTING = 10.0
+_LIBRARIES = (
+    ("pymilvus", "an index in Milvus needs pymilvus", '"layer-retriever[milvus]"'),
+    ("milvus_lite", "a file of Milvus Lite needs milvus-lite", "milvus-lite"),
+)
 # pymilvus sends a ping every ten seconds, and Milvus Lite closes connections for that.
 _QUIET = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
 
 
-def parts(items: Sequence[T], size: int) -> Iterator[list[T]]:
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an index is.
+
+    Attributes:
+        uri: an address, or a file of Milvus Lite; without a secret.
+        index: its name, an alias of its collection.
+        database: of the server; empty for the default.
+        timeout: of a request, in seconds.
+        user: of the server; empty where there is none.
+        token: the password of the user, or a token.
+    """
+
+    uri: str
+    index: str
+    database: str = ""
+    timeout: float = _TIMEOUT
+    user: str = ""
+    token: str = field(default="", repr=False)
+
+    @property
+    def file(self) -> Path | None:
+        """The file of Milvus Lite; None for a server."""
+        return None if "://" in self.uri else Path(self.uri)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a file that does not exist, which a connection would make."""
+        return self.file is not None and self.file.parent.is_dir() and not self.file.exists()
+
+    @property
+    def credentials(self) -> str:
+        """What the client sends to the server."""
+        return f"{self.user}:{self.token}" if self.user else self.token
+
+    def __str__(self) -> str:
+        if self.file is not None:
+            return f"milvus+lite://{self.file}?index={self.index}"
+        user = f"{self.user}@" * bool(self.user)
+        return f"milvus://{user}{self.uri.partition('://')[2]}/{self.index}"
+
+
+def parse_location(url: str) -> Location:
+    """The location that a URL names.
+
+    Raises:
+        ConfigError: it is malformed; the message holds no part of it that can be a secret.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise _malformed(f"{_FORM}, found one with a faulty port or option") from None
+    lite = parts.scheme.lower() == "milvus+lite"
+    known = ("index",) if lite else ("tls", "database", "timeout")
+    for name in options:
+        if name not in known:
+            gone = "; tenants are gone, give each index a name" * (name == "tenant")
+            raise _malformed(f"expected the options {', '.join(known)}, found {name!r}{gone}")
+    index = options.get("index", "index") if lite else unquote(parts.path).strip("/")
+    if not _NAME.fullmatch(index):
+        raise _malformed(
+            "expected the name of an index, of letters, digits and underscores and at most 100, "
+            f"found {index!r}; {_FORM}"
+        )
+    if lite:
+        if parts.netloc or not parts.path.endswith(".db"):
+            raise _malformed(f"{_FORM}, found no path of a file that ends in .db")
+        return Location(str(Path(unquote(parts.path)).resolve()), index)
+    if not parts.hostname:
+        raise _malformed(f"{_FORM}, found no host")
+    tls = options.get("tls", "false").lower()
+    if tls not in ("true", "false"):
+        raise _malformed(f"option tls: expected true or false, found {tls!r}")
+    timeout = options.get("timeout", str(_TIMEOUT))
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", timeout) or not float(timeout):
+        raise _malformed(f"option timeout: expected seconds above 0, found {timeout!r}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    user, secret = unquote(parts.username or ""), unquote(parts.password or "")
+    if not secret:
+        # A name alone is a token.
+        user, secret = "", user or os.environ.get("MILVUS_TOKEN", "")
+    address = f"{'https' if tls == 'true' else 'http'}://{host}:{port or PORT}"
+    return Location(address, index, options.get("database", ""), float(timeout), user, secret)
+
+
+def _malformed(what: str) -> ConfigError:
+    return ConfigError(f"Milvus URL: {what}")
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """The items in order, at most `size` at a time."""
-    for start in range(0, len(items), size):
-        yield list(items[start : start + size])
-
-
-def _insert(name: str, rows: list[Row], timeout: float, client: Any) -> None:
-    client.insert(name, rows, timeout=timeout)
-
-
-def _delete(name: str, where: str, timeout: float, client: Any) -> None:
-    client.delete(name, filter=where, timeout=timeout)
-
-
-def _query(
-    name: str,
-    where: str,
-    fields: Sequence[str],
-    timeout: float,
-    options: dict[str, Any],
-    client: Any,
-) -> list[Row]:
-    return list(
-        client.query(name, filter=where, output_fields=list(fields), timeout=timeout, **options)
-    )
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 # How many clients of this process have a file of Milvus Lite open.
@@ -66,20 +152,10 @@ _OPENING = threading.Lock()
 
 
 class Connection:
-    """One client, made at the first request; threads share it.
-
-    Attributes:
-        since: the server's time of the last write that reads must see; 0 for all that were done,
-            for which a server waits some 200 milliseconds.
-
-    Every method raises StorageError where Milvus cannot be reached or refuses a request, and
-    ConfigError where it refuses the user.
-    """
+    """One client, made at the first request; threads share it."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
-        self._timeout = location.timeout
-        self.since = 0
         self._client: Any = None
         self._process = 0
         self._closed = False
@@ -109,175 +185,40 @@ class Connection:
                 self._process = os.getpid()
             return self._client
 
-    def version(self) -> str:
-        """Of the server, as it says."""
-        return str(self._call(lambda client: client.get_server_version()))
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """What a method of pymilvus's client returns.
 
-    def collections(self) -> list[str]:
-        """The names of all collections."""
-        return list(self._call(lambda client: client.list_collections()))
-
-    def create(self, name: str, schema: Any, indexes: Any, **options: Any) -> None:
-        """Make a collection and load it."""
-        self._call(
-            lambda client: client.create_collection(
-                name, schema=schema, index_params=indexes, consistency_level="Strong", **options
-            )
-        )
-
-    def request(self, do: Callable[[Any], T]) -> T:
-        """What a function makes of the client."""
-        return self._call(do)
-
-    def insert(self, name: str, rows: Sequence[Row]) -> None:
-        """Add rows, request by request."""
-        for some in parts(rows, _INSERTED):
-            self._write(name, partial(_insert, name, some, self._timeout))
-
-    def delete(self, name: str, where: str) -> None:
-        """Delete the rows that an expression selects."""
-        # By key, so that it does not depend on what a server reads to evaluate the expression.
-        keys = [row["row"] for row in self.stream(name, where, ["row"])]
-        self.delete_keys(name, keys)
-
-    def delete_keys(self, name: str, keys: Sequence[int]) -> None:
-        """Delete rows by their primary keys."""
-        for some in parts(keys, _LISTED):
-            self._write(name, partial(_delete, name, f"row in {some}", self._timeout))
-
-    def count(self, name: str, where: str, *, latest: bool = False) -> int:
-        """How many rows an expression selects; see `query`."""
-        found = self.query(name, where, ["count(*)"], latest=latest)
-        return int(found[0]["count(*)"])
-
-    def query(
-        self, name: str, where: str, fields: Sequence[str], *, latest: bool = False
-    ) -> list[Row]:
-        """The rows that an expression selects; for some thousands at most.
-
-        Args:
-            name: of the collection.
-            where: the expression.
-            fields: of the rows.
-            latest: see every write that was done before, by anyone; otherwise those up to `since`.
+        Raises:
+            StorageError: Milvus cannot be reached, or refuses the request.
+            ConfigError: it refuses the user.
         """
-        options = {"consistency_level": "Strong"} if latest else self._consistency()
-        return self._call(partial(_query, name, where, fields, self._timeout, options))
-
-    def among(
-        self, name: str, column: str, values: Sequence[int], where: str, fields: Sequence[str]
-    ) -> Iterator[Row]:
-        """The rows whose value in a column is one of some, and that an expression selects."""
-        for some in parts(values, _LISTED):
-            yield from self.query(name, f"{column} in {some} and {where}", fields)
-
-    def stream(self, name: str, where: str, fields: Sequence[str]) -> Iterator[Row]:
-        """The rows that an expression selects, ascending by primary key, whatever their number."""
-        size = _HEAVY if {"*", "vector"}.intersection(fields) else _LIGHT
-        last: int | None = None
-        # The two options make a server return the least primary keys. It then waits for all earlier
-        # writes, as the collections are made to do.
-        options = {"limit": size, "iterator": "True", "reduce_stop_for_best": "True"}
-        while True:
-            after = where if last is None else f"{where} and row > {last}"
-            some = self._call(
-                partial(_query, name, after, [*fields, "row"], self._timeout, options)
-            )
-            if not some:
-                return
-            yield from some
-            last = max(row["row"] for row in some)
-
-    def search(
-        self,
-        name: str,
-        column: str,
-        vectors: Sequence[Any],
-        limit: int,
-        where: str,
-        fields: Sequence[str],
-        parameters: dict[str, Any] | None = None,
-    ) -> list[list[Row]]:
-        """For each vector the rows of largest inner product, best first.
-
-        Each row has the fields asked for, and the product as ``distance``.
-
-        Args:
-            name: of the collection.
-            column: that holds the vectors.
-            vectors: arrays, or mappings from dimension to number for sparse ones.
-            limit: at most `MOST_RESULTS`.
-            where: an expression; only rows that it selects.
-            fields: of the rows.
-            parameters: of the search structure.
-        """
-        found = self._call(
-            lambda client: client.search(
-                name,
-                data=list(vectors),
-                anns_field=column,
-                limit=limit,
-                filter=where,
-                output_fields=list(fields),
-                search_params={"metric_type": "IP", "params": parameters or {}},
-                timeout=self._timeout,
-                **self._consistency(),
-            )
-        )
-        return [[{**hit["entity"], "distance": hit["distance"]} for hit in hits] for hits in found]
-
-    def _consistency(self) -> dict[str, Any]:
-        if not self.since:
-            return {"consistency_level": "Strong"}
-        return {"consistency_level": "Customized", "guarantee_timestamp": self.since}
-
-    def _write(self, name: str, do: Callable[[Any], object]) -> None:
-        self._call(do)
-        # pymilvus keeps the time of a write for its level "Session", and tells it nowhere else.
-        from pymilvus.client.ts_utils import get_collection_ts
-
-        address = self.client._get_connection().server_address
-        written = get_collection_ts(name, address, self.location.database)
-        self.since = max(self.since, int(written or 0))
-
-    def _call(self, do: Callable[[Any], T]) -> T:
         client = self.client
         try:
-            return do(client)
+            return getattr(client, method)(*arguments, timeout=self.location.timeout, **options)
         except Exception as error:
             raise self._translated(error) from None
 
     def _connected(self) -> Any:
         location = self.location
-        if find_spec("pymilvus") is None:
-            raise MissingExtraError(
-                "an index in Milvus needs pymilvus, which is not installed: "
-                'pip install "layer-retriever[milvus]"'
-            )
-        if location.file is not None and find_spec("milvus_lite") is None:
-            raise MissingExtraError(
-                "a file of Milvus Lite needs milvus-lite, which is not installed: "
-                "pip install milvus-lite"
-            )
+        for library, what, install in _LIBRARIES[: 2 if location.file else 1]:
+            if find_spec(library) is None:
+                raise MissingExtraError(f"{what}, which is not installed: pip install {install}")
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from pymilvus import MilvusClient
 
         # They print a stack of calls for each error that is raised here anyway.
         for name in ("pymilvus", "milvus_lite", "grpc._server"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        if location.file is not None and not location.file.parent.is_dir():
-            raise StorageError(f"{location}: the folder {location.file.parent} does not exist")
+        options: dict[str, Any] = {"token": location.credentials, "db_name": location.database}
         if location.file is not None:
+            if not location.file.parent.is_dir():
+                raise StorageError(f"{location}: the folder {location.file.parent} does not exist")
             with _OPENING:
                 _OPEN[location.uri] += 1
+            options |= _QUIET
         try:
-            client = MilvusClient(
-                location.uri,
-                token=location.credentials,
-                db_name=location.database,
-                timeout=min(_CONNECTING, location.timeout),
-                **({} if location.file is None else _QUIET),
-            )
+            timeout = min(_CONNECTING, location.timeout)
+            client = MilvusClient(location.uri, timeout=timeout, **options)
             if location.file is not None:
                 # A server loads them by itself, Milvus Lite does not.
                 for name in client.list_collections():
@@ -303,35 +244,25 @@ class Connection:
         from grpc import RpcError
         from pymilvus.exceptions import MilvusException
 
-        match error:
-            case MilvusException():
-                reason = str(error.message)
-            case RpcError():
-                # pymilvus lets some pass, such as that of a request that takes too long.
-                reason = str(error.code()) if hasattr(error, "code") else type(error).__name__
-            case _:
-                raise error
-        reason = " ".join(reason.split())
-        for secret in (self.location.credentials, self.location.token):
-            if secret:
-                reason = reason.replace(secret, "…")
+        if isinstance(error, MilvusException):
+            reason = " ".join(str(error.message).split())
+        elif isinstance(error, RpcError):
+            # pymilvus lets some pass, such as that of a request that takes too long.
+            reason = str(error.code()) if hasattr(error, "code") else type(error).__name__
+        else:
+            raise error
+        for secret in filter(None, (self.location.credentials, self.location.token)):
+            reason = reason.replace(secret, "…")
         reason = reason if len(reason) <= 200 else f"{reason[:199]}…"
-        where = str(self.location)
         lower = reason.lower()
         if "auth" in lower or "unauthenticated" in lower or "permission" in lower:
-            return ConfigError(
-                f"{where}: Milvus refuses the user or token ({reason}); correct the URL or "
-                "MILVUS_TOKEN"
-            )
+            refused = f"Milvus refuses the user or token ({reason}); correct the URL or"
+            return ConfigError(f"{self.location}: {refused} MILVUS_TOKEN")
+        what = f"Milvus failed: {reason or type(error).__name__}"
         if "fail connecting" in lower:
             # pymilvus says the same in both cases.
-            return StorageError(
-                f"{where}: cannot connect to Milvus: no server answers at that address, or it "
-                "refuses the user or token; correct the URL or MILVUS_TOKEN, or start the server"
-            )
-        if "local milvus failed" in lower:
-            return StorageError(
-                f"{where}: Milvus Lite cannot open the file; another process may have it open, and "
-                "only one can"
-            )
-        return StorageError(f"{where}: Milvus failed: {reason or type(error).__name__}")
+            what = "cannot connect to Milvus: no server answers at that address, or it refuses the "
+            what += "user or token; correct the URL or MILVUS_TOKEN, or start the server"
+        elif "local milvus failed" in lower:
+            what = "Milvus Lite cannot open the file; another process may have it open"
+        return StorageError(f"{self.location}: {what}")

@@ -1,18 +1,20 @@
-"""Metadata filters as expressions of Milvus over the facts of documents.
+"""Metadata filters as expressions of Milvus.
 
-An expression selects every document that the filter matches, and nothing else unless some document
-has one of its *doubts*: facts that make a comparison one that Milvus cannot decide (``like``, a
-string that contains another, an order of large numbers). Where there are such documents, the filter
-itself is evaluated on all that the expression selects, as the folder does it, and the documents
-that match are listed instead.
+What Milvus makes of a comparison of JSON where a field is absent, or of another type, differs
+between its releases. So each row has an array of *facts*, hashes that say "the field x is there",
+"the field x is the number 1", "the list x holds 1", and an expression looks whether one is there.
+Order is compared in JSON where a fact says that there is something to compare.
+
+What Milvus cannot decide (``like``, a string that contains another, the order of large numbers) is
+refused where a document has a value that it concerns.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import sqlite3
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from indexes.errors import FilterError
 from indexes.filters.grammar import (
@@ -28,138 +30,144 @@ from indexes.filters.grammar import (
     Ordered,
 )
 from indexes.filters.sql import Where
-from indexes.milvus import facts
-from indexes.milvus.collections import DOCUMENT_HEAD
-from indexes.milvus.connection import Connection
 
-# Documents that an expression lists at most.
-_MOST_LISTED = 10_000
-_ALL, _NONE = "row >= 0", "row < 0"
+# Milvus compares an integer with a float as floats, which are exact below it.
+_EXACT = 2**53
+_LONGEST = 1024
+ALL = "passage >= 0"
 _INVERSE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """An expression, and the facts that put it in doubt."""
+def number_of(*parts: Any) -> int:
+    """A hash of 63 bits: that of a term, a document's id, or a passage."""
+    text = parts[0] if len(parts) == 1 else json.dumps(parts)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
-    text: str
-    doubts: frozenset[int] = frozenset()
+
+def fact(what: str, *parts: Any) -> int:
+    """A hash of "exists" or a type of JSON and a path, or of "name" and a top-level field."""
+    return number_of(what, *parts)
 
 
-def selection_of(node: Expression, *, negated: bool = False) -> Selection:
-    """The expression for a filter, or for its negation."""
+def facts_of(
+    id_: str, title: str | None, metadata: Mapping[str, Any]
+) -> tuple[list[int], dict[str, Any]]:
+    """The facts of a document, and by place its numbers and strings that Milvus orders exactly."""
+    facts: dict[int, None] = {}
+    values: dict[str, Any] = {}
+    for name in metadata:
+        facts[fact("name", name)] = None
+    for path, value in _walked((), {"own": {"id": id_, "title": title}, "metadata": metadata}):
+        kind = _kind(value)
+        facts[fact("exists", path)] = facts[fact(kind, path)] = None
+        if kind in ("string", "number", "boolean"):
+            facts[fact("equals", path, *_key(value))] = None
+        if kind in ("string", "number"):
+            if _is_ordered(value):
+                values[_place(path)] = value
+            else:
+                facts[fact("unordered", kind, path)] = None
+        elif kind == "array":
+            for element in value:
+                if isinstance(element, str | int | float):
+                    facts[fact("holds", path, *_key(element))] = None
+    return list(facts), values
+
+
+def _walked(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
+    if path and value is not None:
+        yield path, value
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _walked((*path, name), inner)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def _key(value: str | float) -> tuple[str, Any]:
+    """The JSON type and the value; equal numbers have one key."""
+    kind = _kind(value)
+    return kind, int(value) if kind == "number" and value == int(value) else value
+
+
+def _place(path: _Path) -> str:
+    """The name in ``values`` of a field's value."""
+    return f"v{number_of('place', path):x}"
+
+
+def _is_ordered(value: str | float) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST and value.isprintable()
+    return abs(value) < _EXACT
+
+
+def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> str:
+    """The expression for a filter, or for its negation; adds the facts that it cannot decide."""
+    if isinstance(node, Not):
+        return _selected(node.part, doubts, negated=not negated)
+    if isinstance(node, And | Or):
+        word = " and " if isinstance(node, And) != negated else " or "
+        parts = [_selected(part, doubts, negated=negated) for part in node.parts]
+        return f"({word.join(parts)})"
+    path = ("own" if node.field.own else "metadata", *node.field.names)
+    exists, string = fact("exists", path), fact("string", path)
     match node:
-        case Not(part):
-            return selection_of(part, negated=not negated)
-        case And(some) | Or(some):
-            word = "and" if isinstance(node, And) != negated else "or"
-            return _joined(word, [selection_of(part, negated=negated) for part in some])
-        case Exists(field):
-            return _fact(negated, facts.exists(facts.path_of(field)))
-        case Among(field, values):
-            path = facts.path_of(field)
-            given = [facts.equals(path, value) for value in values if value is not None]
-            selections = [_fact(negated, *given)] if given else []
-            if len(given) < len(values):
-                selections.append(_fact(not negated, facts.exists(path)))
-            return _joined("and" if negated else "or", selections)
-        case Differs(field, value):
-            path = facts.path_of(field)
-            both = [
-                _fact(negated, facts.exists(path)),
-                _fact(not negated, facts.equals(path, value)),
-            ]
-            return _joined("or" if negated else "and", both)
-        case Contains(field, value):
-            path = facts.path_of(field)
-            held = facts.holds(path, value)
-            if not isinstance(value, str):
-                return _fact(negated, held)
-            string = facts.is_string(path)
+        case Exists():
+            return has(exists, negated=negated)
+        case Among(_, values):
+            given = [fact("equals", path, *_key(value)) for value in values if value is not None]
+            parts = [has(*given, negated=negated)] if given else []
+            parts += [has(exists, negated=not negated)] if None in values else []
+            return f"({(' and ' if negated else ' or ').join(parts)})"
+        case Differs(_, value):
+            word = "or" if negated else "and"
+            equal = has(fact("equals", path, *_key(value)), negated=not negated)
+            return f"({has(exists, negated=negated)} {word} {equal})"
+        case Contains(_, value):
+            doubts |= {string} if isinstance(value, str) else set()
+            return has(fact("holds", path, *_key(value)), negated=negated)
+        case Like(_, pattern):
+            doubts |= {string} if pattern.strip("%") or not pattern else set()
+            return has(string, negated=negated)
+        case Ordered(_, operator, value):
+            typed, unordered = fact(_kind(value), path), fact("unordered", _kind(value), path)
+            doubts.add(unordered if _is_ordered(value) else typed)
+            text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+            place = f'values["{_place(path)}"]'
             if negated:
-                return Selection(has(True, held), frozenset([string]))
-            return Selection(has(False, held, string), frozenset([string]))
-        case Like(field, pattern):
-            string = facts.is_string(facts.path_of(field))
-            if pattern and not pattern.strip("%"):
-                return _fact(negated, string)
-            return Selection(_ALL if negated else has(False, string), frozenset([string]))
-        case Ordered(field, operator, value):
-            return _ordered(facts.path_of(field), operator, value, negated)
+                return f"({has(typed, negated=True)} or {place} {_INVERSE[operator]} {text})"
+            return f"({has(typed)} and {place} {operator} {text})"
 
 
-def _ordered(path: facts.Path, operator: str, value: str | float, negated: bool) -> Selection:
-    exact, other = facts.ordered(path, value), facts.unordered(path, value)
-    if not facts.is_ordered(value):
-        doubts = frozenset([exact, other])
-        return Selection(_ALL if negated else has(False, exact, other), doubts)
-    literal = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
-    place = f'values["{facts.place_of(path)}"]'
-    if negated:
-        text = f"({has(True, exact)} or {place} {_INVERSE[operator]} {literal})"
-    else:
-        compared = f"({has(False, exact)} and {place} {operator} {literal})"
-        text = f"({compared} or {has(False, other)})"
-    return Selection(text, frozenset([other]))
+def has(*facts: int, negated: bool = False) -> str:
+    """That a document has at least one of some facts; negated, that it has none of them."""
+    return f"{'not ' * negated}array_contains_any(facts, {list(facts)})"
 
 
-def _fact(negated: bool, *given: int) -> Selection:
-    return Selection(has(negated, *given))
-
-
-def has(negated: bool, *given: int) -> str:
-    """That a document has one of some facts, or none of them."""
-    return f"{'not ' * negated}array_contains_any(facts, {list(given)})"
-
-
-def _joined(word: str, selections: list[Selection]) -> Selection:
-    if len(selections) == 1:
-        return selections[0]
-    text = f" {word} ".join(f"({one.text})" for one in selections)
-    return Selection(f"({text})", frozenset().union(*(one.doubts for one in selections)))
-
-
-def expression_of(connection: Connection, documents: str, where: Where, visible: str) -> str:
-    """An expression that selects the rows of the documents that a filter matches, exactly.
+def expression_of(where: Where | None, count: Callable[[str], int]) -> str:
+    """An expression that selects the rows of the documents that a filter matches.
 
     Args:
-        connection: to the server.
-        documents: the collection of documents.
-        where: the filter.
-        visible: selects the rows that count.
+        where: the filter; None for all.
+        count: how many rows an expression selects.
 
     Raises:
-        FilterError: Milvus cannot evaluate the filter, and too many documents are concerned to
-            list them.
+        FilterError: Milvus cannot evaluate the filter.
     """
-    found = selection_of(where.expression)
-    heads = f"{visible} and part == 0"
-    doubts = sorted(found.doubts)
-    if not doubts or not connection.count(documents, f"{heads} and {has(False, *doubts)}"):
-        return found.text
-    matching: list[int] = []
-    others: list[int] = []
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.execute("CREATE TABLE documents (doc INTEGER PRIMARY KEY, id, title, metadata)")
-        for row in connection.stream(documents, f"{heads} and {found.text}", DOCUMENT_HEAD):
-            database.execute(
-                "INSERT INTO documents VALUES (?, ?, ?, ?)",
-                (row["document"], *json.loads(row["head"])[:3]),
-            )
-            # The filter's SQL holds no value and no name: both are bound.
-            held = database.execute(
-                f"SELECT 1 FROM documents AS d WHERE {where.sql}",  # noqa: S608
-                where.parameters,
-            ).fetchone()
-            (others if held is None else matching).append(row["document"])
-            database.execute("DELETE FROM documents")
-            if min(len(others), len(matching)) > _MOST_LISTED:
-                raise FilterError(
-                    f"{connection.location}: filter: Milvus cannot evaluate 'like', a string that "
-                    "'contains' another, nor the order of long strings and of numbers beyond 2^53; "
-                    f"more than {_MOST_LISTED:,} documents match, and more than that do not: "
-                    "compare with '=' or 'in', or narrow the filter with 'and'"
-                )
-    if len(matching) <= _MOST_LISTED:
-        return f"document in {matching}" if matching else _NONE
-    return f"({found.text} and document not in {others})" if others else found.text
+    doubts: set[int] = set()
+    selected = ALL if where is None else _selected(where.expression, doubts)
+    if doubts and count(has(*sorted(doubts))):
+        raise FilterError(
+            "filter: Milvus cannot evaluate 'like', a string that 'contains' another, nor the "
+            "order of long strings and of numbers beyond 2^53, and documents have such values "
+            "there; compare with '=' or 'in', or keep the index in a folder"
+        )
+    return selected

@@ -1,22 +1,41 @@
-"""The store of an index in Milvus; see `indexes.protocol.Store`."""
+"""The store of an index in Milvus, and its writer; see `indexes.protocol`.
+
+There are no transactions: a row is written as a whole, and a run that was interrupted is run again.
+It finds each document as it was, or as it is now, because the first row of a document, which has
+the hash of its text, is written after all others and after those of its former passages are gone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from indexes.errors import DamagedIndexError
-from indexes.milvus.collections import Names, index_type
-from indexes.milvus.connection import Connection
-from indexes.milvus.location import Location, parse_location
-from indexes.milvus.state import States, new_state, next_commit
-from indexes.milvus.verify import problems
-from indexes.milvus.view import MilvusReader, damaged
-from indexes.milvus.writer import MilvusWriter
-from indexes.protocol import StructureSettings
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.errors import ConfigError, DamagedIndexError
+from indexes.filters.sql import Where
+from indexes.folder.documents import metadata_json
+from indexes.milvus.collection import (
+    create_collection,
+    find_collection,
+    index_type,
+    metadata_fields,
+    open_collection,
+    passage_rows,
+    refuse_earlier,
+)
+from indexes.milvus.connection import Connection, Location, Row, batches, parse_location
+from indexes.milvus.filters import ALL, expression_of, number_of
+from indexes.milvus.view import MilvusReader, MilvusView
+from indexes.protocol import NewDocument, Stage, StoredHead, StructureSettings, no_progress
+
+# Rows of a request: the largest rows, times this, fit a message of 64 MB.
+_UPSERTED = 200
+_TOGETHER = 1000
 
 
 class MilvusStore:
@@ -24,109 +43,225 @@ class MilvusStore:
 
     Args:
         location: as a URL or its parts.
-        replaces: whether it is the index that is to replace the one of that name.
+        begun_with: of the index that is to replace the one of that name; None for that one itself.
     """
 
     folder: Path | None = None
 
-    def __init__(self, location: str | Location, *, replaces: bool = False) -> None:
+    def __init__(self, location: str | Location, begun_with: str | None = None) -> None:
         self.location = parse_location(location) if isinstance(location, str) else location
-        self._replaces = replaces
+        self._begun_with = begun_with
+        self._alias = self.location.index + ("" if begun_with is None else "_next")
 
     @property
     def name(self) -> str:
-        """That of the index, or of the tenant."""
-        return self.location.tenant or self.location.index
+        """That of the index."""
+        return self.location.index
 
     def __str__(self) -> str:
         return str(self.location)
 
-    def __repr__(self) -> str:
-        return f"MilvusStore({str(self.location)!r})"
-
     def exists(self) -> bool:
         """Whether there is an index."""
-        with self._states() as states:
-            return states.exist() and states.read() is not None
+        with closing(Connection(self.location)) as connection:
+            return find_collection(connection, self._alias) is not None
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
         """Make an empty index, unless there is one.
 
         Raises:
             ConfigError: Milvus does not have the search structure.
+            FormatVersionError: an earlier release made one.
         """
-        with self._states() as states:
-            structures = settings.get("structures", {})
-            index_type(states.connection, StructureSettings.from_json(structures))
-            if not states.exist():
-                states.create()
-            with states.lease(lock_timeout):
-                if states.read() is None:
-                    states.publish(new_state(dict(settings)))
+        index_type(self.location, settings.get("structures", {}))
+        with closing(Connection(self.location)) as connection:
+            if find_collection(connection, self._alias) is None:
+                if self._begun_with is None:
+                    refuse_earlier(connection)
+                create_collection(connection, self._alias, self._begun_with or "", settings)
 
     def reader(self) -> MilvusReader:
-        """Open it for reading."""
-        return MilvusReader(self._new_states())
+        """Open it for reading; its first view says if there is no index."""
+        return MilvusReader(Connection(self.location), self._alias)
 
-    def writer(self, lock_timeout: float = 0.0) -> MilvusWriter:
-        """Open it for writing."""
-        return MilvusWriter(self._new_states(), lock_timeout)
+    @contextmanager
+    def writer(self, lock_timeout: float = 0.0) -> Iterator[MilvusWriter]:
+        """Open it for writing; nothing keeps other writers out."""
+        with closing(Connection(self.location)) as connection:
+            yield MilvusWriter(MilvusView(connection, open_collection(connection, self._alias)))
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[MilvusStore]:
-        """A new index in the same collections, which takes the place of this one."""
-        if not self.exists():
-            yield self
-            return
-        with self._states() as live:
-            other = MilvusStore(self.location, replaces=True)
-            new = States(live.connection, live.names, replaces=True)
-            with live.lease(0.0):
-                if new.begun_with() != begun_with:
-                    clear(new)
-                    new.begin(begun_with)
-                yield other
-                state, old = new.read(), live.read()
-                if state is None or old is None:
-                    return
-                commit = max(next_commit(old), next_commit(state))
-                former = (*old.former, (old.build, commit))
-                live.publish(replace(state, commit=commit, former=former))
-                new.remove()
+        """A new collection, which takes over the alias of this one."""
+        new = MilvusStore(self.location, begun_with)
+        with closing(Connection(self.location)) as connection:
+            left = find_collection(connection, new._alias)
+            if left is not None and left.begun_with != begun_with:
+                connection.call("drop_alias", new._alias)
+                connection.call("drop_collection", left.name)
+            yield new
+            made, old = (find_collection(connection, alias) for alias in (new._alias, self._alias))
+            if made is not None:
+                moved = "create_alias" if old is None else "alter_alias"
+                connection.call(moved, made.name, self._alias)
+                connection.call("drop_alias", new._alias)
+                if old is not None:
+                    connection.call("drop_collection", old.name)
 
     def verify(self) -> list[str]:
-        """Read everything and compare it; see `indexes.milvus.verify`."""
+        """Whether the rows of each document belong together."""
         with closing(self.reader()) as reader, reader.view() as view:
-            return list(problems(view))
+            return list(view.problems())
 
     def size(self) -> int:
-        """Bytes of the rows that count, without search structures and copies."""
+        """Bytes of the vectors."""
         with closing(self.reader()) as reader, reader.view() as view:
             return int(view.describe()["bytes"])
 
     def damaged(self, reason: object) -> DamagedIndexError:
         """The error to raise if what is stored was altered."""
-        return damaged(Connection(self.location), reason)
-
-    def _new_states(self) -> States:
-        names = Names(self.location.index)
-        return States(Connection(self.location), names, replaces=self._replaces)
-
-    @contextmanager
-    def _states(self) -> Iterator[States]:
-        states = self._new_states()
-        try:
-            yield states
-        finally:
-            states.connection.close()
+        return DamagedIndexError(f"{self}: {reason}; restore Milvus from a backup or index again")
 
 
-def clear(new: States) -> None:
-    """Delete what an unfinished replacement left."""
-    state = new.read()
-    if state is not None and state.dimensions:
-        connection, names = new.connection, new.names
-        for name in connection.collections():
-            if name in (names.documents, names.terms) or name.startswith(names.passages_prefix):
-                connection.delete(name, f"build == {state.build}")
-    new.remove()
+class MilvusWriter:
+    """Changes an index, row by row; see `indexes.protocol.Writer`."""
+
+    def __init__(self, view: MilvusView) -> None:
+        self._view = view
+        self._touched: set[int] = set()
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The JSON value of a setting; KeyError if there is none and no default."""
+        return self._view.setting(key, default)
+
+    def record(self, key: str, value: Any) -> None:
+        """Store a JSON value that says something of the index and decides nothing."""
+        self._alter(settings={**self._view.collection.settings, key: value})
+
+    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+        """The stored hash and metadata of those of `ids` that the index holds."""
+        found = {}
+        for row in self._view.heads_of(ids):
+            content_hash = bytes.fromhex(row["head"]["hash"])
+            found[row["id"]] = StoredHead(content_hash, metadata_json(row["metadata"]))
+        return found
+
+    def touch(self, ids: Sequence[str]) -> None:
+        """Remember that these stored documents belong to the run."""
+        self._touched.update(map(number_of, ids))
+
+    def count_touched(self) -> int:
+        """How many documents `touch` and `commit` have seen."""
+        return len(self._touched)
+
+    def commit(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        tokens: Iterable[Sequence[str]],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> bool:
+        """Add or replace documents, row by row; see `indexes.protocol.Committer`.
+
+        Raises:
+            ConfigError: a passage or its metadata does not fit into a row; nothing is written.
+        """
+        view, terms, metadata = self._view, list(tokens), metadata or {}
+        dimensions = view.collection.dimensions
+        if terms and vectors.shape[1] != dimensions:
+            raise ValueError(
+                f"expected vectors of {dimensions} dimensions, found {vectors.shape[1]}"
+            )
+        described = {
+            row["id"]: metadata_fields(row["id"], row["head"]["title"], metadata[row["id"]])
+            for row in view.heads_of(metadata)
+        }
+        numbers = [number_of(document.id) for document in documents]
+        old = {row["passage"]: row["length"] for row in view.among("document", numbers, ["length"])}
+        count = view.passage_count + len(terms) - len(old)
+        total = view.collection.terms + sum(map(len, terms)) - sum(old.values())
+        rows: list[Row] = []
+        for document in documents:
+            own = slice(len(rows), len(rows) + len(document.spans))
+            rows += passage_rows(document, terms[own], vectors[own], max(total, 1) / count)
+        gone = old.keys() - {row["passage"] for row in rows}
+        for row in view.among("document", map(number_of, described), ["*"]):
+            rows.append({**row, **described[row["id"]]})
+        self._delete("passage", gone)
+        rows.sort(key=lambda row: row["ordinal"] == 0)
+        for batch in batches(rows, _UPSERTED):
+            view.connection.call("upsert", view.collection.name, batch)
+        self._touched.update(numbers)
+        self._alter(count - view.passage_count, terms=total)
+        return True
+
+    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep nothing: an interrupted run encodes a document that is not complete again."""
+
+    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Nothing."""
+        return {}
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete documents; returns how many of them there were."""
+        return self._delete_documents(map(number_of, ids))
+
+    def delete_where(self, where: Where) -> int:
+        """Delete the documents that match a filter; returns how many."""
+        rows = self._view.heads(expression_of(where, self._view.count), [])
+        return self._delete_documents([row["document"] for row in rows])
+
+    def delete_untouched(self) -> int:
+        """Delete every document that `touch` and `commit` have not seen."""
+        held = [row["document"] for row in self._view.heads(fields=[])]
+        return self._delete_documents(number for number in held if number not in self._touched)
+
+    def merge(self, stage: Stage = no_progress) -> int:
+        """Nothing: Milvus merges by itself."""
+        return 0
+
+    def settle(self, added: int, stage: Stage = no_progress) -> int:
+        """Nothing, as `merge`."""
+        return 0
+
+    def compact(self, stage: Stage = no_progress) -> int:
+        """Ask Milvus to drop what was deleted, and count the terms of all passages again."""
+        self._view.connection.call("compact", self._view.collection.name)
+        self._alter(terms=sum(row["length"] for row in self._view.rows(ALL, ["length"])))
+        return 0
+
+    def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
+        """Refused: Milvus builds its own structures."""
+        raise ConfigError(
+            f"{self._view.location}: Milvus builds its search structures itself; for another one "
+            "make the index again, with `retriever index --recreate --index-type`"
+        )
+
+    def _alter(self, passages: int = 0, **values: Any) -> None:
+        """Add passages to the number of them, and change fields of the collection's description."""
+        self._view.passage_count += passages
+        old = self._view.collection
+        new = replace(old, frequencies={}, commits=old.commits + 1, **values)
+        self._view.connection.call("alter_collection_properties", new.name, new.properties())
+        self._view.collection = new
+
+    def _delete(self, column: str, values: Iterable[int]) -> None:
+        for batch in batches(values, _TOGETHER):
+            name = self._view.collection.name
+            self._view.connection.call("delete", name, filter=f"{column} in {batch}")
+
+    def _delete_documents(self, numbers: Iterable[int]) -> int:
+        deleted = 0
+        for batch in batches(dict.fromkeys(numbers), _TOGETHER):
+            rows = list(self._view.among("document", batch, ["document", "ordinal", "length"]))
+            if rows:
+                self._delete("document", batch)
+                terms = self._view.collection.terms - sum(row["length"] for row in rows)
+                self._alter(-len(rows), terms=terms)
+            held = [row["document"] for row in rows if not row["ordinal"]]
+            self._touched.difference_update(held)
+            deleted += len(held)
+        return deleted

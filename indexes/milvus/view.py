@@ -1,153 +1,101 @@
-"""What a reader sees of an index in Milvus: one commit."""
+"""What a reader sees of an index in Milvus, and how it ranks passages.
+
+Milvus finds the candidates: the nearest vectors, and the sparse vectors of largest inner product
+with the idf of the query's terms. Both are scored here as in the folder, with the number of
+passages that hold a term as Milvus counts them.
+"""
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection as Several
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, mean_okapi_idf
-from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError, StorageError
+from indexes.bm25.formulas import BM25Settings, idf, weights
+from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import parse_field
 from indexes.filters.sql import Where
-from indexes.folder.documents import document_checksum
-from indexes.milvus.collections import (
-    DOCUMENT_HEAD,
-    PASSAGE,
+from indexes.milvus.collection import (
+    FORMAT,
+    Collection,
+    dimension_of,
+    document_of,
     index_type,
-    visible,
+    open_collection,
 )
-from indexes.milvus.connection import Connection, Row, parts
-from indexes.milvus.facts import exists, number_of, scalar_types
-from indexes.milvus.filters import expression_of, has
-from indexes.milvus.location import Location
-from indexes.milvus.ranking import MilvusRanking, bound_of
-from indexes.milvus.state import FORMAT, State, States, seal_of
+from indexes.milvus.connection import Connection, Row, batches
+from indexes.milvus.filters import ALL, expression_of, fact, has, number_of
 from indexes.protocol import (
+    Candidates,
     Facets,
     FieldSummary,
     FieldType,
+    Mode,
     Passage,
+    Query,
     StoredDocument,
-    StructureSettings,
 )
+from indexes.vectors.flat import exact_scores, rounded
 
-# Seconds for which removed rows stay: a view that is not older need not ask for them.
-GRACE = 60.0
-_FILTERS, _FREQUENCIES = 64, 65_536
-_READ = 256
-_TERM = ("term", "change", "added")
-
-
-@dataclass
-class Commit:
-    """What all views of one commit share."""
-
-    state: State
-    filters: LRUCache[tuple[Any, ...], str] = field(default_factory=lambda: LRUCache(_FILTERS))
-    frequencies: LRUCache[str, int] = field(default_factory=lambda: LRUCache(_FREQUENCIES))
-    bounds: dict[BM25Settings, float] = field(default_factory=dict)
-    mean_idf: float | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+# What a server returns at most of one search.
+_MOST = 16_384
+# Of an index that is no scan: the parameter that says how many passages it looks at.
+_EFFORTS = {"HNSW": "ef", "DISKANN": "search_list"}
+_LEAST_EFFORT = 100
+# Rows of a request with texts or vectors, or without; documents that are read together.
+_HEAVY, _LIGHT, _READ = 500, 4000, 256
+HEAD = ("document", "id", "head", "metadata")
 
 
 class MilvusReader:
-    """Reads one index; each view is of the latest commit. See `indexes.protocol.Reader`.
+    """Reads one index; see `indexes.protocol.Reader`."""
 
-    Raises:
-        NotAnIndexError, FormatVersionError, DamagedIndexError
-    """
-
-    def __init__(self, states: States) -> None:
-        self._states = states
-        self._commit: Commit | None = None
-        try:
-            self._latest()
-        except BaseException:
-            states.connection.close()
-            raise
+    def __init__(self, connection: Connection, alias: str) -> None:
+        self._connection = connection
+        self._alias = alias
+        self._known: Collection | None = None
 
     def close(self) -> None:
         """Release the connection."""
-        self._states.connection.close()
+        self._connection.close()
 
     @contextmanager
     def view(self) -> Iterator[MilvusView]:
-        """A view of the latest commit."""
-        yield MilvusView(self._states, self._latest())
-
-    def _latest(self) -> Commit:
-        states = self._states
-        state = states.read() if self._commit or states.exist() else None
-        if state is None:
-            raise NotAnIndexError(
-                f"{states.connection.location}: there is no index of that name; "
-                "`retriever index` makes one"
-            )
-        known = self._commit
-        if known is None or known.state != state:
-            known = self._commit = Commit(state)
-        return known
+        """What the index holds now; raises `NotAnIndexError`, `FormatVersionError`."""
+        found = open_collection(self._connection, self._alias)
+        if found != self._known:
+            self._known = found
+        yield MilvusView(self._connection, self._known or found)
 
 
 class MilvusView:
-    """One commit of an index; see `indexes.protocol.View`."""
+    """An index with all that was written before; what is written later can show in it."""
 
-    def __init__(self, states: States, commit: Commit) -> None:
-        self._states = states
-        self._connection: Connection = states.connection
-        self._names = states.names
-        self._commit = commit
-        self._state = commit.state
-        self._opened = time.monotonic()
+    def __init__(self, connection: Connection, collection: Collection) -> None:
+        self.connection = connection
+        self.collection = collection
+        self.location = connection.location
+        self.kind = index_type(self.location, self.setting("structures", {}))
         self._ids: dict[int, str] = {}
-        self.visible = visible(self._state.build, self._state.commit)
+        # Waits for all earlier writes; later reads of this client see them too.
+        self.passage_count = self.count(ALL, "Strong")
 
     @property
     def identity(self) -> Hashable:
-        """Another after the index was replaced."""
-        return self._state.identity
+        """The name of the collection."""
+        return self.collection.name
 
     @property
     def generation(self) -> int:
-        """The number of the commit."""
-        return self._state.commit
-
-    @property
-    def passage_count(self) -> int:
-        """Number of passages."""
-        return self._state.passages
-
-    @property
-    def mean_length(self) -> float:
-        """Terms per passage."""
-        return self._state.mean_length
-
-    @property
-    def total_length(self) -> int:
-        """The sum of the lengths of the passages, in terms."""
-        return self._state.length
-
-    @property
-    def location(self) -> Location:
-        """Where the index is."""
-        return self._connection.location
-
-    @property
-    def has_sparse(self) -> bool:
-        """Whether the passages have sparse vectors."""
-        return self._states.sparse
+        """The number of commits."""
+        return self.collection.commits
 
     def ranking(
         self,
@@ -159,49 +107,52 @@ class MilvusView:
 
         Raises:
             FilterError: Milvus cannot evaluate the filter.
-            ConfigError: `recall` is given, and the search structure is no scan.
+            ConfigError: a recall, or a variant of BM25, that Milvus does not have.
         """
-        structures = StructureSettings.from_json(self.setting("structures", {}))
-        kind = index_type(self._connection, structures)
-        if recall is not None and kind != "FLAT":
-            raise ConfigError(
-                f"{self._connection.location}: recall: Milvus does not measure that of its index "
-                f"{kind}; leave it out, or use the index type flat, which is exact"
-            )
-        return MilvusRanking(self, bm25 or BM25Settings(), self._selected(where), kind)
+        settings, refused = bm25 or BM25Settings(), ""
+        if recall is not None and self.kind != "FLAT":
+            refused = f"recall: Milvus does not measure that of its index {self.kind}; leave it out"
+        if settings.variant == "okapi":
+            refused = "BM25 variant okapi: Milvus does not count what it needs; use another variant"
+        if refused:
+            raise ConfigError(f"{self.location}: {refused}, or an index in a folder")
+        return MilvusRanking(
+            self, settings, expression_of(where, self.count), _EFFORTS.get(self.kind)
+        )
 
-    def bound(self, settings: BM25Settings) -> float:
-        """How much more a passage can score than the product of sparse vectors says."""
-        state, bounds = self._state, self._commit.bounds
-        if settings not in bounds:
-            bounds[settings] = bound_of(settings, state.mean_length, state.means, state.longest)
-        return bounds[settings]
-
-    def search(
-        self,
-        column: str,
-        vector: Any,
-        limit: int,
-        where: str,
-        fields: Sequence[str],
-        parameters: dict[str, Any] | None = None,
-    ) -> list[Row]:
-        """The passages of largest inner product among those that an expression selects."""
-        name = self._names.passages(self._state.dimensions)
-        found = self._connection.search(name, column, [vector], limit, where, fields, parameters)
-        self._check()
-        return found[0]
-
-    def stream(self, where: str, fields: Sequence[str]) -> Iterator[Row]:
-        """The passages that an expression selects."""
-        if self._state.dimensions:
-            name = self._names.passages(self._state.dimensions)
-            yield from self._checked(self._connection.stream(name, where, fields))
-
-    def count(self, where: str) -> int:
+    def count(self, where: str, level: str = "Session") -> int:
         """How many passages an expression selects."""
-        name = self._names.passages(self._state.dimensions)
-        return self._connection.count(name, where)
+        options = {"output_fields": ["count(*)"], "consistency_level": level}
+        (row,) = self.connection.call("query", self.collection.name, filter=where, **options)
+        return int(row["count(*)"])
+
+    def rows(self, where: str, fields: Sequence[str]) -> Iterator[Row]:
+        """The rows that an expression selects, ascending by primary key, whatever their number."""
+        size = _HEAVY if {"*", "vector", "text"}.intersection(fields) else _LIGHT
+        # The last two options make a server return the least primary keys.
+        options = {"limit": size, "iterator": "True", "reduce_stop_for_best": "True"}
+        options |= {"output_fields": [*fields, "passage"], "consistency_level": "Session"}
+        last = -1
+        while rows := self.connection.call(
+            "query", self.collection.name, filter=f"({where}) and passage > {last}", **options
+        ):
+            yield from rows
+            last = max(row["passage"] for row in rows)
+
+    def among(
+        self, column: str, values: Iterable[int], fields: Sequence[str], where: str = ALL
+    ) -> Iterator[Row]:
+        """The rows whose value in a column is one of some."""
+        for batch in batches(dict.fromkeys(values), _READ):
+            yield from self.rows(f"{column} in {batch} and {where}", fields)
+
+    def heads(self, where: str = ALL, fields: Sequence[str] = HEAD) -> Iterator[Row]:
+        """One row of each document that an expression selects."""
+        return self.rows(f"ordinal == 0 and ({where})", [*fields, "document"])
+
+    def heads_of(self, ids: Iterable[str]) -> Iterator[Row]:
+        """As `heads`, of documents by id."""
+        return self.among("document", map(number_of, ids), HEAD, "ordinal == 0")
 
     def remember(self, rows: Iterable[Row]) -> None:
         """Keep the documents' ids of passages that were read."""
@@ -209,78 +160,33 @@ class MilvusView:
 
     def document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """For each term, the number of passages that hold it."""
-        wanted = list(dict.fromkeys(terms))
-        known = self._commit.frequencies
-        with self._commit.lock:
-            found = {term: known[term] for term in wanted if term in known}
-        missing = {term: 0 for term in wanted if term not in found}
-        if missing and self._state.dimensions:
-            rows = self._connection.among(
-                self._names.terms,
-                "key",
-                sorted({number_of(one) for one in missing}),
-                self.visible,
-                _TERM,
-            )
-            for term, change in _changes(self._checked(rows)):
-                if term in missing:
-                    missing[term] += change
-            with self._commit.lock:
-                known.update(missing)
-        return {term: found.get(term, 0) or missing.get(term, 0) for term in wanted}
-
-    def mean_idf(self) -> float:
-        """Of all terms, as okapi has it; reads the whole vocabulary, once for a commit."""
-        if self._commit.mean_idf is None:
-            counts = np.array([count for count in self.vocabulary().values() if count > 0])
-            self._commit.mean_idf = mean_okapi_idf(counts, self._state.passages)
-        return self._commit.mean_idf
-
-    def vocabulary(self) -> Counter[str]:
-        """For every term, the number of passages that hold it."""
-        df: Counter[str] = Counter()
-        if self._state.dimensions:
-            rows = self._connection.stream(self._names.terms, self.visible, _TERM)
-            for term, change in _changes(self._checked(rows)):
-                df[term] += change
-        return df
+        known, found = self.collection.frequencies, {}
+        for term in terms:
+            if term not in known:
+                known[term] = self.count(f"array_contains(terms, {number_of(term)})")
+            found[term] = known[term]
+        return found
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those metadata fields that no document ever had, each with all known fields."""
-        known = list(self._state.fields)
-        return dict.fromkeys(sorted(set(names).difference(known)), known)
+        """Those metadata fields that no document has, each with all known fields."""
+        unknown = [name for name in sorted(set(names)) if not self.count(has(fact("name", name)))]
+        known = {name for row in self.heads() for name in row["metadata"]} if unknown else ()
+        return dict.fromkeys(unknown, sorted(known))
 
-    def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of some types; lists and objects are read."""
-        if not self._state.dimensions:
-            return False
-        path = ("metadata", name)
-        scalars = scalar_types(path)
-        documents, heads = self._names.documents, f"{self.visible} and part == 0"
-        for type_ in scalars.keys() & types:
-            if self._connection.count(documents, f"{heads} and {has(False, *scalars[type_])}"):
-                return True
-        classes = {"array": list, "object": dict}
-        wanted = tuple(classes[type_] for type_ in classes.keys() & types)
-        if not wanted:
-            return False
-        others = f"{has(False, exists(path))} and {has(True, *chain(*scalars.values()))}"
-        held = self._heads(f"{self.visible} and {others}")
-        return any(isinstance(json.loads(head[2])[name], wanted) for _, head in held)
+    def has_type(self, name: str, types: Several[FieldType]) -> bool:
+        """Whether a document has a value of one of some types."""
+        return self.count(has(*(fact(type_, ("metadata", name)) for type_ in types))) > 0
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
-        """How many documents have each value of some fields; reads the heads of all that pass."""
-        selected = self._selected(where)
+        """How many documents have each value of some fields; reads the metadata of all."""
+        selected = expression_of(where, self.count)
         matching: set[int] = set()
         if terms:
-            held = sorted(set(map(number_of, terms)))
-            wanted = f"{selected} and array_contains_any(terms, {held})"
-            matching = {row["document"] for row in self.stream(wanted, ["document"])}
-        documents: list[tuple[dict[str, Any], bool]] = []
-        for number, (_, _, metadata, _) in self._heads(selected):
-            documents.append((json.loads(metadata), number in matching))
+            held = f"array_contains_any(terms, {sorted(set(map(number_of, terms)))})"
+            matching = {row["document"] for row in self.rows(f"({selected}) and {held}", HEAD[:1])}
+        documents = [(row["metadata"], row["document"] in matching) for row in self.heads(selected)]
         counted = {}
         for name in names:
             first = parse_field(name)[0]
@@ -290,223 +196,210 @@ class MilvusView:
         return Facets(len(documents), matches, counted)
 
     def fields(self) -> list[FieldSummary]:
-        """The metadata fields of the documents, ascending by name; reads all heads."""
-        heads = self._heads(self.visible)
-        return summaries_of(json.loads(metadata) for _, (_, _, metadata, _) in heads)
+        """The metadata fields of the documents, ascending by name; reads all metadata."""
+        return summaries_of(row["metadata"] for row in self.heads())
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         """For each passage id, the user's id of its document."""
         missing = [one for one in passages if one not in self._ids]
-        if missing:
-            self.remember(self._passage_rows(missing, PASSAGE))
+        self.remember(self._passages(missing, ["id"]).values())
         return {one: self._ids[one] for one in passages}
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        """The stored passages with these ids."""
-        rows = self._passage_rows(passages, PASSAGE)
-        stored = {one.id: one for one in self._stored(sorted({row["document"] for row in rows}))}
+        """The stored passages with these ids; their texts are blank before the passage."""
         found = {}
-        for row in rows:
-            document = stored[row["id"]]
-            for passage, start, stop in document.passages:
-                if passage == row["passage"]:
-                    found[passage] = Passage(
-                        passage,
-                        document.id,
-                        document.title,
-                        document.text,
-                        document.metadata,
-                        start,
-                        stop,
-                    )
+        for passage, row in self._passages(passages, ["text", *HEAD]).items():
+            head = row["head"]
+            whose = row["id"], head["title"], " " * head["offset"] + row["text"], row["metadata"]
+            found[passage] = Passage(passage, *whose, head["start"], head["stop"])
         return found
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         """(passages, d) float32: their stored vectors, in the given order."""
-        rows = self._passage_rows(list(dict.fromkeys(passages)), ("passage", "vector"))
-        found = {row["passage"]: row["vector"] for row in rows}
-        vectors = np.array([found[one] for one in passages], np.float32)
-        return vectors.reshape(len(passages), self._state.dimensions)
+        rows = self._passages(passages, ["vector"])
+        vectors = np.array([rows[one]["vector"] for one in passages], np.float32)
+        return vectors.reshape(len(passages), self.collection.dimensions)
 
     def document(self, id_: str) -> StoredDocument | None:
         """One document, or None."""
-        numbers = list({number for number, head in self._heads_of([id_]) if head[0] == id_})
-        return next(self._stored(numbers), None)
+        return next(self._documents([number_of(id_)]), None)
 
     def documents(self) -> Iterator[StoredDocument]:
         """Every document, ascending by id; keeps the ids of all in memory."""
-        ordered = sorted((head[0], number) for number, head in self._heads(self.visible))
-        for some in parts(ordered, _READ):
-            stored = {one.id: one for one in self._stored([number for _, number in some])}
-            yield from (stored[id_] for id_, _ in some)
+        ordered = sorted((row["id"], row["document"]) for row in self.heads(fields=["id"]))
+        for batch in batches(ordered, _READ):
+            found = {one.id: one for one in self._documents([number for _, number in batch])}
+            # One that was deleted meanwhile is not there.
+            yield from (found[id_] for id_, _ in batch if id_ in found)
 
     def has_document(self, id_: str) -> bool:
         """Whether the index holds a document with that id."""
-        return any(head[0] == id_ for _, head in self._heads_of([id_]))
+        return bool(self.content_hashes([id_]))
 
     def count_documents(self) -> int:
         """Number of documents."""
-        return self._state.documents
+        return self.count("ordinal == 0")
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         """The stored hash of those of `ids` that the index holds."""
-        wanted = set(ids)
-        return {
-            head[0]: bytes.fromhex(head[3]) for _, head in self._heads_of(ids) if head[0] in wanted
-        }
+        return {row["id"]: bytes.fromhex(row["head"]["hash"]) for row in self.heads_of(ids)}
 
     def check_settings(self) -> None:
-        """Check that the settings are unaltered."""
-        if self._state.seal and self._state.seal != seal_of(self._state.settings):
-            raise damaged(self._connection, "a setting was altered (the checksum of all differs)")
+        """Nothing: the server keeps them."""
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The JSON value of a setting; KeyError if there is none and no default."""
-        if default is None:
-            return self._state.settings[key]
-        return self._state.settings.get(key, default)
+        settings = self.collection.settings
+        return settings[key] if default is None else settings.get(key, default)
 
     def describe(self) -> dict[str, Any]:
         """What `info` shows of the store itself."""
-        state, location = self._state, self.location
-        structures = StructureSettings.from_json(self.setting("structures", {}))
-        kind = index_type(self._connection, structures)
-        sparse = "none: BM25 reads every passage that holds a term of the query"
-        if self.has_sparse:
-            drift = max(abs(mean - state.mean_length) for mean in state.means)
-            drift /= state.mean_length or 1.0
-            sparse = f"mean length {drift:.1%} off"
+        version, collection = self.connection.call("get_server_version"), self.collection
         return {
             "format_version": FORMAT,
-            "generation": state.commit,
-            "deleted_passages": state.dead,
-            "mean_passage_terms": round(state.mean_length, 3),
-            "bytes": state.bytes,
-            "store": {
-                "milvus": f"{self._connection.version()}, {kind}",
-                **({"tenant": location.tenant} if location.tenant else {}),
-                "sparse": sparse,
-                "removed": f"{state.dead:,} passages that are still stored",
-            },
+            # Milvus tells neither how many rows wait to be removed, nor what it takes.
+            "deleted_passages": 0,
+            "mean_passage_terms": round(collection.terms / max(self.passage_count, 1), 3),
+            "bytes": 4 * self.passage_count * collection.dimensions,
+            "store": {"milvus": f"{version}, {self.kind}", "collection": collection.name},
         }
 
-    def _selected(self, where: Where | None) -> str:
-        """An expression that selects the rows that a filter allows."""
-        if where is None:
-            return self.visible
-        with self._commit.lock:
-            found = self._commit.filters.get(where.key)
-        if found is None:
-            found = "row < 0"
-            if self._state.dimensions:
-                found = expression_of(self._connection, self._names.documents, where, self.visible)
-            with self._commit.lock:
-                self._commit.filters[where.key] = found
-        return f"{self.visible} and {found}"
+    def problems(self) -> Iterator[str]:
+        """One line for each document that an interrupted run left unfinished."""
+        for rows in self._by_document(self.rows(ALL, ["ordinal", *HEAD])):
+            if document_of([{**row, "text": ""} for row in rows]) is None:
+                yield str(self._unfinished(rows))
 
-    def _heads(self, where: str) -> Iterator[tuple[int, list[Any]]]:
-        """The number of each document, and its id, title, metadata as JSON and hash."""
-        if self._state.dimensions:
-            wanted = f"{where} and part == 0"
-            rows = self._connection.stream(self._names.documents, wanted, DOCUMENT_HEAD)
-            seen: set[int] = set()
-            for row in self._checked(rows):
-                if row["document"] not in seen:
-                    seen.add(row["document"])
-                    yield row["document"], json.loads(row["head"])
+    def _documents(self, numbers: Sequence[int]) -> Iterator[StoredDocument]:
+        for rows in self._by_document(self.among("document", numbers, ["ordinal", "text", *HEAD])):
+            document = document_of(rows)
+            if document is None:
+                raise self._unfinished(rows)
+            yield document
 
-    def _heads_of(self, ids: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-        """As `_heads`, of documents with these ids and perhaps others."""
-        if self._state.dimensions:
-            yield from heads_of(self._connection, self._names.documents, ids, self.visible)
-            self._check()
+    def _by_document(self, rows: Iterable[Row]) -> Iterable[list[Row]]:
+        found: dict[int, list[Row]] = defaultdict(list)
+        for row in rows:
+            found[row["document"]].append(row)
+        return found.values()
 
-    def _stored(self, numbers: Sequence[int]) -> Iterator[StoredDocument]:
-        if numbers:
-            rows = self._connection.among(
-                self._names.documents,
-                "document",
-                numbers,
-                self.visible,
-                ("document", "part", "head", "piece"),
+    def _passages(self, passages: Sequence[int], fields: Sequence[str]) -> dict[int, Row]:
+        found = {row["passage"]: row for row in self.among("passage", map(int, passages), fields)}
+        for lost in {*passages} - found.keys():
+            raise StorageError(
+                f"{self.location}: passage {lost} was deleted meanwhile; run the command again"
             )
-            yield from stored_documents(self._connection, self._checked(rows))
-
-    def _passage_rows(self, passages: Sequence[int], fields: Sequence[str]) -> list[Row]:
-        if not passages:
-            return []
-        name = self._names.passages(self._state.dimensions)
-        wanted = [int(one) for one in passages]
-        rows = self._connection.among(name, "passage", wanted, self.visible, [*fields])
-        found = list(self._checked(rows))
-        for lost in {*wanted} - {row["passage"] for row in found}:
-            raise damaged(self._connection, f"passage {lost} is missing")
         return found
 
-    def _checked(self, rows: Iterable[Row]) -> Iterator[Row]:
-        yield from rows
-        self._check()
-
-    def _check(self) -> None:
-        """Make sure that no row of this commit was deleted meanwhile."""
-        if time.monotonic() - self._opened < GRACE / 2:
-            return
-        latest = self._states.read()
-        if latest is None or latest.purged > self._state.commit:
-            raise StorageError(
-                f"{self._connection.location}: what was deleted since the command began has been "
-                "removed by `retriever compact` or another writer; run the command again"
-            )
+    def _unfinished(self, rows: Sequence[Row]) -> StorageError:
+        return StorageError(
+            f"{self.location}: document {rows[0]['id']!r:.80}: some passages are missing; it is "
+            "being written, or a run was interrupted: run that again"
+        )
 
 
-def heads_of(
-    connection: Connection, documents: str, ids: Sequence[str], where: str
-) -> Iterator[tuple[int, list[Any]]]:
-    """The number and head of each document whose id has the hash of one of some ids."""
-    keys = sorted({number_of(id_) for id_ in ids})
-    wanted = f"part == 0 and {where}"
-    for row in connection.among(documents, "key", keys, wanted, DOCUMENT_HEAD):
-        yield row["document"], json.loads(row["head"])
+@dataclass(frozen=True, slots=True)
+class MilvusRanking:
+    """Ranks the passages of a view that an expression selects; see `indexes.protocol.Ranking`.
 
-
-def _changes(rows: Iterable[Row]) -> Iterator[tuple[str, int]]:
-    """What each commit adds to the frequency of each term; a row may be there twice."""
-    seen: set[tuple[str, int]] = set()
-    for row in rows:
-        if (row["term"], row["added"]) not in seen:
-            seen.add((row["term"], row["added"]))
-            yield row["term"], row["change"]
-
-
-def stored_documents(connection: Connection, rows: Iterable[Row]) -> Iterator[StoredDocument]:
-    """The documents of which these are all rows.
-
-    Raises:
-        DamagedIndexError: one was altered.
+    BM25's candidates are the best under its default settings and the mean length of the time when
+    each passage was written: four times as many as are asked for, scored exactly.
     """
-    pieces: dict[int, dict[int, Row]] = defaultdict(dict)
-    for row in rows:
-        pieces[row["document"]][row["part"]] = row
-    for held in pieces.values():
-        try:
-            id_, title, metadata, content_hash = json.loads(held[0]["head"])
-            text, found, checksum = json.loads(
-                "".join(held[part]["piece"] for part in range(len(held)))
+
+    view: MilvusView
+    settings: BM25Settings
+    where: str
+    effort: str | None
+
+    def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
+        """The best passages for each query; `ConfigError` if Milvus does not return so many."""
+        if depth > _MOST:
+            raise ConfigError(
+                f"{self.view.location}: Milvus returns {_MOST:,} passages at most, and "
+                f"{depth:,} are needed; ask for fewer hits"
             )
-            passages = [(passage, start, stop) for passage, start, stop in found]
-            sealed = document_checksum(
-                id_, title, text, metadata, bytes.fromhex(content_hash), passages
-            )
-            if sealed.hex() != checksum:
-                raise ValueError(f"the document {id_!r} was altered")
-            document = StoredDocument(id_, title, text, json.loads(metadata), passages)
-        except (ValueError, TypeError, KeyError) as error:
-            raise damaged(connection, error) from None
-        yield document
+        return [self._candidates(query, mode, depth) for query in queries]
+
+    def _candidates(self, query: Query, mode: Mode, depth: int) -> Candidates:
+        fields = ["passage", "id"]
+        fields += [] if mode == "dense" else ["length", "terms", "counts"]
+        fields += [] if mode == "bm25" else ["vector"]
+        factors = {} if mode == "dense" else self._factors(query.terms)
+        found: dict[int, Row] = {}
+        complete = True
+        if mode != "bm25":
+            limit = min(depth + 16, _MOST)
+            effort = {self.effort: max(_LEAST_EFFORT, 2 * limit)} if self.effort else {}
+            rows = self._search("vector", query.vector, limit, fields, effort)
+            found |= _best(rows, _dense_scores(rows, query.vector), depth)
+            complete = len(rows) < limit and len(rows) <= depth
+        if factors:
+            limit = min(4 * depth + 64, _MOST)
+            product: dict[int, float] = {}
+            for term, factor in factors.items():
+                # A term whose idf is 0 finds its passages all the same.
+                place = dimension_of(term)
+                product[place] = max(product.get(place, 1e-6), factor)
+            rows = self._search("sparse", product, limit, fields, {})
+            scores, matches = self._bm25(factors, rows)
+            rows = [row for row, match in zip(rows, matches, strict=True) if match]
+            found |= _best(rows, scores[matches], depth)
+            if mode == "bm25":
+                complete = len(matches) < limit and len(rows) <= depth
+        rows = [found[passage] for passage in sorted(found)]
+        self.view.remember(rows)
+        bm25, matches = self._bm25(factors, rows)
+        dense = np.zeros(len(rows)) if mode == "bm25" else _dense_scores(rows, query.vector)
+        return Candidates(np.array(sorted(found), np.int64), dense, bm25, matches, complete)
+
+    def _search(
+        self, column: str, vector: Any, limit: int, fields: list[str], parameters: dict[str, int]
+    ) -> list[Row]:
+        """The rows of largest inner product with a vector."""
+        asked = {"data": [vector], "anns_field": column, "limit": limit, "filter": self.where}
+        asked |= {"output_fields": fields, "consistency_level": "Session"}
+        asked |= {"search_params": {"metric_type": "IP", "params": parameters}}
+        (hits,) = self.view.connection.call("search", self.view.collection.name, **asked)
+        return [dict(hit["entity"]) for hit in hits]
+
+    def _factors(self, terms: Iterable[str]) -> dict[int, float]:
+        """By the hash of each term that a passage holds, its idf times its repetitions."""
+        repetitions = Counter(terms)
+        factors = {}
+        for term, df in self.view.document_frequencies(repetitions).items():
+            if df:
+                # Passages that were written since the view began can make df the greater one.
+                value = idf(self.settings.variant, df, max(self.view.passage_count, df))
+                factors[number_of(term)] = repetitions[term] * value
+        return factors
+
+    def _bm25(
+        self, factors: dict[int, float], rows: Sequence[Row]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """(n,) the BM25 scores of passages, and whether each holds a term."""
+        scores, matches = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+        if not factors:
+            return scores, matches
+        mean_length = max(self.view.collection.terms, 1) / max(self.view.passage_count, 1)
+        lengths = np.array([row["length"] for row in rows], np.uint32)
+        counts = [dict(zip(row["terms"], row["counts"], strict=True)) for row in rows]
+        for term, factor in factors.items():
+            frequencies = np.array([held.get(term, 0) for held in counts], np.uint32)
+            holds = frequencies > 0
+            weight = weights(self.settings, frequencies[holds], lengths[holds], mean_length)
+            scores[holds] += factor * weight
+            matches |= holds
+        return scores, matches
 
 
-def damaged(connection: Connection, reason: object) -> DamagedIndexError:
-    """The error to raise if what is stored was altered."""
-    return DamagedIndexError(
-        f"{connection.location}: {reason}; restore Milvus from a backup or index again"
-    )
+def _dense_scores(rows: Sequence[Row], vector: NDArray[np.float32] | None) -> NDArray[np.float64]:
+    if not rows or vector is None:
+        return np.zeros(0)
+    vectors = np.array([row["vector"] for row in rows], np.float32)
+    return rounded(exact_scores(vectors, np.arange(len(rows)), vector))
+
+
+def _best(rows: Sequence[Row], scores: NDArray[np.float64], depth: int) -> dict[int, Row]:
+    """The `depth` rows of highest score by passage, equal ones by the number of the passage."""
+    ordered = sorted(range(len(rows)), key=lambda i: (-scores[i], rows[i]["passage"]))
+    return {rows[i]["passage"]: rows[i] for i in ordered[:depth]}

@@ -15,10 +15,7 @@ from where_reference import FILTERS, render
 from retriever import Document, FilterError, Index
 
 # Fixtures that give the URL of a new index.
-STORES = ["postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
-# Milvus Lite takes about a second for each; RETRIEVER_OPERATIONS=1000 asks for a thousand.
-OPERATIONS = {"milvus_url": 12}
-MANY_OPERATIONS = {"milvus_url": int(os.environ.get("RETRIEVER_OPERATIONS", "60"))}
+STORES = ["postgres_url"]
 SCORE = 1e-5
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 SEED = int(os.environ.get("RETRIEVER_SEED", "0"))
@@ -203,13 +200,11 @@ def run(folder, url, filters, operations, every, seed):
 @pytest.mark.filterwarnings("ignore:(filter|facets). ")
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_answers_as_the_folder_does(store, request, tmp_path, filters):
-    operations = OPERATIONS.get(store, 40)
-    run(tmp_path / "x.index", request.getfixturevalue(store), filters, operations, 6, SEED)
+    run(tmp_path / "x.index", request.getfixturevalue(store), filters, 40, 6, SEED)
 
 
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:(filter|facets). ")
 @pytest.mark.parametrize("store", STORES)
 def test_many_operations(store, request, tmp_path, filters):
-    operations = MANY_OPERATIONS.get(store, 1000)
-    run(tmp_path / "x.index", request.getfixturevalue(store), filters, operations, 10, SEED + 1)
+    run(tmp_path / "x.index", request.getfixturevalue(store), filters, 1000, 10, SEED + 1)

@@ -1,7 +1,4 @@
-"""Puts the samples in this folder on the path of its tests; empty indexes in one file.
-
-Each index is that of a tenant, so that the collections are made once.
-"""
+"""Puts the samples in this folder on the path of its tests; empty indexes in one file."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ _NUMBERS = count(1)
 
 @pytest.fixture(scope="session")
 def milvus_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an index in a file of Milvus Lite that stays open."""
+    """The URL of a file of Milvus Lite that stays open, up to the name of an index."""
     pytest.importorskip("pymilvus", reason="pymilvus is not installed")
     if "RETRIEVER_MILVUS" in os.environ:
-        yield f"{os.environ['RETRIEVER_MILVUS']}/shared_{os.getpid()}"
+        yield f"{os.environ['RETRIEVER_MILVUS']}/shared_{os.getpid()}_"
         return
     pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed")
-    url = f"milvus+lite://{tmp_path_factory.mktemp('milvus')}/shared.db"
-    held = open_store(f"{url}?tenant=held")
+    url = f"milvus+lite://{tmp_path_factory.mktemp('milvus')}/shared.db?index="
+    held = open_store(f"{url}held")
     held.create(SETTINGS)
     reader = held.reader()
     yield url
@@ -37,7 +34,7 @@ def milvus_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def store(milvus_file: str) -> Store:
     """An empty index."""
-    made = open_store(f"{milvus_file}?tenant=t{next(_NUMBERS)}")
+    made = open_store(f"{milvus_file}t{next(_NUMBERS)}")
     made.create(SETTINGS)
     return made
 

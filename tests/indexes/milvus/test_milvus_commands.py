@@ -18,7 +18,7 @@ CORPUS = (
 
 @pytest.mark.usefixtures("fake_encoder")
 def test_a_life_of_an_index(retriever, write_jsonl, milvus_file, tmp_path):
-    url = f"{milvus_file}?tenant=life"
+    url = f"{milvus_file}life"
     made = retriever("index", write_jsonl(*CORPUS), "-i", url)
     assert (made.code, made.err) == (0, "")
     assert made.out.startswith(f"{open_store(url)}: 3 added")

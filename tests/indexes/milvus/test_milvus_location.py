@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from milvus_samples import SETTINGS
 
 from indexes.errors import ConfigError, MissingExtraError, StorageError
-from indexes.milvus.location import parse_location
+from indexes.milvus.connection import parse_location
 from indexes.milvus.store import MilvusStore
 
 SECRET = "sekret"
@@ -18,14 +19,9 @@ SECRET = "sekret"
         ("milvus://me:sekret@h:1/a", "milvus://me@h:1/a", "me:sekret", "http://h:1"),
         ("milvus://sekret@h/a?tls=true", "milvus://h:19530/a", "sekret", "https://h:19530"),
         ("milvus://me:se%40k@[::1]:5/a", "milvus://me@[::1]:5/a", "me:se@k", "http://[::1]:5"),
-        ("milvus://h/a?tenant=t&database=d", "milvus://h:19530/a?tenant=t", "", "http://h:19530"),
+        ("milvus://h/a?database=d", "milvus://h:19530/a", "", "http://h:19530"),
         ("milvus+lite:///x/y.db", "milvus+lite:///x/y.db?index=index", "", "/x/y.db"),
-        (
-            "milvus+lite:///x/y.db?index=b&tenant=t",
-            "milvus+lite:///x/y.db?index=b&tenant=t",
-            "",
-            "/x/y.db",
-        ),
+        ("milvus+lite:///x/y.db?index=b", "milvus+lite:///x/y.db?index=b", "", "/x/y.db"),
     ],
 )
 def test_a_url_is_shown_without_its_secret(url, shown, credentials, uri):
@@ -58,7 +54,7 @@ def test_the_token_can_be_in_the_environment(monkeypatch):
         "milvus://me:sekret@h/a?tls=perhaps",
         "milvus://me:sekret@h/a?timeout=0",
         "milvus://me:sekret@h/a?timeout=soon",
-        'milvus://me:sekret@h/a?tenant=a" or true',
+        "milvus://me:sekret@h/a?tenant=a",
         "milvus+lite://folder/y.db",
         "milvus+lite:///x/y",
         "milvus+lite:///x/y.db?index=a b",
@@ -92,11 +88,11 @@ def test_a_server_that_is_away_is_one_line_without_a_secret(retriever):
 def test_a_missing_library_is_named(monkeypatch, tmp_path, module):
     monkeypatch.setattr("indexes.milvus.connection.find_spec", lambda name: name != module or None)
     with pytest.raises(MissingExtraError, match=module.replace("_", "-")):
-        MilvusStore(f"milvus+lite://{tmp_path}/x.db").create({})
+        MilvusStore(f"milvus+lite://{tmp_path}/x.db").create(SETTINGS)
 
 
 def test_a_file_in_no_folder_is_not_made(tmp_path, own_file):
     with pytest.raises(StorageError, match="does not exist"):
-        MilvusStore(f"milvus+lite://{tmp_path}/none/x.db").create({})
+        MilvusStore(f"milvus+lite://{tmp_path}/none/x.db").create(SETTINGS)
     assert not MilvusStore(own_file).exists()
     assert list(tmp_path.iterdir()) == []

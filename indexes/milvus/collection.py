@@ -1,0 +1,275 @@
+"""The collection of an index: one row for each passage.
+
+==================  ==============================================================================
+passage             primary key: a hash of the document's id and of the passage's place in it
+document, ordinal   a hash of the document's id, and the place
+id, metadata        of the document; the metadata as JSON
+text                the document's text from the passage on, up to the next one
+head                as JSON: title, hash and number of passages of the document; start and stop of
+                    the passage, and where `text` begins
+length              number of terms of the passage
+terms, counts       hashes of its distinct terms, and how often it holds each
+facts, values       what filters read: see `indexes.milvus.filters`
+vector, sparse      its vector, and the weights of its terms under BM25's default settings
+==================  ==============================================================================
+
+Settings and statistics of the index are properties of the collection, whose alias is the index's
+name. A document's row of ordinal 0 is written last: with it, the others are there.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.bm25.formulas import BM25Settings, weights
+from indexes.errors import ConfigError, FormatVersionError, NotAnIndexError
+from indexes.folder.documents import metadata_json
+from indexes.milvus.connection import Connection, Location, Row
+from indexes.milvus.filters import facts_of, number_of
+from indexes.protocol import NewDocument, StoredDocument, StructureSettings
+
+FORMAT = 2
+# Bytes of a string, and elements of an array: limits of Milvus.
+_MOST_BYTES, _MOST_ELEMENTS = 65_535, 4096
+_SPARSE_DIMENSIONS = 2**32 - 2
+_TYPES = {"auto": "HNSW", "hnsw": "HNSW", "flat": "FLAT", "diskann": "DISKANN"}
+_LITE_TYPES = {"auto": "FLAT", "flat": "FLAT"}
+_PARAMETERS = {"HNSW": {"M": 32, "efConstruction": 200}}
+_INDEX, _STATISTICS = "retriever.index", "retriever.statistics"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """The collection of an index, as its properties describe it.
+
+    Attributes:
+        name: of the collection, which no other index ever had.
+        settings: of the index.
+        begun_with: what identifies a replacement that is not complete.
+        commits: their number.
+        terms: in all passages; off where a run was interrupted, until `compact` counts them.
+        frequencies: in how many passages each term is, as far as it was asked for.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    begun_with: str = ""
+    commits: int = 0
+    terms: int = 0
+    frequencies: dict[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def dimensions(self) -> int:
+        """Of the vectors."""
+        return int(self.settings["encoder"]["dimensions"])
+
+    def properties(self) -> dict[str, str]:
+        """As the collection has them."""
+        index = [FORMAT, self.begun_with, self.settings]
+        statistics = [self.commits, self.terms]
+        return {_INDEX: json.dumps(index), _STATISTICS: json.dumps(statistics)}
+
+
+def find_collection(connection: Connection, alias: str) -> Collection | None:
+    """The collection that has an alias; None if there is none.
+
+    Raises:
+        NotAnIndexError: it is that of another program.
+        FormatVersionError: a newer release made it.
+    """
+    name, location = alias, connection.location
+    if location.is_missing:
+        return None
+    if alias in connection.call("list_aliases")["aliases"]:
+        name = connection.call("describe_alias", alias)["collection_name"]
+    elif not connection.call("has_collection", alias):
+        return None
+    properties = connection.call("describe_collection", name)["properties"]
+    if _INDEX not in properties:
+        raise NotAnIndexError(f"{location}: the collection of that name is no index")
+    version, begun_with, settings = json.loads(properties[_INDEX])
+    if version > FORMAT:
+        raise FormatVersionError(
+            f"{location}: the index has format {version}, and this release reads {FORMAT}; upgrade "
+            "with `pip install -U layer-retriever`"
+        )
+    return Collection(name, settings, begun_with, *json.loads(properties[_STATISTICS]))
+
+
+def open_collection(connection: Connection, alias: str) -> Collection:
+    """The collection of an index; raises `NotAnIndexError` too if there is none."""
+    found = find_collection(connection, alias)
+    if found is None:
+        refuse_earlier(connection)
+        raise NotAnIndexError(
+            f"{connection.location}: there is no index of that name; `retriever index` makes one"
+        )
+    return found
+
+
+def refuse_earlier(connection: Connection) -> None:
+    """Refuse an index of format 1 with a `FormatVersionError`."""
+    location = connection.location
+    if not location.is_missing and connection.call("has_collection", f"{location.index}_states"):
+        raise FormatVersionError(
+            f"{location}: an earlier release made the index, and this one does not read its "
+            "collections; make it again with `retriever index --recreate`, or export it with the "
+            f"earlier release and import it; then drop the collections {location.index}_…"
+        )
+
+
+def create_collection(connection: Connection, alias: str, begun_with: str, settings: Any) -> None:
+    """Make an empty collection, and give it an alias that no collection has.
+
+    Raises:
+        ConfigError: Milvus does not have the search structure.
+    """
+    client, location = connection.client, connection.location
+    from pymilvus import DataType
+
+    name = f"{location.index}_{uuid.uuid4().hex[:12]}"
+    collection = Collection(name, dict(settings), begun_with)
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("passage", DataType.INT64, is_primary=True)
+    for name in ("document", "ordinal", "length"):
+        schema.add_field(name, DataType.INT64)
+    for name in ("id", "text"):
+        schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES)
+    for name in ("metadata", "head", "values"):
+        schema.add_field(name, DataType.JSON)
+    array = {"element_type": DataType.INT64, "max_capacity": _MOST_ELEMENTS}
+    for name in ("terms", "counts", "facts"):
+        schema.add_field(name, DataType.ARRAY, **array)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=collection.dimensions)
+    schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
+    kind = index_type(location, collection.settings.get("structures", {}))
+    indexes = client.prepare_index_params()
+    indexes.add_index("vector", index_type=kind, metric_type="IP", params=_PARAMETERS.get(kind, {}))
+    indexes.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="IP", params={})
+    if location.file is None:
+        # Milvus Lite has none of arrays.
+        for name in ("document", "terms", "facts"):
+            indexes.add_index(name, index_type="INVERTED")
+    options = {"schema": schema, "index_params": indexes, "properties": collection.properties()}
+    connection.call("create_collection", collection.name, consistency_level="Session", **options)
+    connection.call("create_alias", collection.name, alias)
+
+
+def index_type(location: Location, structures: Mapping[str, Any]) -> str:
+    """Milvus's name of a search structure.
+
+    Raises:
+        ConfigError: Milvus has no such structure, or Milvus Lite loses hits with it.
+    """
+    known, asked = _LITE_TYPES if location.file else _TYPES, StructureSettings(**structures)
+    if asked.index_type not in known:
+        # Milvus Lite loses hits of filtered queries with others.
+        raise ConfigError(
+            f"{location}: index type: expected {', '.join(known)}, found {asked.index_type!r}"
+        )
+    return known[asked.index_type]
+
+
+def passage_rows(
+    document: NewDocument,
+    terms: Sequence[Sequence[str]],
+    vectors: NDArray[np.float32],
+    mean_length: float,
+) -> list[Row]:
+    """The rows of a document, with the terms and vectors of its passages.
+
+    Raises:
+        ConfigError: a passage does not fit into a row.
+    """
+    shared = metadata_fields(document.id, document.title, document.metadata)
+    shared |= {"document": number_of(document.id), "id": document.id}
+    rows: list[Row] = []
+    for ordinal, (start, stop) in enumerate(document.spans):
+        # The texts of the rows overlap where passages do, and leave nothing out.
+        following = document.spans[ordinal + 1 :]
+        offset = start if ordinal else 0
+        end = max(stop, following[0][0]) if following else len(document.text)
+        text = document.text[offset:end]
+        counts = Counter(terms[ordinal])
+        _check(document.id, "bytes of a passage", len(text.encode()), _MOST_BYTES)
+        _check(document.id, "distinct terms of a passage", len(counts), _MOST_ELEMENTS)
+        head: Row = {"title": document.title, "hash": document.hash.hex()}
+        head |= {"passages": len(document.spans), "start": start, "stop": stop, "offset": offset}
+        length = len(terms[ordinal])
+        rows.append(
+            {
+                "passage": number_of(document.id, ordinal),
+                "ordinal": ordinal,
+                "text": text,
+                "head": head,
+                "length": length,
+                "terms": [number_of(term) for term in counts],
+                "counts": list(counts.values()),
+                "vector": vectors[ordinal],
+                "sparse": _sparse_vector(counts, length, mean_length),
+                **shared,
+            }
+        )
+    return rows
+
+
+def metadata_fields(id_: str, title: str | None, metadata: Mapping[str, Any]) -> Row:
+    """The fields of a row that depend on the document's metadata; raises as `passage_rows`."""
+    text = metadata_json(metadata)
+    facts, values = facts_of(id_, title, json.loads(text))
+    plain = json.dumps([id_, title, json.loads(text), values])
+    _check(id_, "bytes of id, title and metadata", len(plain), _MOST_BYTES)
+    _check(id_, "fields and values in the metadata", len(facts), _MOST_ELEMENTS)
+    return {"metadata": json.loads(text), "facts": facts, "values": values}
+
+
+def document_of(rows: Iterable[Row]) -> StoredDocument | None:
+    """The document of which these are the rows; None unless all of them are there."""
+    ordered = sorted(rows, key=lambda row: row["ordinal"])
+    heads = [row["head"] for row in ordered]
+    first = heads[0]
+    if [row["ordinal"] for row in ordered] != list(range(first["passages"])) or any(
+        head["hash"] != first["hash"] for head in heads
+    ):
+        return None
+    text, passages = "", []
+    for row, head in zip(ordered, heads, strict=True):
+        if head["offset"] + len(row["text"]) > len(text):
+            text = text[: head["offset"]] + row["text"]
+        passages.append((row["passage"], head["start"], head["stop"]))
+    row = ordered[0]
+    return StoredDocument(row["id"], first["title"], text, row["metadata"], passages)
+
+
+def dimension_of(term: int) -> int:
+    """The dimension of sparse vectors in which a term is, by its hash."""
+    return 1 + term % (_SPARSE_DIMENSIONS - 1)
+
+
+def _sparse_vector(counts: Mapping[str, int], length: int, mean_length: float) -> dict[int, float]:
+    """The saturated frequencies of a passage's terms; terms in one dimension add up."""
+    frequencies = np.fromiter(counts.values(), np.uint32, len(counts))
+    lengths = np.full(len(counts), length, np.uint32)
+    values = weights(BM25Settings(), frequencies, lengths, mean_length)
+    found: dict[int, float] = {}
+    for term, value in zip(counts, values.tolist(), strict=True):
+        place = dimension_of(number_of(term))
+        found[place] = found.get(place, 0.0) + value
+    # No vector may be empty, and no term has dimension 0.
+    return found or {0: 1.0}
+
+
+def _check(id_: str, what: str, found: int, most: int) -> None:
+    if found > most:
+        raise ConfigError(
+            f"document {id_!r:.80}: {what}: expected {most:,} or less, which a row of Milvus "
+            f"holds, found {found:,}; shorten it, or split it into passages"
+        )
