@@ -39,7 +39,7 @@ from eval import (
 )
 from eval.training.data import EncoderData
 from retriever import CorpusReader, Document, Encoder
-from retriever.encoders.training.settings import EncoderTrainingSettings
+from retriever.encoders.training.trainer import EncoderTrainingSettings
 from retriever.training.loop import Trained
 
 # Hits of a query that are measured.

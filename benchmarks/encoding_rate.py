@@ -68,7 +68,7 @@ def compare(
     """One row an encoder: every chunk is encoded by each of them in turn."""
     from sentence_transformers import SentenceTransformer
 
-    from retriever.encoders.models.finding import find_model
+    from retriever.encoders.model_folders import find_model
     from retriever.encoders.settings import DEFAULT_MODEL
 
     path = str(find_model(model or DEFAULT_MODEL).path)

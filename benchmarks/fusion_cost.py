@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, first_state, sbert_wk
-from retriever.encoders.models.finding import ModelFolder, find_model
+from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import DEFAULT_MODEL
 from retriever.encoders.transformer.backbone import Backbone
 

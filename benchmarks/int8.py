@@ -32,7 +32,7 @@ from eval.datasets.pairs import ScoredPairs, read_pairs
 from eval.metrics.correlation import Correlation
 from retriever import Encoder
 from retriever.encoders.computing import BATCH_PIECES, token_batches
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import DEFAULT_MODEL
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

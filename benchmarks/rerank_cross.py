@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import DEFAULT_MODEL, Dtype
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.rerankers.cross import CrossEncoder

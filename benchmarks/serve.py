@@ -279,7 +279,7 @@ def _peer(vectors: Path) -> None:
     from fastapi import FastAPI
     from sentence_transformers import SentenceTransformer
 
-    from retriever.encoders.models.finding import find_model
+    from retriever.encoders.model_folders import find_model
     from retriever.encoders.settings import DEFAULT_MODEL
     from retriever.service.serving import bound_socket
 

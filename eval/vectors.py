@@ -36,9 +36,9 @@ from retriever.encoders.settings import (
     parse_encoder,
 )
 from retriever.encoders.spec import LoadedEncoder, probe_lists, same_vectors
-from retriever.encoders.static.folder import FITTED
-from retriever.encoders.static.model import fit_static
-from retriever.encoders.transformer.shared import sharing
+from retriever.encoders.static.fitting import fit_static
+from retriever.encoders.static.model import FITTED
+from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, StorageError, require_several
 
 Floats = NDArray[np.float32]

@@ -75,7 +75,7 @@ def info_command(folder: Location, as_json: bool) -> None:
     the recall@10 measured at each search effort. For the folder of a meta-embedding: its sources
     and their weights.
     """
-    from retriever.encoders.meta.folder import read_folder
+    from retriever.encoders.meta.model import read_folder
     from retriever.encoders.registry import is_meta_folder
     from retriever.index import Index
 

@@ -127,7 +127,7 @@ def encoder_command(
     from cli.output.progress import Stages, warn_reader
     from cli.output.results import draw, say, saying, show
     from eval import CorpusPairs, EncoderFitSettings, Loading, check_figure, fit_encoder
-    from retriever.encoders.training.settings import EncoderTrainingSettings
+    from retriever.encoders.training.trainer import EncoderTrainingSettings
 
     if plot is not None:
         check_figure(plot)

@@ -218,7 +218,7 @@ def meta_command(
     """
     from cli.output.progress import Stages, warn_reader
     from retriever.encoders.meta.fitting import MetaSettings, fit_meta
-    from retriever.encoders.meta.folder import check_target
+    from retriever.encoders.meta.model import check_target
 
     _check_training(method, training)
     chosen = MetaSettings(

@@ -158,10 +158,8 @@ def static_command(
     texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
     texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
-    from retriever.encoders.static.fitting import FitSettings
-    from retriever.encoders.static.folder import FITTED
-    from retriever.encoders.static.lsa import LSASettings, fit_lsa
-    from retriever.encoders.static.model import check_target, fit_static
+    from retriever.encoders.static.fitting import FitSettings, LSASettings, fit_lsa, fit_static
+    from retriever.encoders.static.model import FITTED, check_target
 
     fitting = FitSettings(a, components, sample, word_counts=word_counts)
     if method == "lsa":

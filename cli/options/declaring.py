@@ -38,7 +38,7 @@ SECTIONS: tuple[Section, ...] = get_args(Section)
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-# As in `retriever.encoders.models.finding`, whose import takes longer than a key press should.
+# As in `retriever.encoders.model_folders`, whose import takes longer than a key press should.
 BUNDLED = ("all-MiniLM-L6-v2",)
 
 

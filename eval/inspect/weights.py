@@ -19,7 +19,7 @@ from eval.progress import Notify, ignore
 from eval.tables import Table, on_one_line, table_lines
 from eval.vectors import Loading
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.fusion.word_weights import Unit, WeightedWord, word_weights
+from retriever.encoders.fusion.words import Unit, WeightedWord, word_weights
 from retriever.encoders.registry import is_meta_folder
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.errors import ConfigError

@@ -22,7 +22,7 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, environment
 from eval.tables import Table
 from eval.vectors import Loading
-from retriever.encoders.fusion.whole_words import word_of_pieces, word_spans, word_vectors
+from retriever.encoders.fusion.words import word_of_pieces, word_spans, word_vectors
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from eval.qa.systems import (
 from eval.sentences.result import LayerGrid, SentenceResult
 from eval.vectors import LayerEncoders
 from retriever import Mode
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.registry import require_asked
 from retriever.encoders.settings import DEFAULT_MODEL, Pooling
 from retriever.errors import BadInputError, ConfigError

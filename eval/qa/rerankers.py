@@ -19,7 +19,7 @@ from eval.qa.resources import Questions, Resources, open_resources
 from eval.qa.systems import CrossPlan, HeadPlan, QuestionSettings, training_only
 from eval.tables import Table, table_lines
 from eval.vectors import Loading, embed
-from retriever.encoders.models.finding import ModelFolder, find_model
+from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.rerankers import check_target, is_reranker

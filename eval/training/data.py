@@ -39,14 +39,15 @@ from eval.qa.systems import QuestionSettings, training_only
 from eval.training.corpus_pairs import CorpusPairs, TextPair
 from eval.vectors import Loading
 from retriever.documents.analyzer import Analyzer
-from retriever.encoders.training.examples import (
+from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.training.trainer import (
+    EncoderTrainingSettings,
     Examples,
     LabeledExamples,
+    Objective,
     ScoredExamples,
     paired_texts,
 )
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.settings import EncoderTrainingSettings, Objective
 from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.training.sampling import JudgedPools, TrainingSet
 

@@ -14,11 +14,19 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.rerankers import epoch_line, steps_shown
 from eval.tables import Table, table_lines
 from eval.training.data import EncoderData, EncoderFitSettings, read_examples
-from retriever.encoders.training.examples import check_objective, natural_objective
-from retriever.encoders.training.folder import check_target, read_training, write_encoder
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.settings import EncoderTrainingSettings, Objective
-from retriever.encoders.training.trainer import train_encoder
+from retriever.encoders.training.model import (
+    TrainableEncoder,
+    check_target,
+    read_training,
+    write_encoder,
+)
+from retriever.encoders.training.trainer import (
+    EncoderTrainingSettings,
+    Objective,
+    check_objective,
+    natural_objective,
+    train_encoder,
+)
 from retriever.training.checkpoint import Checkpoint, require_same
 from retriever.training.loop import Epoch, kept_epoch
 from retriever.training.sampling import TrainingSet

@@ -38,9 +38,8 @@ from retriever.errors import (
 )
 
 if TYPE_CHECKING:
-    from retriever.encoders.fusion.word_weights import WeightedWord
-    from retriever.encoders.meta.folder import MetaParts
-    from retriever.encoders.meta.model import Contributions, MetaModel
+    from retriever.encoders.fusion.words import WeightedWord
+    from retriever.encoders.meta.model import Contributions, MetaModel, MetaParts
     from retriever.encoders.transformer.model import TextStates, TransformerModel
 
 
@@ -322,7 +321,7 @@ class Encoder:
             BadInputError: the text has no word piece that is pooled.
         """
         from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-        from retriever.encoders.fusion.word_weights import word_weights
+        from retriever.encoders.fusion.words import word_weights
 
         if self.spec.settings.fusion != "sbert-wk":
             raise ConfigError(

@@ -22,7 +22,7 @@ from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     from retriever.encoders.meta.model import MetaModel
-    from retriever.encoders.models.finding import ModelFolder
+    from retriever.encoders.model_folders import ModelFolder
     from retriever.encoders.settings import Dtype
     from retriever.encoders.transformer.backbone import Backbone
     from retriever.encoders.transformer.model import TransformerModel
@@ -203,7 +203,7 @@ def _is_static(asked: EncoderSettings) -> bool:
 # The first kind that matches is an encoder's.
 _KINDS: tuple[tuple[Callable[[EncoderSettings], bool], str], ...] = (
     (lambda asked: is_ready_file(asked.model or ""), "retriever.encoders.ready"),
-    (lambda asked: is_url(asked.model), "retriever.encoders.remote.model"),
+    (lambda asked: is_url(asked.model), "retriever.encoders.remote"),
     (lambda asked: is_meta_folder(asked.model or ""), "retriever.encoders.meta.model"),
     (_is_static, "retriever.encoders.static.model"),
     (lambda asked: True, "retriever.encoders.transformer.loading"),

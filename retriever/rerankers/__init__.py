@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.models.settings import read_json
+from retriever.encoders.model_folders import read_json
 from retriever.errors import ConfigError, ModelError
 from retriever.files import check_output
 

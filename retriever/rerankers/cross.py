@@ -26,19 +26,18 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     token_batches,
 )
-from retriever.encoders.models.finding import ModelFolder, find_model
+from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.backbone import Backbone, PiecePairs
-from retriever.encoders.transformer.backends.int8 import calibrated
-from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine
-from retriever.encoders.transformer.backends.openvino_engine import OpenVINOEngine
-from retriever.encoders.transformer.backends.weights import (
+from retriever.encoders.transformer.bert import (
     Floats,
+    NumPyEngine,
     UnsupportedModelError,
     map_tensors,
     read_weights,
 )
-from retriever.encoders.transformer.backends.word_pieces import WordPieces
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrated
+from retriever.encoders.transformer.word_pieces import WordPieces
 from retriever.errors import ConfigError
 from retriever.rerankers import (
     MANIFEST,

@@ -17,7 +17,7 @@ from click.shell_completion import BashComplete
 
 from cli.main import cli
 from cli.options.declaring import BUNDLED
-from retriever.encoders.models import finding
+from retriever.encoders import model_folders as finding
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {

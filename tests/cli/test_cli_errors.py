@@ -196,7 +196,7 @@ def test_another_model_is_refused_naming_both(retriever, standing, tiny_models):
 
 
 def test_a_model_that_is_not_there_is_refused(retriever, write_jsonl):
-    from retriever.encoders.models.finding import find_model
+    from retriever.encoders.model_folders import find_model
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -29,7 +29,7 @@ from eval.vectors import (
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.fitting import MetaSettings, fit_meta
 from retriever.encoders.settings import parse_encoder
-from retriever.encoders.static.model import fit_static
+from retriever.encoders.static.fitting import fit_static
 from retriever.errors import ConfigError, StorageError
 from tests.conftest import FakeEncoder
 from tests.eval.sentences.sentence_samples import sentence

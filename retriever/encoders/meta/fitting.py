@@ -25,7 +25,6 @@ from retriever.encoders.meta.attention import (
     fit_sup,
     fit_unsup,
 )
-from retriever.encoders.meta.folder import MetaParts, Method, check_target
 from retriever.encoders.meta.linear import (
     Moments,
     Projection,
@@ -36,7 +35,7 @@ from retriever.encoders.meta.linear import (
     pooled,
     svd,
 )
-from retriever.encoders.meta.model import MetaModel
+from retriever.encoders.meta.model import MetaModel, MetaParts, Method, check_target
 from retriever.encoders.meta.sources import Level, Source, Sources
 from retriever.encoders.meta.streaming import (
     Done,
@@ -49,7 +48,7 @@ from retriever.encoders.meta.streaming import (
 from retriever.encoders.registry import LoadContext, load_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import TextEncoder
-from retriever.encoders.transformer.shared import sharing
+from retriever.encoders.transformer.backbone import sharing
 from retriever.errors import ConfigError, SourceError, require_several
 
 UNFITTED = ("conc", "avg")

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from indexes import fsync_path, storage_errors, whole_files
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
-from retriever.encoders.meta.sources import MetaPieces, Sources
-from retriever.encoders.meta.words import WordBatch, word_types
+from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
 
 Done = Callable[[int, int], None]
 

@@ -1,18 +1,30 @@
-"""Sentence vectors from word vectors alone: the baselines that need no forward pass."""
+"""A static encoder and its folder.
+
+::
+
+    static.json           method, parameters, where it comes from; written last
+    vectors.safetensors   vectors and, if fitted, weights, components and shares
+    vocabulary.txt        one word per line, or, for a model's word pieces, tokenizer.json
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.models.finding import ModelFolder, find_model
+from indexes import whole_folder
+from retriever.encoders.model_folders import FolderForm, ModelFolder, array_digest, find_model
 from retriever.encoders.registry import (
+    STATIC_FILE,
     Batches,
     EncoderModel,
     Kind,
@@ -24,26 +36,169 @@ from retriever.encoders.registry import (
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Static
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.files import read_word_vectors
-from retriever.encoders.static.fitting import DEFAULT_SETTINGS, Done, FitSettings, fit
-from retriever.encoders.static.folder import (
-    FITTED,
-    StaticParts,
-    check_target,
-    read_folder,
-    write_folder,
+from retriever.encoders.static.words import (
+    FileTokenizer,
+    Fitted,
+    Lexicon,
+    PieceTokenizer,
+    file_lexicon,
+    flatten,
+    model_lexicon,
+    sentence_vectors,
+    words_digest,
 )
-from retriever.encoders.static.methods import Fitted, flatten, sentence_vectors
-from retriever.encoders.static.words import Lexicon, file_lexicon, model_lexicon
 from retriever.errors import ConfigError
 
-__all__ = ["StaticModel", "check_target", "fit_static"]
-
+FITTED = ("sif", "usif")
+_CONTENT = {"words": "vocabulary.txt", "word-pieces": "tokenizer.json"}
+_FORM = FolderForm(
+    what="a static encoder's folder",
+    command="retriever train static",
+    again="make it again",
+    version=1,
+    settings=STATIC_FILE,
+    arrays="vectors.safetensors",
+    others=tuple(_CONTENT.values()),
+    keys={
+        "format": int,
+        "method": str,
+        "kind": str,
+        "parameters": dict,
+        "provenance": dict,
+        "vocabulary": str,
+        "tokenizer": str | None,
+        "unknown": int | None,
+        "weights": str,
+    },
+    choices={"method": get_args(Static), "kind": tuple(_CONTENT)},
+)
 # Default number of words of a text that are read.
 WINDOW = 512
 
 
-def _silent(texts: int, words: int) -> None:
-    """Do nothing."""
+@dataclass(frozen=True, slots=True)
+class StaticParts:
+    """What a static encoder consists of.
+
+    Attributes:
+        lexicon: words and vectors.
+        method: how they become one vector.
+        fitted: what `sif` and `usif` need; None for the others.
+        provenance: what it was made from, for a person; decides nothing.
+    """
+
+    lexicon: Lexicon
+    method: Static
+    fitted: Fitted | None
+    provenance: Mapping[str, Any]
+
+    def identity(self) -> str:
+        """SHA-256 over everything that decides a vector, in hexadecimal."""
+        lexicon, fitted = self.lexicon, self.fitted
+        content: dict[str, Any] = {
+            "vocabulary": lexicon.digest,
+            "method": self.method,
+            "vectors": array_digest(lexicon.vectors),
+        }
+        if fitted is not None:
+            content["parameters"] = dict(fitted.parameters)
+            for name in ("weights", "components", "shares"):
+                content[name] = array_digest(getattr(fitted, name))
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def check_target(folder: Path) -> None:
+    """Refuse a folder that a static encoder cannot be written to.
+
+    Raises:
+        ConfigError: it holds something else, is a file, or is in a folder that does not exist.
+    """
+    _FORM.check_target(folder)
+
+
+def write_folder(folder: Path, parts: StaticParts) -> None:
+    """Write a static encoder; the folder appears complete, or not at all.
+
+    Raises:
+        ConfigError: what `check_target` raises.
+        StorageError: the disk is full or cannot be written.
+    """
+    check_target(folder)
+    with whole_folder(folder) as new:
+        _write_files(new, parts)
+
+
+def read_folder(folder: Path) -> StaticParts:
+    """Read what `write_folder` wrote.
+
+    Raises:
+        ModelError: a file is missing, altered or of another form, or written by a newer release.
+    """
+    settings = _FORM.read_settings(folder)
+    tensors = _FORM.read_arrays(folder)
+    content_file = folder / _CONTENT[settings["kind"]]
+    content = _read_content(content_file)
+    digest, name = settings["vocabulary"], str(folder)
+    tokenizer: FileTokenizer | PieceTokenizer
+    try:
+        if settings["kind"] == "words":
+            # Not splitlines: a word may hold what other programs take for a line's end.
+            tokenizer = FileTokenizer(content.split("\n")[:-1])
+            whole = words_digest(tokenizer) == digest
+        else:
+            whole = hashlib.sha256(content.encode()).hexdigest() == settings["tokenizer"]
+            tokenizer = PieceTokenizer(content, len(tensors["vectors"]), settings["unknown"])
+        fitted = None
+        if settings["method"] in FITTED:
+            fitted = Fitted(
+                tensors["weights"], tensors["components"], tensors["shares"], settings["parameters"]
+            )
+        parts = StaticParts(
+            Lexicon(name, tokenizer, tensors["vectors"], digest),
+            settings["method"],
+            fitted,
+            settings["provenance"],
+        )
+    except (KeyError, ValueError) as error:
+        raise _FORM.altered(folder, str(error)) from error
+    for path, same in (
+        (content_file, whole),
+        (folder / _FORM.arrays, parts.identity() == settings["weights"]),
+    ):
+        if not same:
+            raise _FORM.altered(path, "another SHA-256 than static.json says")
+    return parts
+
+
+def _write_files(folder: Path, parts: StaticParts) -> None:
+    lexicon, fitted = parts.lexicon, parts.fitted
+    tensors = {"vectors": lexicon.vectors}
+    if fitted is not None:
+        tensors |= {name: getattr(fitted, name) for name in ("weights", "components", "shares")}
+    _FORM.write_arrays(folder, tensors)
+    tokenizer = lexicon.tokenizer
+    content = tokenizer.content.encode()
+    (folder / _CONTENT[tokenizer.kind]).write_bytes(content)
+    pieces = tokenizer if isinstance(tokenizer, PieceTokenizer) else None
+    settings = {
+        "format": _FORM.version,
+        "method": parts.method,
+        "kind": tokenizer.kind,
+        "parameters": dict(fitted.parameters) if fitted else {},
+        "provenance": dict(parts.provenance),
+        "vocabulary": lexicon.digest,
+        "tokenizer": hashlib.sha256(content).hexdigest() if pieces else None,
+        "unknown": pieces.unknown if pieces else None,
+        "weights": parts.identity(),
+    }
+    _FORM.write_settings(folder, settings)
+
+
+def _read_content(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _FORM.altered(path, str(error)) from error
 
 
 class StaticModel(EncoderModel):
@@ -78,7 +233,7 @@ class StaticModel(EncoderModel):
             SourceError: the file cannot be read, or is malformed.
         """
         _refuse_unfitted(method, str(path))
-        return cls(StaticParts(_of_file(Path(path)), method, None, _from(str(path))))
+        return cls(StaticParts(lexicon_of_file(Path(path)), method, None, provenance_of(str(path))))
 
     @classmethod
     def from_model(cls, folder: ModelFolder, method: Static = "average") -> StaticModel:
@@ -94,7 +249,7 @@ class StaticModel(EncoderModel):
                 used.
         """
         _refuse_unfitted(method, folder.name)
-        return cls(StaticParts(model_lexicon(folder), method, None, _from(folder.name)))
+        return cls(StaticParts(model_lexicon(folder), method, None, provenance_of(folder.name)))
 
     @classmethod
     def load(cls, folder: str | Path) -> StaticModel:
@@ -175,48 +330,13 @@ class StaticModel(EncoderModel):
         return sentence_vectors(self.method, vectors, ids, counts, self.parts.fitted)
 
 
-def fit_static(
-    source: str | Path,
-    method: Static,
-    texts: Iterable[str],
-    *,
-    settings: FitSettings = DEFAULT_SETTINGS,
-    download: bool = False,
-    done: Done = _silent,
-) -> StaticModel:
-    """Make a static encoder; `sif` and `usif` are fitted on texts.
-
-    Args:
-        source: a file of word vectors, or a model (see `find_model`).
-        method: which one.
-        texts: the corpus, read once as a stream; `average` and `p-mean` do not read it.
-        settings: how to fit.
-        download: whether a model that is not in the local hub cache may be fetched.
-        done: called with the texts and words that were read since the last call.
-
-    Raises:
-        ConfigError: a setting that does not fit the method or the vectors.
-        SourceError: a file cannot be read; no text holds a word that has a vector.
-        ModelError: the model is missing or cannot be used.
-    """
-    settings.check(method)
-    name, provenance = str(source), _from(str(source))
-    if Path(name).is_file():
-        lexicon = _of_file(Path(name))
-    else:
-        lexicon = model_lexicon(find_model(name, download=download))
-    fitted = None
-    if method in FITTED:
-        fitted, details = fit(lexicon, method, texts, settings, WINDOW, done)
-        provenance |= details
-    return StaticModel(StaticParts(lexicon, method, fitted, provenance))
-
-
-def _of_file(path: Path) -> Lexicon:
+def lexicon_of_file(path: Path) -> Lexicon:
+    """The words and vectors of a file."""
     return file_lexicon(str(path), read_word_vectors(path))
 
 
-def _from(name: str) -> dict[str, Any]:
+def provenance_of(name: str) -> dict[str, Any]:
+    """Where vectors come from."""
     return {"vectors": name}
 
 

@@ -1,25 +1,34 @@
-"""Fine-tuning an encoder on pairs of texts, or on questions with passages."""
+"""Contrastive training of an encoder: examples, objectives, the course.
+
+Embeddings are (n, d) float32, not normalized; cosines of a zero vector are 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.training import objectives
-from retriever.encoders.training.examples import (
-    Examples,
-    LabeledExamples,
-    ScoredExamples,
-    check_objective,
-)
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.settings import EncoderTrainingSettings
+from retriever.encoders.training.model import TrainableEncoder, pair_features
+from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import Epoch, Step, adamw, fine_tune, seeded, uses_bfloat16
+from retriever.training.loop import (
+    Epoch,
+    FineTuningSettings,
+    Step,
+    adamw,
+    fine_tune,
+    seeded,
+    uses_bfloat16,
+)
 from retriever.training.sampling import (
+    JudgedPools,
+    SamplingSettings,
     TrainingSet,
     TripleBatch,
     batches_in_epoch,
@@ -29,8 +38,280 @@ from retriever.training.sampling import (
 if TYPE_CHECKING:
     import torch
 
+Objective = Literal["nli", "sts", "mnr", "hinge"]
+SHORTEST_TEXT = 8
 Rows = NDArray[np.int64]
 DevScore = Callable[[TrainableEncoder], float]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderTrainingSettings(FineTuningSettings):
+    """How an encoder is fine-tuned.
+
+    The untrained encoder counts as epoch 0: what is kept is never worse on dev.
+
+    Attributes:
+        objective: ``nli``, ``sts``, ``mnr`` or ``hinge``; see
+            `retriever.encoders.training.trainer`.
+        scale: of the cosines in ``mnr``, more than 0.
+        margin: of ``hinge``, in units of the cosine; more than 0.
+        max_length: the window in word pieces in training, unless the encoder's own is shorter; the
+            encoder that is saved keeps its own.
+        sampling: negatives of a question and questions of a step; with ``nli`` and ``sts``, whose
+            pairs are given, only the pairs of a step count.
+
+    Raises:
+        ConfigError: a value that is out of range.
+    """
+
+    learning_rate: float = 5e-5
+    epochs: int = 3
+    tolerance: float = 0.0
+    objective: Objective = "mnr"
+    scale: float = 20.0
+    margin: float = 0.2
+    max_length: int = 128
+    sampling: SamplingSettings = field(
+        default_factory=lambda: SamplingSettings(count=4, positives=1, questions=32)
+    )
+
+    def __post_init__(self) -> None:
+        # Not super(): a class with slots is another one than the one that is defined here.
+        FineTuningSettings.__post_init__(self)
+        if self.objective not in get_args(Objective):
+            raise ConfigError(
+                f"objective: expected {', '.join(get_args(Objective))}, found {self.objective!r}"
+            )
+        for name in ("scale", "margin"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: expected more than 0, found {getattr(self, name):g}")
+        self._require("max_length", SHORTEST_TEXT)
+        if self.objective == "hinge":
+            self.sampling.require_triples()
+
+
+def classification(
+    left: torch.Tensor, right: torch.Tensor, labels: torch.Tensor, classifier: torch.nn.Module
+) -> torch.Tensor:
+    """Softmax over (u, v, |u - v|): Reimers and Gurevych 2019, Sec. 3, "classification".
+
+    Args:
+        left: the embeddings u.
+        right: the embeddings v.
+        labels: (n,) int64, the class of each pair.
+        classifier: a linear layer from 3 d components to the classes.
+
+    Returns:
+        (n,) cross-entropies, at least 0.
+    """
+    import torch
+
+    logits = classifier(pair_features(left, right))
+    return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+
+
+def similarity_error(left: torch.Tensor, right: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """(cos(u, v) - score)^2: Reimers and Gurevych 2019, Sec. 3, "regression".
+
+    Args:
+        left: the embeddings u.
+        right: the embeddings v.
+        scores: (n,) in [0, 1].
+
+    Returns:
+        (n,) errors, 0 to 4.
+    """
+    import torch
+
+    return (torch.nn.functional.cosine_similarity(left, right) - scores) ** 2
+
+
+def multiple_negatives(
+    cosines: torch.Tensor, relevant: torch.Tensor, place: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Multiple negatives ranking (Henderson et al. 2017, Sec. 4.4): softmax over a batch.
+
+    The loss of anchor i with passage p is -log(e^(s c_ip) / (e^(s c_ip) + sum e^(s c_ij))), the sum
+    over the passages j that are not relevant to i; another relevant passage is not a negative.
+
+    Args:
+        cosines: (anchors, passages).
+        relevant: (anchors, passages) bool; True at `place`.
+        place: (anchors,) int64, the passage of each anchor.
+        scale: s, more than 0.
+
+    Returns:
+        (anchors,) losses, at least 0.
+    """
+    import torch
+
+    rows = torch.arange(len(cosines), device=cosines.device)
+    # The one at `place` stays, the other relevant ones go.
+    others = relevant.clone()
+    others[rows, place] = False
+    logits = (cosines * scale).masked_fill(others, float("-inf"))
+    return torch.nn.functional.cross_entropy(logits, place, reduction="none")
+
+
+def pairwise_hinge(positive: torch.Tensor, negative: torch.Tensor, margin: float) -> torch.Tensor:
+    """max(0, margin - cos(q, a+) + cos(q, a-)): Ma et al. 2019, Sec. 3, for the cosine.
+
+    Args:
+        positive: (triples,) cosines of questions with their relevant passages.
+        negative: (triples,) cosines with the other ones.
+        margin: in units of the cosine.
+
+    Returns:
+        (triples,) losses, at least 0.
+    """
+    import torch
+
+    return torch.relu(margin - positive + negative)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredExamples:
+    """Pairs of texts with their similarity.
+
+    Attributes:
+        left, right: the texts.
+        scores: (pairs,) float32 in [0, 1].
+    """
+
+    left: list[str]
+    right: list[str]
+    scores: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls, left: Sequence[str], right: Sequence[str], gold: NDArray[np.float64]
+    ) -> ScoredExamples:
+        """From scores of any scale: the lowest one becomes 0, the highest 1.
+
+        Raises:
+            BadInputError: all scores are equal.
+        """
+        low, high = float(gold.min()), float(gold.max())
+        if low == high:
+            raise BadInputError(
+                f"expected pairs with different scores to train on, found {low:g} for all "
+                f"{len(gold)} pairs; check the scores"
+            )
+        return cls(list(left), list(right), ((gold - low) / (high - low)).astype(np.float32))
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def digest(self) -> str:
+        """SHA-256 over texts and scores, in hexadecimal."""
+        return _digest([self.left, self.right, self.scores.tolist()])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabeledExamples:
+    """Pairs of texts with a class, such as entailment.
+
+    Attributes:
+        left, right: the texts.
+        labels: (pairs,) int64, places in `names`.
+        names: of the classes, ascending.
+    """
+
+    left: list[str]
+    right: list[str]
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, left: Sequence[str], right: Sequence[str], labels: Sequence[str]
+    ) -> LabeledExamples:
+        """From the names of the classes.
+
+        Raises:
+            BadInputError: there is only one class.
+        """
+        names = tuple(sorted(set(labels)))
+        if len(names) < 2:
+            raise BadInputError(
+                f"expected pairs of at least two classes to train on, found only {names[0]!r} "
+                f"in {len(labels)} pairs; check the labels"
+            )
+        return cls(list(left), list(right), np.array([names.index(one) for one in labels]), names)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def digest(self) -> str:
+        """SHA-256 over texts and labels, in hexadecimal."""
+        return _digest([self.left, self.right, self.labels.tolist(), self.names])
+
+
+Examples = ScoredExamples | LabeledExamples | TrainingSet
+_KINDS: Mapping[Objective, tuple[type[Examples], str]] = {
+    "sts": (ScoredExamples, "pairs with scores"),
+    "nli": (LabeledExamples, "pairs with labels"),
+    "mnr": (TrainingSet, "questions or anchors with passages"),
+    "hinge": (TrainingSet, "questions or anchors with passages"),
+}
+
+
+def check_objective(objective: Objective, examples: Examples) -> None:
+    """Refuse examples that an objective cannot be trained on.
+
+    Raises:
+        ConfigError: they are of another kind; names the objectives that fit.
+    """
+    kind, name = _KINDS[objective]
+    if not isinstance(examples, kind):
+        fitting = [one for one, (other, _) in _KINDS.items() if isinstance(examples, other)]
+        found = _KINDS[fitting[0]][1]
+        raise ConfigError(
+            f"objective: {objective} is trained on {name}, found {found}; choose "
+            f"{' or '.join(fitting)}"
+        )
+
+
+def natural_objective(examples: Examples) -> Objective:
+    """The objective of a kind of examples where none is named."""
+    return next(name for name, (kind, _) in _KINDS.items() if isinstance(examples, kind))
+
+
+def paired_texts(
+    anchors: Sequence[str], positives: Sequence[str], negatives: Sequence[str | None]
+) -> TrainingSet:
+    """Anchors with their passages; equal texts are one anchor or one passage.
+
+    A text that is among the positives of an anchor is none of its negatives.
+
+    Args:
+        anchors: one for each pair.
+        positives: beside them.
+        negatives: beside them; None where there is none.
+    """
+    questions = {text: row for row, text in enumerate(dict.fromkeys(anchors))}
+    used = [*positives, *(one for one in negatives if one is not None)]
+    passages = {text: row for row, text in enumerate(dict.fromkeys(used))}
+    right: list[dict[int, None]] = [{} for _ in questions]
+    wrong: list[dict[int, None]] = [{} for _ in questions]
+    for anchor, positive, negative in zip(anchors, positives, negatives, strict=True):
+        row = questions[anchor]
+        right[row][passages[positive]] = None
+        if negative is not None:
+            wrong[row][passages[negative]] = None
+    pools = JudgedPools.of(
+        [list(rows) for rows in right],
+        [
+            [row for row in rows if row not in answers]
+            for rows, answers in zip(wrong, right, strict=True)
+        ],
+        len(passages),
+    )
+    return TrainingSet(list(questions), list(passages), pools)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _silent(_: object) -> None:
@@ -188,10 +469,10 @@ class _PairTask(_EncoderTask):
         left, right = encoder.vectors(pieces).chunk(2)
         if isinstance(examples, ScoredExamples):
             scores = torch.from_numpy(examples.scores[batch]).to(self.device)
-            return objectives.similarity_error(left, right, scores)
+            return similarity_error(left, right, scores)
         assert encoder.classifier is not None
         labels = torch.from_numpy(examples.labels[batch]).to(self.device)
-        return objectives.classification(left, right, labels, encoder.classifier)
+        return classification(left, right, labels, encoder.classifier)
 
 
 class _RankingTask(_EncoderTask):
@@ -234,11 +515,11 @@ class _RankingTask(_EncoderTask):
             positive, negative = (
                 cosines[torch.from_numpy(places)] for places in (batch.positive, batch.negative)
             )
-            return objectives.pairwise_hinge(positive, negative, self._settings.margin)
+            return pairwise_hinge(positive, negative, self._settings.margin)
         relevant = self._examples.pools.relevant(questions, passages)
         pairs = np.flatnonzero(relevant[question, passage])
         anchor = question[pairs]
-        return objectives.multiple_negatives(
+        return multiple_negatives(
             u[torch.from_numpy(anchor)] @ v.T,
             torch.from_numpy(relevant[anchor]).to(self.device),
             torch.from_numpy(passage[pairs]).to(self.device),

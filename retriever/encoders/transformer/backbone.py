@@ -2,30 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retriever.encoders.models.finding import ModelFolder
+from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.layer_hooks import ReachedError, Visit, find_layers
-from retriever.encoders.transformer.on_cpu import pack_linear, use_quick_attention
 from retriever.encoders.transformer.pretrained import (
     attention_dropout,
     has_pooler,
     load_pretrained,
+    pack_linear,
     quiet_transformers,
+    use_quick_attention,
 )
-from retriever.encoders.transformer.special_tokens import read_special_tokens
+from retriever.encoders.transformer.resolution import architecture_of
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
+_PROBE = "a"
+Visit = Callable[[int, "torch.Tensor"], None]
 # The window of a model whose positions have no end, unless its tokenizer names one.
 NO_LIMIT = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The special tokens around a text.
+
+    Attributes:
+        before, after: how many there are.
+        cls: the place of [CLS], from the end where negative; None if there is none.
+        sep: the place of the last [SEP], likewise.
+        types: the token types of those before and those after; empty if all types are 0.
+    """
+
+    before: int
+    after: int
+    cls: int | None
+    sep: int | None
+    types: tuple[int, ...]
+
+    def token_types(self, length: int) -> list[int]:
+        """The token types of a text of `length` word pieces, special tokens included."""
+        inside = [0] * (length - self.before - self.after)
+        return [*self.types[: self.before], *inside, *self.types[self.before :]][:length]
+
+
+def read_special_tokens(tokenizer: Any) -> SpecialTokens:
+    """Find out by comparing a text with and without them."""
+    encoded = tokenizer(_PROBE, return_token_type_ids=True)
+    ids = list(encoded["input_ids"])
+    bare = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
+    before = next(
+        (start for start in range(len(ids)) if ids[start : start + len(bare)] == bare), len(ids)
+    )
+    after = max(0, len(ids) - before - len(bare))
+    ends = [(place, ids[place]) for place in range(before)]
+    ends += [(place, ids[place]) for place in range(-after, 0)]
+    types = list(encoded.get("token_type_ids", []))
+    kinds = [types[place] for place, _ in ends] if types else []
+    if "token_type_ids" not in tokenizer.model_input_names:
+        kinds = []
+    return SpecialTokens(
+        before,
+        after,
+        _place(ends, tokenizer.cls_token_id),
+        _place(ends[::-1], tokenizer.sep_token_id),
+        tuple(kinds) if any(kinds) else (),
+    )
+
+
+def _place(ends: Sequence[tuple[int, int]], wanted: int | None) -> int | None:
+    return next((place for place, id_ in ends if id_ == wanted), None)
+
+
+class ReachedError(Exception):
+    """The highest layer that is needed is computed: the model can stop."""
+
+
+class LayerHooks:
+    """The layers of a model, in the order of their calls.
+
+    Args:
+        modules: the distinct modules that compute a layer each time they are called.
+        pieces_first: whether they see (pieces, texts, width).
+
+    Attributes:
+        modules: as given.
+    """
+
+    def __init__(self, modules: Sequence[torch.nn.Module], pieces_first: bool) -> None:
+        self.modules = modules
+        self._pieces_first = pieces_first
+
+    @contextmanager
+    def visited(self, layers: Collection[int], visit: Visit) -> Iterator[None]:
+        """While the block runs a forward pass, show each hidden state of `layers` to `visit`.
+
+        Raises:
+            ReachedError: out of the forward pass, as soon as the highest one was shown.
+        """
+        highest, calls = max(layers), 0
+
+        def show(layer: int, state: torch.Tensor) -> None:
+            if layer in layers:
+                visit(layer, state.transpose(0, 1) if self._pieces_first else state)
+            if layer == highest:
+                raise ReachedError
+
+        def before(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            if calls == 0:
+                show(0, arguments[0] if arguments else named["hidden_states"])
+
+        def after(_: Any, __: Any, output: Any) -> None:
+            nonlocal calls
+            calls += 1
+            show(calls, output[0] if isinstance(output, tuple) else output)
+
+        handles = [
+            self.modules[0].register_forward_pre_hook(before, with_kwargs=True),
+            *(module.register_forward_hook(after) for module in self.modules),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def find_layers(model: Any) -> LayerHooks | None:
+    """The layers of a transformers model, or None if its architecture is not known."""
+    architecture = architecture_of(model.config.to_dict())
+    if architecture is None:
+        return None
+    return LayerHooks(list(model.get_submodule(architecture.layers)), architecture.pieces_first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,3 +470,83 @@ def _positions(model: Any, tokenizer: Any) -> int:
         # RoBERTa and its kin number positions from padding_idx + 1.
         limit -= int(offset) + 1
     return min(limit, int(tokenizer.model_max_length))
+
+
+class SharedBackbone(Backbone):
+    """A backbone that keeps the word pieces and hidden states of its last batch.
+
+    Encoders that get the same batch one after the other cost one forward pass. The wanted states
+    of one batch are in memory.
+
+    Args:
+        folder, device, dtype: as of `Backbone`.
+        wanted: the hidden states that the first of its encoders has computed for the others; None
+            stands for all of them.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        device: str | None = None,
+        dtype: Dtype = "float32",
+        wanted: Collection[int] | None = None,
+    ) -> None:
+        super().__init__(folder, device, dtype)
+        self._wanted = set(range(self.depth + 1) if wanted is None else wanted)
+        self._ids: list[list[int]] = []
+        self._batch: Batch | None = None
+        self._states: dict[int, torch.Tensor] = {}
+        self._asked: tuple[list[str], int | None] = ([], None)
+        self._found: list[list[int]] = []
+
+    def want(self, layers: Collection[int]) -> None:
+        """Compute these hidden states too from the next batch on."""
+        self._wanted |= set(layers)
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """See `Backbone`; the texts of the last call are not tokenized again."""
+        asked = (list(texts), max_length)
+        if asked != self._asked:
+            self._asked, self._found = asked, super().tokenize(texts, max_length)
+        return list(self._found)
+
+    def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
+        """See `Backbone`; returns the last batch if the word pieces are the same."""
+        if types:
+            return super().batch(ids, types)
+        rows = [list(row) for row in ids]
+        if self._batch is None or rows != self._ids:
+            self._states = {}
+            self._ids, self._batch = rows, super().batch(rows)
+        return self._batch
+
+    def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
+        """See `Backbone`; the states of the last batch are computed only once."""
+        if batch is not self._batch:
+            super().run(batch, layers, visit)
+            return
+        if not self._states.keys() >= set(layers):
+            states: dict[int, torch.Tensor] = {}
+            super().run(batch, self._wanted | set(layers), states.__setitem__)
+            self._states = states
+        for layer in sorted(set(layers)):
+            visit(layer, self._states[layer])
+
+
+def sharing(
+    wanted: Collection[int] | None = None,
+) -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
+    """A maker of backbones that gives the same one for the same weights and number format.
+
+    Args:
+        wanted: see `SharedBackbone`.
+    """
+    backbones: dict[tuple[str, Dtype], SharedBackbone] = {}
+
+    def backbone_of(folder: ModelFolder, device: str | None, dtype: Dtype) -> SharedBackbone:
+        key = (folder.weights, dtype)
+        if key not in backbones:
+            backbones[key] = SharedBackbone(folder, device, dtype, wanted)
+        return backbones[key]
+
+    return backbone_of

@@ -1,32 +1,369 @@
-"""The kind of encoders that run a transformer, without torch where that pays."""
+"""Encoders that run a transformer, without torch where that pays."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from retriever.encoders.computing import (
+    Engine,
     check_computing,
     describe_engines,
+    engine_for,
     faster_format,
     runs_on_cpu,
+    way,
 )
-from retriever.encoders.models.finding import ModelFolder, find_model
-from retriever.encoders.registry import EncoderModel, Kind, LoadContext
-from retriever.encoders.settings import DEFAULT_MODEL, SHORTEST_WINDOW, EncoderSettings
+from retriever.encoders.fusion.sbert_wk_arrays import sbert_wk
+from retriever.encoders.model_folders import ModelFolder, Projection, find_model
+from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext, Span
+from retriever.encoders.settings import DEFAULT_MODEL, SHORTEST_WINDOW, EncoderSettings, Pooling
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.backends.model import LightModel
-from retriever.encoders.transformer.backends.weights import UnsupportedModelError
-from retriever.encoders.transformer.resolution import fuse, resolve, same_layers
+from retriever.encoders.transformer.bert import (
+    NumPyEngine,
+    UnsupportedModelError,
+    erf,
+    map_tensors,
+    read_pooler,
+    read_weights,
+)
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, States, calibrated
+from retriever.encoders.transformer.resolution import Fusion, fuse, resolve, same_layers
+from retriever.encoders.transformer.word_pieces import WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from retriever.encoders.registry import MakeBackbone
     from retriever.encoders.transformer.model import TransformerModel
 
+Floats = NDArray[np.float32]
+Booleans = NDArray[np.bool_]
+Layer = Callable[[Floats], Floats]
+_UNLIMITED = 10**9
 # For a model without a limit of positions.
 _USUAL_WINDOW = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Fuser:
+    """Pools, fuses and projects the hidden states of a batch.
+
+    Attributes:
+        settings: resolved.
+        fusion: what they read.
+        head: layers after pooling, in order; empty for none.
+        dimensions: components of a vector.
+    """
+
+    settings: EncoderSettings
+    fusion: Fusion
+    head: tuple[Layer, ...]
+    dimensions: int
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The hidden states that are read, ascending and without repetition."""
+        return tuple(sorted(set(self.fusion.layers)))
+
+    def __call__(self, states: Sequence[Floats], lengths: NDArray[np.int64]) -> Floats:
+        """The vector of each text.
+
+        Args:
+            states: of each of `layers` (texts, longest, width) float32, finite at padding.
+            lengths: (texts,) word pieces of each text.
+
+        Returns:
+            (texts, dimensions) float32, not normalized.
+        """
+        kept = self._kept(lengths, states[0].shape[1])
+        if self.fusion.sbert_wk is not None:
+            vectors = sbert_wk(states, kept, self.fusion.sbert_wk)
+        else:
+            pool = _POOLINGS[self.settings.pooling or "mean"]
+            pooled = {
+                layer: pool(state, kept, lengths)
+                for layer, state in zip(self.layers, states, strict=True)
+            }
+            vectors = self._fused([pooled[layer] for layer in self.fusion.layers])
+        for layer in self.head:
+            vectors = layer(vectors)
+        return vectors
+
+    @property
+    def fuses_pieces(self) -> bool:
+        """Whether a piece has a vector of its own; see `TransformerModel.fuses_pieces`."""
+        pooled = self.settings.pooling in (None, "mean", "max")
+        plain = self.settings.fusion != "max" and self.fusion.sbert_wk is None
+        return pooled and plain and not self.head
+
+    def pieces(self, states: Sequence[Floats]) -> Floats:
+        """The vector of every piece, its layers averaged or concatenated.
+
+        Args:
+            states: of each of `layers` (texts, longest, width) float32.
+
+        Returns:
+            (texts, longest, dimensions) float32; without meaning at padding.
+        """
+        by_layer = dict(zip(self.layers, states, strict=True))
+        chosen = [by_layer[layer] for layer in self.fusion.layers]
+        if self.settings.fusion == "concat":
+            return np.concatenate(chosen, axis=2)
+        return chosen[0] if len(chosen) == 1 else np.mean(chosen, axis=0, dtype=np.float32)
+
+    def _kept(self, lengths: NDArray[np.int64], longest: int) -> Booleans:
+        """Which pieces are pooled: none of the padding, and special tokens as the settings say."""
+        before = after = 0
+        if self.settings.special_tokens == "drop":
+            before = after = 1
+        elif self.settings.wk_preset == "released":
+            # The published code drops the last piece, whatever it is.
+            after = 1
+        places = np.arange(longest)
+        kept: Booleans = (places >= before) & (places < lengths[:, None] - after)
+        return kept
+
+    def _fused(self, pooled: Sequence[Floats]) -> Floats:
+        if self.settings.fusion == "concat":
+            return np.concatenate(pooled, axis=1)
+        if len(pooled) == 1:
+            return pooled[0]
+        stacked = np.stack(pooled)
+        fused: Floats = stacked.max(axis=0) if self.settings.fusion == "max" else stacked.mean(0)
+        return fused
+
+
+def make_fuser(folder: ModelFolder, settings: EncoderSettings, fusion: Fusion, width: int) -> Fuser:
+    """The fuser of a model whose hidden states have `width` components.
+
+    Raises:
+        UnsupportedModelError: the settings ask for a head that cannot be read here.
+    """
+    dimensions = width * (len(fusion.layers) if settings.fusion == "concat" else 1)
+    head: list[Layer] = []
+    if settings.head and folder.settings.projections:
+        for projection in folder.settings.projections:
+            layer, dimensions = _dense(projection, dimensions)
+            head.append(layer)
+    elif settings.head:
+        head.append(_affine(*read_pooler(folder, width), np.tanh))
+    return Fuser(settings, fusion, tuple(head), dimensions)
+
+
+def _mean(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
+    counts = np.maximum(kept.sum(axis=1, keepdims=True), 1)
+    weights = kept.astype(np.float32) / counts.astype(np.float32)
+    pooled: Floats = (weights[:, None, :] @ states)[:, 0]
+    return pooled
+
+
+def _max(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
+    greatest = np.where(kept[:, :, None], states, np.float32(-np.inf)).max(axis=1)
+    return np.where(kept.any(axis=1, keepdims=True), greatest, np.float32(0))
+
+
+def _cls(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
+    return states[:, 0].copy()
+
+
+def _sep(states: Floats, kept: Booleans, lengths: NDArray[np.int64]) -> Floats:
+    return states[np.arange(len(states)), lengths - 1]
+
+
+_POOLINGS: Mapping[Pooling, Callable[[Floats, Booleans, NDArray[np.int64]], Floats]] = {
+    "mean": _mean,
+    "max": _max,
+    "cls": _cls,
+    "sep": _sep,
+}
+
+
+def _relu(values: Floats) -> Floats:
+    return np.maximum(values, 0)
+
+
+def _gelu(values: Floats) -> Floats:
+    half = np.float32(0.5)
+    return half * values * (1 + erf(values * np.sqrt(half)))
+
+
+def _sigmoid(values: Floats) -> Floats:
+    # In double precision, where the exponential of a float32 does not overflow unnoticed.
+    with np.errstate(over="ignore"):
+        return (1 / (1 + np.exp(-values.astype(np.float64)))).astype(np.float32)
+
+
+_ACTIVATIONS: Mapping[str, Layer] = {
+    "Identity": lambda values: values,
+    "Tanh": np.tanh,
+    "ReLU": _relu,
+    "GELU": _gelu,
+    "Sigmoid": _sigmoid,
+}
+
+
+def _dense(projection: Projection, width: int) -> tuple[Layer, int]:
+    tensors = map_tensors(projection.folder / "model.safetensors")
+    weight, bias = tensors.get("linear.weight"), tensors.get("linear.bias")
+    if weight is None or weight.ndim != 2 or weight.shape[1] != width:
+        raise UnsupportedModelError(f"{projection.folder}: another projection")
+    shift = np.zeros(len(weight), np.float32) if bias is None else bias
+    return _affine(weight, shift, _ACTIVATIONS[projection.activation]), len(weight)
+
+
+def _affine(weight: Floats, bias: Floats, activation: Layer) -> Layer:
+    return lambda vectors: activation(vectors @ weight.T + bias)
+
+
+class LightModel(EncoderModel):
+    """Turns word pieces into vectors; the same as `TransformerModel` gives, within rounding.
+
+    Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
+    share it, and a forked child process can use it.
+
+    Args:
+        folder: of the model.
+        settings: resolved.
+        fusion: what they read.
+        load_torch: loads the same model in torch.
+
+    Attributes:
+        dimensions: components of a vector.
+        max_length: the most word pieces, special tokens included, that the model has positions for.
+        computed: the ways in which vectors were computed so far, such as ``float32 by numpy 2.4``.
+
+    Raises:
+        UnsupportedModelError: only torch can run the model with these settings.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        settings: EncoderSettings,
+        fusion: Fusion,
+        load_torch: Callable[[], TransformerModel],
+    ) -> None:
+        if settings.dtype == "float16":
+            raise UnsupportedModelError("float16, which torch has for GPUs")
+        self._weights = read_weights(folder)
+        self._pieces = WordPieces(folder)
+        self._settings = settings
+        self._fuser = make_fuser(folder, settings, fusion, self._weights.width)
+        self._load_torch = load_torch
+        self._loading = threading.Lock()
+        self._torch: TransformerModel | None = None
+        self._openvino: tuple[int, OpenVINOEngine] | None = None
+        self._inherited: tuple[int, OpenVINOEngine] | None = None
+        self._identity = folder.weights
+        self._encoded = 0
+        self.computed: set[str] = set()
+        self.dimensions = self._fuser.dimensions
+        self.max_length = min(self._weights.longest, self._pieces.max_length)
+
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[list[int]]:
+        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        if self._settings.wk_preset == "released":
+            # The published code cuts the ids themselves: a text that is cut has no [SEP].
+            return [ids[:max_length] for ids in self._pieces.tokenize(texts)]
+        return self._pieces.tokenize(texts, max_length)
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of each word piece, special tokens left out."""
+        return self._pieces.piece_offsets(text)
+
+    @property
+    def word_dimensions(self) -> int:
+        """Those of a vector, if a piece has one of its own."""
+        return self.dimensions if self._fuser.fuses_pieces else 0
+
+    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """One vector per text, (texts, dimensions) float32, not normalized."""
+        batches = self.embed_batches(pieces)
+        if batches is None:
+            return self.in_torch().embed(pieces)
+        vectors = np.zeros((len(pieces), self.dimensions), np.float32)
+        for rows, found in batches:
+            vectors[rows] = found
+        return vectors
+
+    def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
+        """The vectors of any number of texts by NumPy or OpenVINO; None where torch computes."""
+        engine = self._choose(sum(map(len, pieces)))
+        if engine == "torch":
+            return None
+        return (
+            (found.key, self._fuser(found.states, found.lengths))
+            for found in self._states(pieces, engine)
+        )
+
+    def _choose(self, pieces: int) -> Engine:
+        """The engine for the next texts, which have this number of word pieces in all."""
+        self._encoded = min(self._encoded + pieces, _UNLIMITED)
+        engine = engine_for(self._settings, self._encoded)
+        if pieces:
+            self.computed.add(way(self._settings.dtype, engine))
+        return engine
+
+    def tokenize_with_offsets(
+        self, texts: Sequence[str], *, query: bool = False
+    ) -> tuple[list[list[int]], list[list[Span]]]:
+        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        return self._pieces.tokenize_with_offsets(texts)
+
+    def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
+        """The vectors of all pieces, a batch after the other."""
+        engine = self._choose(sum(map(len, pieces)))
+        if engine == "torch":
+            yield from self.in_torch().piece_batches(pieces)
+            return
+        for found in self._states(pieces, engine):
+            yield found.key, self._fuser.pieces(found.states)
+
+    def _states(
+        self, pieces: Sequence[Sequence[int]], engine: Literal["numpy", "openvino"]
+    ) -> Iterator[States[NDArray[np.int64]]]:
+        """The hidden states that are read, a batch after the other; the key is its rows."""
+        lengths = np.array([len(ids) for ids in pieces], np.int64)
+        if engine == "numpy":
+            one_by_one = NumPyEngine(self._weights)
+            for row, ids in enumerate(pieces):
+                states = one_by_one.states(ids, self._fuser.layers)
+                yield States(np.array([row]), lengths[row : row + 1], states)
+            return
+        compiled = self._compiled()
+        groups = compiled.batches(lengths)
+        yield from compiled.run((rows, [pieces[row] for row in rows], None) for rows in groups)
+
+    def in_torch(self) -> TransformerModel:
+        """The same model in torch, loaded on first use."""
+        with self._loading:
+            if self._torch is None:
+                self._torch = self._load_torch()
+            return self._torch
+
+    def _compiled(self) -> OpenVINOEngine:
+        # The threads of an engine do not survive a fork.
+        with self._loading:
+            if self._openvino is None or self._openvino[0] != os.getpid():
+                # The destructor of one that a parent process had would wait for its threads.
+                self._inherited = self._openvino
+                self._openvino = os.getpid(), self._compile()
+            return self._openvino[1]
+
+    def _compile(self) -> OpenVINOEngine:
+        dtype, ranges = self._settings.dtype or "float32", None
+        if dtype == "int8":
+            ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+        return OpenVINOEngine(self._weights, self._fuser.layers, dtype, ranges)
 
 
 def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:

@@ -13,7 +13,7 @@ from eval.figures import check_figure, save_figure
 from eval.inspect.layers import LayerInspection, LayerSimilarity, TextsRead
 from eval.inspect.weights import MetaInspection, MetaWord, WeightInspection
 from eval.inspect.words import VarianceGroups, WordInspection, WordVariance
-from retriever.encoders.fusion.word_weights import WeightedWord
+from retriever.encoders.fusion.words import WeightedWord
 from retriever.errors import ConfigError, MissingExtraError, StorageError
 
 pytest.importorskip("matplotlib")

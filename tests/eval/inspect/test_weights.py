@@ -5,7 +5,7 @@ import pytest
 
 from eval.inspect.layers import InspectedText, Inspection
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.fusion.word_weights import word_weights
+from retriever.encoders.fusion.words import word_weights
 from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError
 from tests.eval.inspect.fake_states import FakeStates

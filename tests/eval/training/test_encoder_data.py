@@ -12,8 +12,12 @@ from eval.qa.systems import QuestionSettings
 from eval.training.corpus_pairs import CorpusPairs
 from eval.training.data import EncoderFitSettings, _held_out_ranking, read_examples
 from retriever.documents import Document
-from retriever.encoders.training.examples import LabeledExamples, ScoredExamples, paired_texts
-from retriever.encoders.training.settings import EncoderTrainingSettings
+from retriever.encoders.training.trainer import (
+    EncoderTrainingSettings,
+    LabeledExamples,
+    ScoredExamples,
+    paired_texts,
+)
 from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.training.sampling import SamplingSettings, TrainingSet
 from tests.eval.qa.samples import made_set, write_set

@@ -9,7 +9,7 @@ import pytest
 
 from retriever.encoders.computing import BATCH_PIECES
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models.finding import BUNDLED, find_model
+from retriever.encoders.model_folders import BUNDLED, find_model
 from retriever.encoders.registry import EncoderModel
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
 from retriever.encoders.spec import EncoderSpec

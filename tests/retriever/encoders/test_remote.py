@@ -27,9 +27,7 @@ from retriever import (
     encode_shards,
     import_documents,
 )
-from retriever.encoders.remote.address import Address
-from retriever.encoders.remote.client import Client, _retry_after
-from retriever.encoders.remote.model import RemoteModel
+from retriever.encoders.remote import Address, Client, RemoteModel, _retry_after
 
 WIDTH = 8
 

@@ -36,7 +36,7 @@ from retriever.encoders.meta.attention.settings import (
 )
 from retriever.encoders.meta.attention.training import Training
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.words import WordBatch
+from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from retriever.encoders.meta.attention.settings import AttentionSettings, UnsupSettings, Variant
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.words import WordBatch
+from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:

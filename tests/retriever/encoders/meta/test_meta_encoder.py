@@ -9,8 +9,8 @@ import pytest
 
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.fitting import MetaSettings, fit_meta
-from retriever.encoders.meta.folder import read_folder
-from retriever.encoders.meta.words import word_spans
+from retriever.encoders.meta.model import read_folder
+from retriever.encoders.meta.sources import word_spans
 from retriever.encoders.static.model import StaticModel
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError

@@ -18,7 +18,7 @@ from retriever.encoders.meta.attention import (
     fit_sup,
 )
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.words import WordBatch
+from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from tests.retriever.encoders.meta.shared_signal import unit
 

@@ -19,7 +19,7 @@ from retriever.encoders.meta.attention import History, MetaEpoch, UnsupSettings,
 from retriever.encoders.meta.attention.fitting import unsup_loss
 from retriever.encoders.meta.attention.model import AttentionModel, Words
 from retriever.encoders.meta.linear import Projection
-from retriever.encoders.meta.words import WordBatch
+from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
 from tests.retriever.encoders.meta.shared_signal import (
     SIGNAL,

@@ -6,7 +6,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.static.lsa import LSASettings, fit_lsa
+from retriever.encoders.static.fitting import LSASettings, fit_lsa
 from retriever.encoders.static.model import StaticModel
 from retriever.errors import ConfigError, MissingExtraError, SourceError
 

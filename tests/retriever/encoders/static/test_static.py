@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.models.finding import find_model
-from retriever.encoders.static.fitting import FitSettings
-from retriever.encoders.static.model import StaticModel, fit_static
+from retriever.encoders.model_folders import find_model
+from retriever.encoders.static.fitting import FitSettings, fit_static
+from retriever.encoders.static.model import StaticModel
 from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from retriever.encoders.registry import is_static_folder
-from retriever.encoders.static.fitting import FitSettings
-from retriever.encoders.static.model import StaticModel, check_target, fit_static
+from retriever.encoders.static.fitting import FitSettings, fit_static
+from retriever.encoders.static.model import StaticModel, check_target
 from retriever.errors import ConfigError, ModelError
 from tests.retriever.encoders.static.static_samples import TEXTS, write_vectors
 

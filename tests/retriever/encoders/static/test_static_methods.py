@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from retriever.encoders.static.methods import (
+from retriever.encoders.static.words import (
     Fitted,
     average,
     component_shares,

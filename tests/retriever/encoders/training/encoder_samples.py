@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from retriever.encoders.training.examples import (
+from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.training.trainer import (
+    EncoderTrainingSettings,
     Examples,
     LabeledExamples,
     ScoredExamples,
     paired_texts,
+    train_encoder,
 )
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.settings import EncoderTrainingSettings
-from retriever.encoders.training.trainer import train_encoder
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import Epoch, Step
 from retriever.training.sampling import SamplingSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError
 from retriever.training.adapters import LowRank, choose_weights, merge_adapters

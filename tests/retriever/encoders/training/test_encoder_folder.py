@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models.finding import find_model
-from retriever.encoders.training.folder import TRAINING, read_training, write_encoder
-from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.model_folders import find_model
+from retriever.encoders.training.model import (
+    TRAINING,
+    TrainableEncoder,
+    read_training,
+    write_encoder,
+)
 from retriever.errors import ConfigError, ModelError
 from retriever.training.loop import Trained
 from tests.retriever.encoders.architectures import TEXTS
@@ -141,7 +145,7 @@ def test_a_write_that_fails_leaves_the_folder_before(
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("retriever.encoders.training.folder._write_modules", fail)
+    monkeypatch.setattr("retriever.encoders.training.model._write_modules", fail)
     encoder = TrainableEncoder.load(str(folders("bert")), device="cpu")
     with pytest.raises(Exception, match="space"):
         write_encoder(output, encoder, {})

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.training.examples import (
+from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.training.trainer import (
+    EncoderTrainingSettings,
     LabeledExamples,
     ScoredExamples,
     paired_texts,
 )
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.settings import EncoderTrainingSettings
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.loop import Epoch, Trained
 from retriever.training.sampling import SamplingSettings, epoch_batches

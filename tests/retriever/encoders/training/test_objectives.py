@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.training.objectives import (
+from retriever.encoders.training.trainer import (
     classification,
     multiple_negatives,
     pairwise_hinge,

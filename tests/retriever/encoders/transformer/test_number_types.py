@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.transformer.on_cpu import _attention, pack_linear
+from retriever.encoders.transformer.pretrained import _attention, pack_linear
 
 SENTENCES = [
     "cat",

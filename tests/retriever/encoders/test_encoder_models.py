@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from safetensors.torch import load_file, save_file
 
+from retriever.encoders import model_folders as finding
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models import finding
-from retriever.encoders.models.finding import BUNDLED, find_model
+from retriever.encoders.model_folders import BUNDLED, find_model
 from retriever.encoders.settings import DEFAULT_MODEL
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 

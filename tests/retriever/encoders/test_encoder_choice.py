@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from retriever.encoders.encoder import Encoder, ModelChoice
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models.finding import find_model
-from retriever.encoders.transformer.backends import int8
-from retriever.encoders.transformer.backends.calibration import calibration_texts
-from retriever.encoders.transformer.backends.int8 import calibrated, measure_ranges, quantize
-from retriever.encoders.transformer.backends.weights import Affine, read_weights
-from retriever.encoders.transformer.backends.word_pieces import WordPieces
+from retriever.encoders.model_folders import find_model
+from retriever.encoders.transformer import openvino_engine as int8
+from retriever.encoders.transformer.bert import Affine, read_weights
+from retriever.encoders.transformer.openvino_engine import (
+    calibrated,
+    calibration_texts,
+    measure_ranges,
+    quantize,
+)
+from retriever.encoders.transformer.word_pieces import WordPieces
 from tests.retriever.encoders.architectures import TEXTS
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from retriever.encoders.models.finding import find_model
-from retriever.encoders.transformer.backends.weights import UnsupportedModelError
-from retriever.encoders.transformer.backends.word_pieces import WordPieces
+from retriever.encoders.model_folders import find_model
+from retriever.encoders.transformer.bert import UnsupportedModelError
+from retriever.encoders.transformer.word_pieces import WordPieces
 
 ODD = [
     "",

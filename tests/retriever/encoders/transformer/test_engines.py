@@ -12,10 +12,14 @@ from threadpoolctl import ThreadpoolController
 
 from retriever.encoders import computing
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models.finding import find_model
-from retriever.encoders.transformer.backends.forward import distance_buckets
-from retriever.encoders.transformer.backends.numpy_engine import NumPyEngine, erf
-from retriever.encoders.transformer.backends.weights import UnsupportedModelError, read_weights
+from retriever.encoders.model_folders import find_model
+from retriever.encoders.transformer.bert import (
+    NumPyEngine,
+    UnsupportedModelError,
+    distance_buckets,
+    erf,
+    read_weights,
+)
 from retriever.encoders.transformer.model import TransformerModel
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import CLOSE, DEPTHS, TEXTS

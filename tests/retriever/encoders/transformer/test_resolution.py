@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders.encoder import Encoder
-from retriever.encoders.models.finding import find_model
+from retriever.encoders.model_folders import find_model
 from retriever.encoders.settings import EncoderSettings, parse_encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.resolution import resolve

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.models.finding import ModelFolder
-from retriever.encoders.models.settings import read_json
-from retriever.encoders.transformer.backends.weights import UnsupportedModelError
+from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.transformer.bert import UnsupportedModelError
 from retriever.errors import ModelError
 
 _FILE = "tokenizer.json"

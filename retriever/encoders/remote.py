@@ -1,25 +1,46 @@
-"""One request for vectors: sent, repeated where that can help, and checked."""
+"""Encoders behind a URL."""
 
 from __future__ import annotations
 
 import email.utils
+import hashlib
 import http.client
 import json
+import os
 import random
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.remote.address import Address
-from retriever.errors import ModelError
+from retriever.encoders.registry import (
+    EncoderModel,
+    Kind,
+    LoadContext,
+    SizedText,
+    Span,
+    is_url,
+    plain_settings,
+    refuse_settings,
+)
+from retriever.encoders.settings import EncoderSettings
+from retriever.encoders.spec import PROBES, EncoderSpec
+from retriever.errors import ConfigError, ModelError
 
+# URLs that may be used without being named, separated by white space.
+TRUSTED = "RETRIEVER_URLS"
+_KEY = "RETRIEVER_API_KEY"
+# This key goes to its own host alone.
+_OPENAI_KEY, _OPENAI = "OPENAI_API_KEY", "api.openai.com"
 # Seconds that a request may take; tries of a request; seconds before the second try, which double.
 _TIMEOUT = 60.0
 _TRIES = 6
@@ -29,6 +50,84 @@ _LONGEST_WAIT = 120.0
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 # Bytes of an answer; 64 vectors of 4,096 numbers take 6 MB.
 _LONGEST_ANSWER = 256 * 1024 * 1024
+# Pieces of a passage by default: 256 of them are 300 to 400 word pieces of common tokenizers.
+WINDOW = 256
+_IN_FLIGHT = 8
+_TEXTS = 64
+_PIECES = 4096
+# The model's own tokenizer is not known. A word is a piece for every 12 characters of it; a
+# character of a script without spaces is one.
+_PIECE = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|"
+    r"[^\s\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,12}"
+)
+_OWN = ("model", "normalize", "query_prompt", "passage_prompt", "max_length")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an encoder is.
+
+    Attributes:
+        url: of the service, such as ``http://127.0.0.1:8765/v1``.
+        name: of the model there.
+    """
+
+    url: str
+    name: str
+
+    @classmethod
+    def parse(cls, model: str) -> Self:
+        """Read ``URL#NAME``.
+
+        Raises:
+            ConfigError: it has no name, or holds a password or a query.
+        """
+        url, _, name = model.partition("#")
+        try:
+            parts = urlsplit(url)
+            wrong = parts.hostname is None or parts.port == 0
+        except ValueError:
+            wrong = True
+        if wrong or not name or not url.isascii() or re.search(r"[\x00-\x20\x7f]", url):
+            raise ConfigError(
+                f"model: expected a URL and the name of the model there, such as "
+                f"http://127.0.0.1:8765/v1#all-MiniLM-L6-v2, found {model!r}"
+            )
+        if "@" in parts.netloc or "?" in url:
+            raise ConfigError(
+                "model: expected a URL without a password and without a query, since the index "
+                f"would store them; put the key into {_KEY}"
+            )
+        return cls(url.rstrip("/"), name)
+
+    def __str__(self) -> str:
+        """``URL#NAME``."""
+        return f"{self.url}#{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """What stands for a hash of weights, which are not at hand."""
+        return f"url:{hashlib.sha256(str(self).encode()).hexdigest()}"
+
+    def key(self) -> str | None:
+        """The key from the environment, which is never stored."""
+        own = os.environ.get(_OPENAI_KEY) if urlsplit(self.url).hostname == _OPENAI else None
+        return os.environ.get(_KEY) or own
+
+
+def require_asked(stored: str, asked: str | None) -> None:
+    """See `retriever.encoders.registry.require_asked`; of a URL."""
+    address = Address.parse(stored)
+    if asked is not None and is_url(asked) and Address.parse(asked) == address:
+        return
+    trusted = (url.rstrip("/") for url in os.environ.get(TRUSTED, "").split())
+    if address.url not in trusted:
+        raise ModelError(
+            f"the encoder is behind {address.url}, and texts are sent there only if you ask for "
+            f"it: add --model '{address}', or {TRUSTED}={address.url} to the "
+            "environment, or search with --mode bm25"
+        )
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -240,3 +339,96 @@ def _retry_after(value: str | None) -> float | None:
     except ValueError:
         return None
     return max(0.0, date.timestamp() - time.time())
+
+
+class RemoteModel(EncoderModel):
+    """Sends texts to an embeddings service and gives its vectors.
+
+    Args:
+        client: knows the address.
+
+    Attributes:
+        dimensions: components of a vector.
+        probes: (3, dimensions) float32: vectors of fixed texts, which tell models apart.
+        batch_pieces: pieces of one call of `embed`, which are several requests in flight.
+
+    Raises:
+        ModelError: the server cannot be reached or gives no vectors.
+    """
+
+    batch_pieces = _IN_FLIGHT * _PIECES
+    not_a_source = "is behind a URL; expected encoders on this machine"
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.probes = client.vectors(PROBES)
+        self.dimensions = self.probes.shape[1]
+
+    def spec(self, asked: EncoderSettings) -> EncoderSpec:
+        """The specification of the vectors.
+
+        Raises:
+            ConfigError: a setting belongs to models whose layers are at hand.
+        """
+        reason = "is behind a URL, and only its vectors can be read; leave it out"
+        refuse_settings(asked, _OWN, reason)
+        settings = plain_settings(
+            asked, model=str(self._client.address), max_length=asked.max_length or WINDOW
+        )
+        return EncoderSpec(settings, self._client.address.identity, self.dimensions)
+
+    def tokenize(
+        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
+    ) -> list[SizedText]:
+        """Each text with the number of its pieces, cut at `max_length` if given."""
+        found = []
+        for text in texts:
+            offsets = self.piece_offsets(text)
+            if max_length is not None and len(offsets) > max_length:
+                found.append(SizedText(text[: offsets[max_length - 1][1]], max_length))
+            else:
+                found.append(SizedText(text, len(offsets)))
+        return found
+
+    def piece_offsets(self, text: str) -> list[Span]:
+        """(start, stop) character offsets of each piece."""
+        return [match.span() for match in _PIECE.finditer(text)]
+
+    def embed(self, pieces: Sequence[SizedText]) -> NDArray[np.float32]:
+        """(texts, dimensions) float32, not normalized; several requests are in flight."""
+        requests = list(_requests(pieces))
+        if len(requests) == 1:
+            return self._client.vectors(requests[0], self.dimensions)
+        with ThreadPoolExecutor(min(_IN_FLIGHT, len(requests))) as pool:
+            waiting = [pool.submit(self._client.vectors, one, self.dimensions) for one in requests]
+            try:
+                return np.concatenate([one.result() for one in waiting])
+            except BaseException:
+                self._client.stop()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
+    """The texts of each request, in order."""
+    texts: list[str] = []
+    held = 0
+    for one in pieces:
+        if texts and (len(texts) == _TEXTS or held + len(one) > _PIECES):
+            yield texts
+            texts, held = [], 0
+        texts.append(one.text)
+        held += len(one)
+    yield texts
+
+
+def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteModel]:
+    model = RemoteModel(Client(Address.parse(asked.model or "")))
+    return model.spec(asked), model
+
+
+KIND = Kind(
+    load=_load,
+    weights=lambda asked, download: Address.parse(asked.model or "").identity,
+    require_asked=require_asked,
+)

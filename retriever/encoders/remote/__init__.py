@@ -1,1 +1,0 @@
-"""Encoders behind a URL, in the form of OpenAI's embeddings."""

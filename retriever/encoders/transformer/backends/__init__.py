@@ -1,1 +1,0 @@
-"""Forward passes without torch: NumPy for a few texts, OpenVINO for many."""

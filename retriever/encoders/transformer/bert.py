@@ -1,0 +1,475 @@
+"""BERT and MPNet without torch: weights, the forward pass for every backend, and NumPy's.
+
+Devlin et al. 2019 and Song et al. 2020: post-norm layers, the exact GELU, and for MPNet a learned
+bias of attention for the distance of two pieces (T5's buckets, Raffel et al. 2020, Sec. 2.1).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.model_folders import ModelFolder
+
+Floats = NDArray[np.float32]
+_FILE = "model.safetensors"
+_WORDS = "embeddings.word_embeddings.weight"
+_HEADER_LENGTH = 8
+# Whatever its configuration says.
+_MPNET_PADDING = 1
+# Where the two architectures keep the parts of a layer.
+_PARTS: Mapping[str, Mapping[str, str]] = {
+    "bert": {
+        "query": "attention.self.query",
+        "key": "attention.self.key",
+        "value": "attention.self.value",
+        "mixed": "attention.output.dense",
+        "mixed_norm": "attention.output.LayerNorm",
+    },
+    "mpnet": {
+        "query": "attention.attn.q",
+        "key": "attention.attn.k",
+        "value": "attention.attn.v",
+        "mixed": "attention.attn.o",
+        "mixed_norm": "attention.LayerNorm",
+    },
+}
+_COMMON = {
+    "inner": "intermediate.dense",
+    "outer": "output.dense",
+    "outer_norm": "output.LayerNorm",
+}
+# Of MPNet, which fixes them.
+_BUCKETS = 32
+_FARTHEST = 128
+Integers = NDArray[np.int64]
+# erf(x) is about x P(x²) / Q(x²) on [-4, 4], and 1 beyond in single precision. A least-squares fit
+# with weights raised where the error was largest; that of the result is below 5e-7.
+_NUMERATOR = (
+    1.128378987312317,
+    0.19624891877174377,
+    0.05346747487783432,
+    0.00400364538654685,
+    0.00028804183239117265,
+    1.974834958673455e-06,
+)
+_DENOMINATOR = (
+    1.0,
+    0.5072522163391113,
+    0.1164764016866684,
+    0.015444418415427208,
+    0.0012163607170805335,
+    3.748093877220526e-05,
+)
+_ENDS = 4.0
+_BUSY = threading.Lock()
+
+
+class UnsupportedModelError(Exception):
+    """A model that these backends do not run; torch may."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Affine:
+    """A linear layer, or the scale and shift of a layer norm.
+
+    Attributes:
+        name: unique within the model.
+        weight: (outputs, inputs), or (width,) of a norm.
+        bias: (outputs,).
+    """
+
+    name: str
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """One transformer layer with its norms after each residual sum."""
+
+    query: Affine
+    key: Affine
+    value: Affine
+    mixed: Affine
+    mixed_norm: Affine
+    inner: Affine
+    outer: Affine
+    outer_norm: Affine
+
+    @property
+    def linears(self) -> tuple[Affine, ...]:
+        """The linear layers in the order of their computation."""
+        return self.query, self.key, self.value, self.mixed, self.inner, self.outer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """All that hidden states depend on.
+
+    Attributes:
+        words: (vocabulary, width).
+        positions: (positions, width).
+        types: (token types, width); None if the model has none.
+        norm: of the embeddings.
+        layers: from the lowest one up.
+        heads: attention heads of a layer.
+        epsilon: of the norms.
+        padding: the id of the padding token where it shifts positions; None where it does not.
+        distances: (buckets, heads), what attention adds for the distance of two pieces; None if it
+            adds nothing.
+    """
+
+    words: Floats
+    positions: Floats
+    types: Floats | None
+    norm: Affine
+    layers: tuple[Layer, ...]
+    heads: int
+    epsilon: float
+    padding: int | None
+    distances: Floats | None
+
+    @property
+    def width(self) -> int:
+        """Components of a hidden state."""
+        return int(self.words.shape[1])
+
+    @property
+    def longest(self) -> int:
+        """The most word pieces that there are positions for."""
+        return len(self.positions) - (0 if self.padding is None else self.padding + 1)
+
+    def places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(texts, pieces) rows of `positions`, for ids of that shape."""
+        if self.padding is None:
+            return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        real = ids != self.padding
+        counted: NDArray[np.int64] = np.cumsum(real, axis=1) * real + self.padding
+        return counted
+
+
+def read_weights(folder: ModelFolder) -> Weights:
+    """Map the weights of a model into memory; nothing is read before it is used.
+
+    Raises:
+        UnsupportedModelError: another architecture, another number format than float32, or a file
+            that is not of the usual form.
+    """
+    config = folder.config
+    kind = str(config.get("model_type"))
+    _require(kind in _PARTS, "architecture")
+    _require(config.get("hidden_act", "gelu") == "gelu", "activation")
+    _require(config.get("position_embedding_type", "absolute") == "absolute", "positions")
+    _require(not config.get("is_decoder") and not config.get("add_cross_attention"), "decoder")
+    try:
+        return _weights(map_tensors(folder.path / _FILE), config, kind)
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise UnsupportedModelError(f"{folder.path}: {error!r}") from error
+
+
+def read_pooler(folder: ModelFolder, width: int) -> tuple[Floats, Floats]:
+    """(width, width) weights and (width,) bias of a model's pooler, which ends in a tanh.
+
+    Raises:
+        UnsupportedModelError: it has none.
+    """
+    tensors = map_tensors(folder.path / _FILE)
+    name = next((one for one in tensors if one.endswith("pooler.dense.weight")), None)
+    if name is None or tensors[name].shape != (width, width):
+        raise UnsupportedModelError(f"{folder.path}: no pooler")
+    return tensors[name], tensors[name.removesuffix("weight") + "bias"]
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise UnsupportedModelError(f"another {what} than that of a BERT or an MPNet")
+
+
+def map_tensors(path: Path) -> dict[str, Floats]:
+    """The float32 tensors of a safetensors file by name, memory-mapped.
+
+    What is written to them stays in memory.
+
+    Raises:
+        UnsupportedModelError: the file is not of the usual form.
+    """
+    try:
+        return _map_tensors(path)
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise UnsupportedModelError(f"{path}: {error!r}") from error
+
+
+def _map_tensors(path: Path) -> dict[str, Floats]:
+    data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
+    length = int(data[:_HEADER_LENGTH].view("<u8")[0])
+    start = _HEADER_LENGTH + length
+    header = json.loads(bytes(data[_HEADER_LENGTH:start]))
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] == "F32":
+            first, last = entry["data_offsets"]
+            part = np.asarray(data[start + first : start + last]).view("<f4")
+            tensors[name] = part.reshape(entry["shape"])
+    return tensors
+
+
+def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -> Weights:
+    prefix = next(name for name in tensors if name.endswith(_WORDS)).removesuffix(_WORDS)
+    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    inner = int(config["intermediate_size"])
+    depth = int(config["num_hidden_layers"])
+
+    def tensor(name: str, *shape: int | None) -> Floats:
+        found = tensors[prefix + name]
+        if len(found.shape) != len(shape) or any(
+            wanted not in (None, size) for wanted, size in zip(shape, found.shape, strict=True)
+        ):
+            raise ValueError(f"{name}: expected shape {shape}, found {found.shape}")
+        return found
+
+    def linear(name: str, outputs: int, inputs: int) -> Affine:
+        weight = tensor(f"{name}.weight", outputs, inputs)
+        return Affine(name, weight, tensor(f"{name}.bias", outputs))
+
+    def norm(name: str) -> Affine:
+        return Affine(name, tensor(f"{name}.weight", width), tensor(f"{name}.bias", width))
+
+    def layer(number: int) -> Layer:
+        at = {
+            part: f"encoder.layer.{number}.{name}"
+            for part, name in (*_PARTS[kind].items(), *_COMMON.items())
+        }
+        return Layer(
+            query=linear(at["query"], width, width),
+            key=linear(at["key"], width, width),
+            value=linear(at["value"], width, width),
+            mixed=linear(at["mixed"], width, width),
+            mixed_norm=norm(at["mixed_norm"]),
+            inner=linear(at["inner"], inner, width),
+            outer=linear(at["outer"], width, inner),
+            outer_norm=norm(at["outer_norm"]),
+        )
+
+    if width % heads:
+        raise ValueError(f"{heads} attention heads do not divide the width {width}")
+    relative = kind == "mpnet"
+    return Weights(
+        words=tensor("embeddings.word_embeddings.weight", None, width),
+        positions=tensor("embeddings.position_embeddings.weight", None, width),
+        types=None if relative else tensor("embeddings.token_type_embeddings.weight", None, width),
+        norm=norm("embeddings.LayerNorm"),
+        layers=tuple(map(layer, range(depth))),
+        heads=heads,
+        epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        padding=_MPNET_PADDING if relative else None,
+        distances=tensor("encoder.relative_attention_bias.weight", None, heads)
+        if relative
+        else None,
+    )
+
+
+class Operations(Protocol):
+    """What a backend computes with; values are arrays or nodes of a graph, and can be added."""
+
+    def rows(self, table: NDArray[np.float32], places: Any) -> Any:
+        """The rows of a table at (texts, pieces) places."""
+
+    def linear(self, value: Any, layer: Affine) -> Any:
+        """Each vector times the weights, plus the bias."""
+
+    def norm(self, value: Any, layer: Affine, epsilon: float) -> Any:
+        """Layer norm over the last axis; may overwrite `value`."""
+
+    def gelu(self, value: Any) -> Any:
+        """Each x times the normal distribution function at x; may overwrite `value`."""
+
+    def attention(self, query: Any, key: Any, value: Any, heads: int, bias: Any) -> Any:
+        """Softmax of scaled products plus `bias`, times the values: (texts, pieces, width)."""
+
+
+def hidden_states(
+    operations: Operations, weights: Weights, ids: Any, places: Any, types: Any, bias: Any
+) -> Iterator[Any]:
+    """Each hidden state, (texts, pieces, width), from the embeddings up.
+
+    Args:
+        operations: of the backend.
+        weights: of the model.
+        ids: (texts, pieces) of the words.
+        places: (texts, pieces) rows of the positions' embeddings.
+        types: (texts, pieces) token types; not read if the model has none.
+        bias: added to the scores of attention, (texts or 1, heads or 1, pieces or 1, pieces): minus
+            infinity at padding, and the bias of distances; None for none.
+    """
+    states = operations.rows(weights.words, ids) + operations.rows(weights.positions, places)
+    if weights.types is not None:
+        states = states + operations.rows(weights.types, types)
+    states = operations.norm(states, weights.norm, weights.epsilon)
+    yield states
+    for layer in weights.layers:
+        query, key, value = (
+            operations.linear(states, one) for one in (layer.query, layer.key, layer.value)
+        )
+        mixed = operations.attention(query, key, value, weights.heads, bias)
+        states = operations.linear(mixed, layer.mixed) + states
+        states = operations.norm(states, layer.mixed_norm, weights.epsilon)
+        inner = operations.gelu(operations.linear(states, layer.inner))
+        states = operations.linear(inner, layer.outer) + states
+        states = operations.norm(states, layer.outer_norm, weights.epsilon)
+        yield states
+
+
+@cache
+def distance_buckets(longest: int) -> NDArray[np.int64]:
+    """The bucket of each distance from -(longest - 1) to longest - 1, of a key from its query."""
+    distances = np.arange(1 - longest, longest)
+    half = _BUCKETS // 2
+    exact = half // 2
+    away = np.abs(distances)
+    # In single precision, as the model was trained.
+    scale = np.float32(half - exact) / np.float32(math.log(_FARTHEST / exact))
+    far = np.log(np.maximum(away, 1).astype(np.float32) / np.float32(exact)) * scale
+    buckets = np.where(away < exact, away, np.minimum(exact + far.astype(np.int64), half - 1))
+    return np.where(distances > 0, half + buckets, buckets)
+
+
+Watch = Callable[[Affine, Floats], None]
+
+
+class NumPyEngine:
+    """Runs one text at a time, in single precision and on one core.
+
+    A few word pieces are too little work for more cores: OpenBLAS's threads would wait for each
+    other, on a busy machine for tens of milliseconds.
+
+    Args:
+        weights: of the model.
+        watch: called with each linear layer and its input, (1, pieces, inputs).
+    """
+
+    def __init__(self, weights: Weights, watch: Watch | None = None) -> None:
+        self._weights = weights
+        self._operations = _Operations(watch)
+
+    def states(
+        self, ids: Sequence[int], layers: Sequence[int], types: Sequence[int] | None = None
+    ) -> list[Floats]:
+        """The hidden states of one text.
+
+        Args:
+            ids: of its word pieces, special tokens included.
+            layers: the hidden states that are wanted, ascending.
+            types: token types; all 0 if None.
+
+        Returns:
+            For each of them (1, pieces, width) float32.
+        """
+        weights, rows = self._weights, np.asarray(ids, np.int64)[None]
+        kinds = np.zeros_like(rows) if types is None else np.asarray(types, np.int64)[None]
+        bias = None if weights.distances is None else _distance_bias(weights.distances, len(ids))
+        # The number of threads is the library's, and a second call would restore the first one's.
+        with _BUSY, _one_thread():
+            states = hidden_states(
+                self._operations, weights, rows, weights.places(rows), kinds, bias
+            )
+            found = list(islice(states, layers[-1] + 1))
+        return [found[layer] for layer in layers]
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    limit: AbstractContextManager[object] = _blas().limit(limits=1)
+    return limit
+
+
+def _distance_bias(distances: Floats, pieces: int) -> Floats:
+    """(1, heads, pieces, pieces), what attention adds for distances."""
+    table = distances[distance_buckets(pieces)]
+    place = np.arange(pieces)
+    away = place[None, :] - place[:, None] + (pieces - 1)
+    return np.ascontiguousarray(table[away].transpose(2, 0, 1)[None])
+
+
+class _Operations:
+    """See `forward.Operations`; values are float32 arrays."""
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+
+    def rows(self, table: Floats, places: Integers) -> Floats:
+        return table[places]
+
+    def linear(self, value: Floats, layer: Affine) -> Floats:
+        if self._watch is not None:
+            self._watch(layer, value)
+        product: Floats = value @ layer.weight.T
+        product += layer.bias
+        return product
+
+    def norm(self, value: Floats, layer: Affine, epsilon: float) -> Floats:
+        value -= value.mean(axis=-1, keepdims=True)
+        variance = np.square(value).mean(axis=-1, keepdims=True)
+        value /= np.sqrt(variance + np.float32(epsilon))
+        value *= layer.weight
+        value += layer.bias
+        return value
+
+    def gelu(self, value: Floats) -> Floats:
+        value *= 1 + erf(value * np.float32(math.sqrt(0.5)))
+        value *= np.float32(0.5)
+        return value
+
+    def attention(
+        self, query: Floats, key: Floats, value: Floats, heads: int, bias: Floats | None
+    ) -> Floats:
+        texts, pieces, width = query.shape
+
+        def split(states: Floats) -> Floats:
+            return states.reshape(texts, pieces, heads, -1).transpose(0, 2, 1, 3)
+
+        scores = split(query) @ split(key).swapaxes(2, 3)
+        scores *= np.float32(1 / math.sqrt(width // heads))
+        if bias is not None:
+            scores += bias
+        scores -= scores.max(axis=-1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=-1, keepdims=True)
+        mixed = (scores @ split(value)).transpose(0, 2, 1, 3)
+        return np.ascontiguousarray(mixed, np.float32).reshape(texts, pieces, width)
+
+
+def erf(values: Floats) -> Floats:
+    """The error function of each value, float32, within 5e-7."""
+    ends = np.float32(_ENDS)
+    values = np.clip(values, -ends, ends)
+    squares = values * values
+    values *= _polynomial(_NUMERATOR, squares)
+    values /= _polynomial(_DENOMINATOR, squares)
+    return values
+
+
+def _polynomial(coefficients: Sequence[float], values: Floats) -> Floats:
+    result = values * np.float32(coefficients[-1])
+    for one in coefficients[-2:0:-1]:
+        result += np.float32(one)
+        result *= values
+    result += np.float32(coefficients[0])
+    return result
