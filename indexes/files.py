@@ -230,10 +230,7 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
-    """A new file or folder beside `path`, which is removed if it still has that name at the end.
-
-    What killed processes left of such is removed first.
-    """
+    """A new file or folder beside `path`, removed if it still has that name at the end."""
     remove_abandoned(path)
     while True:
         # A process on another machine, or in another container, may have an equal id.
@@ -261,11 +258,7 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
 
 
 def abandoned(folder: Path, name: str | None = None) -> Iterator[Path]:
-    """New files and folders in `folder` that killed processes left, in the order of their names.
-
-    Each is locked until the next one is asked for. A process that is at work, wherever it runs,
-    has the lock of its own.
-    """
+    """What killed processes left of new files and folders, each locked until the next."""
     form = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.\d+-[0-9a-f]{{8}}\.tmp")
     try:
         found = sorted(filter(form.fullmatch, os.listdir(folder)))
@@ -408,10 +401,7 @@ def file_facts(path: Path) -> dict[str, Any]:
 
 
 def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The array of an .npy file, read-only, of one of these types and of exactly this shape.
-
-    The header is checked before anything is mapped, so that no array reaches beyond its file.
-    """
+    """The array of an .npy file, read-only, of one of these types and of exactly this shape."""
     try:
         with path.open("rb") as file:
             try:
@@ -440,11 +430,8 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
         raise damaged(path, "the file is missing") from error
 
 
-def each_once(values: NDArray[Any]) -> NDArray[Any]:
-    """(m,) the values of an array of any shape, ascending.
-
-    As `np.unique`, of which the first call of a process imports 10 ms of other code.
-    """
+def unique(values: NDArray[Any]) -> NDArray[Any]:
+    """As `np.unique`, of which the first call of a process imports 10 ms of other code."""
     ordered = np.sort(values, axis=None)
     is_first = np.append(True, ordered[1:] != ordered[:-1])
     return np.asarray(ordered[is_first[: len(ordered)]])
@@ -454,7 +441,6 @@ def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
     """Tell the kernel whether to read ahead in the file of a mapped array, as it does at first.
 
     Where rows are read here and there, what is read ahead displaces what is needed from memory.
-    An array in memory stays as it is.
     """
     base: Any = array
     while isinstance(base, np.ndarray):
@@ -476,11 +462,7 @@ def map_bytes(path: Path) -> bytes | mmap.mmap:
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a C-contiguous array as .npy.
-
-    `numpy.save` loses the reason when the disk is full (its OSError has no errno); a plain write
-    keeps it.
-    """
+    """Write a C-contiguous array as .npy; errors of the disk keep their errno, unlike `np.save`."""
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)

@@ -102,14 +102,10 @@ def idf(variant: BM25Variant, df: int, passages: int) -> float:
 
 
 def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
-    """The mean of okapi's idf over a vocabulary, on which its replacement of negative idf rests.
+    """The mean of okapi's idf over a vocabulary, of (terms,) document frequencies of 1 or more.
 
     Terms of one frequency are added as one, the least frequent first: the sum does not depend on
     the order of the terms, and so not on how the index is divided or stored.
-
-    Args:
-        frequencies: (terms,) int64, of one term or more: in how many passages each is, 1 or more.
-        passages: of the index.
     """
     df, terms = np.unique(frequencies, return_counts=True)
     values = np.log((passages - df + 0.5) / (df + 0.5))
@@ -122,16 +118,9 @@ def weights(
     lengths: NDArray[np.uint32],
     mean_length: float,
 ) -> NDArray[np.float64]:
-    """The variant's weight of a term in each of m passages that hold it.
+    """(m,) float64: the variant's weight of a term in m passages that hold it `frequencies` times.
 
-    Args:
-        settings: the variant and its parameters.
-        frequencies: (m,) how often each passage holds the term, 1 or more.
-        lengths: (m,) terms of each passage.
-        mean_length: of the passages of the corpus, above 0.
-
-    Returns:
-        (m,) float64.
+    `lengths` are (m,), the terms of each passage; `mean_length`, of the corpus, is above 0.
     """
     variant, k1, b = settings.variant, settings.k1, settings.b
     delta = _delta(settings)
@@ -152,17 +141,11 @@ def weights(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighting:
-    """What the terms of one query add to the scores of the passages that hold them.
-
-    Attributes:
-        settings: the variant and its parameters.
-        mean_length: of the passages of the corpus; above 0 where a passage holds a term.
-        factors: (terms,) float64, the idf of each term times its repetitions in the query.
-    """
+    """What the terms of one query add to the scores of the passages that hold them."""
 
     settings: BM25Settings
-    mean_length: float
-    factors: NDArray[np.float64]
+    mean_length: float  # above 0 where a passage holds a term
+    factors: NDArray[np.float64]  # (terms,) idf times repetitions in the query
 
     def values(
         self,

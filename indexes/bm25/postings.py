@@ -48,18 +48,11 @@ LENGTHS = "postings.lengths.npy"
 
 
 class Read(NamedTuple):
-    """The postings of some terms, in place.
+    """The postings of some terms, in place; those of other terms may be among them."""
 
-    Attributes:
-        positions: (p,) uint32, ascending within a term; those of other terms may be among them.
-        frequencies: (p,) how often each holds the term, 1 or more.
-        ranges: (terms, 2) int64, C-contiguous: where the postings of each term begin and end in
-            both arrays; nowhere overlapping, and empty where the term is unknown.
-    """
-
-    positions: NDArray[np.uint32]
-    frequencies: NDArray[np.unsignedinteger]
-    ranges: NDArray[np.int64]
+    positions: NDArray[np.uint32]  # (p,) ascending within a term
+    frequencies: NDArray[np.unsignedinteger]  # (p,) 1 or more
+    ranges: NDArray[np.int64]  # (terms, 2): where each term begins and ends, C-contiguous
 
     @classmethod
     def of(
@@ -243,10 +236,7 @@ class Postings:
         return read.positions, read.frequencies
 
     def read(self, terms: Iterable[str]) -> Read:
-        """The postings of some terms, each given once, in their order; nothing is copied.
-
-        They are unaltered, if the segment has sums; `check` says whether they can be.
-        """
+        """The postings of some terms, each given once, in their order; to be checked by `check`."""
         places = [self._vocabulary.find(term) for term in terms]
         ranges = [(0, 0) if place is None else self._range(place) for place in places]
         return Read(
@@ -381,17 +371,11 @@ class Vocabulary:
         return place
 
     def postings_of(self, place: int) -> tuple[int, int]:
-        """Where the postings of the term with this place begin and end.
-
-        What `find` has returned is checked; for other terms call `starts` first.
-        """
+        """Where the postings of a term begin and end; call `find` or `starts` first."""
         return self._steps[2 * place + 1], self._steps[2 * place + 3]
 
     def starts(self, first: int, last: int) -> NDArray[np.int64]:
-        """(last - first + 1,) int64: where the postings of the terms `first` to `last` begin.
-
-        Those of a `last` that is the number of terms would begin where all end.
-        """
+        """(last - first + 1,) int64: where the postings of the terms `first` to `last` begin."""
         self._offsets_guard.check_range(first, last + 1)
         return self._offsets[first : last + 1, 1]
 

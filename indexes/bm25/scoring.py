@@ -24,27 +24,17 @@ from indexes.filters.allowed import Allowed
 
 
 class Matches(NamedTuple):
-    """Passages found: three arrays of one length, by segment, each segment's scores descending.
+    """Passages found: three arrays of one length, by segment, each segment's scores descending."""
 
-    Attributes:
-        segments: int64 index into the segments searched, ascending.
-        positions: int64 position within that segment.
-        scores: float64; a match can score zero or less (robertson, atire, okapi).
-    """
-
-    segments: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    segments: NDArray[np.int64]  # ascending, into the segments searched
+    positions: NDArray[np.int64]  # within the segment
+    scores: NDArray[np.float64]  # zero or less for some matches (robertson, atire, okapi)
 
 
 class BM25Query:
     """One query whose postings were found, by `BM25.query`.
 
-    All methods give a passage the same score, bit by bit, and raise DamagedIndexError where the
-    postings that they score are impossible.
-
-    Attributes:
-        weighting: as given.
+    All methods give a passage the same score, and raise DamagedIndexError for impossible postings.
     """
 
     def __init__(
@@ -103,11 +93,7 @@ class BM25Query:
         return sums(row, values, len(positions)), matches
 
     def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
-        """The `k` best live passages that hold a query term, exactly; fewer if fewer match.
-
-        Of equal scores those of the earlier segment are taken, in a segment those of the lower
-        positions.
-        """
+        """The `k` best live passages that hold a query term, exactly; of equal scores the first."""
         if k < 1:
             raise ConfigError(f"k: expected 1 or more, found {k}")
         chosen = self._fitting(allowed)
@@ -218,10 +204,7 @@ class BM25:
         self._okapi_floor: float | None = None
 
     def query(self, query_terms: Iterable[str]) -> BM25Query:
-        """Find the postings of a query's terms, once for all later calls.
-
-        Terms keep their order in the query, so that sums round alike in every segment layout.
-        """
+        """Find the postings of a query's terms, in their order, once for all later calls."""
         repetitions = Counter(query_terms)
         found = [segment.postings.read(repetitions) for segment in self.segments]
         df = np.zeros(len(repetitions), np.int64)
@@ -304,18 +287,11 @@ def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np
 
 
 class Contributions(NamedTuple):
-    """What each posting of a query's terms adds to the score of its passage.
+    """What each posting of a query's terms adds to the score of its passage."""
 
-    Attributes:
-        positions: (p,) uint32, one term's after the other's in the order of the query, ascending
-            within a term.
-        values: (p,) float64, what is added.
-        counts: (terms,) int64, how many postings each term has.
-    """
-
-    positions: NDArray[np.uint32]
-    values: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    positions: NDArray[np.uint32]  # (p,) by term in the order of the query, ascending within a term
+    values: NDArray[np.float64]  # (p,)
+    counts: NDArray[np.int64]  # (terms,) how many postings each has
 
 
 def contributions_of(postings: Postings, read: Read, weighting: Weighting) -> Contributions:
@@ -372,12 +348,7 @@ _NO_BITS = np.empty(0, np.uint8)
 
 
 class Best(NamedTuple):
-    """Passages of one segment: arrays of one length, scores descending, equal ones by position.
-
-    Attributes:
-        positions: int64.
-        scores: float64.
-    """
+    """Passages of one segment, scores descending, equal ones by position."""
 
     positions: NDArray[np.int64]
     scores: NDArray[np.float64]
@@ -446,10 +417,7 @@ def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
 def _contenders(
     contributions: Contributions, n: int, k: int
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Positions, ascending, with the `k` best among them, and their scores.
-
-    The way taken never changes a score.
-    """
+    """Positions, ascending, with the `k` best among them, and their scores, in the cheapest way."""
     positions, values, counts = contributions
     if len(counts) == 1:
         return positions, values

@@ -70,10 +70,7 @@ class Allowed:
 
 
 def no_bits(size: int) -> Bits:
-    """(⌈n / 8⌉ or more,) uint8 zeros: a bit for each of n positions, the lowest of a byte first.
-
-    As FAISS takes it, in whole words of 64 bits.
-    """
+    """Zeros for n positions, the lowest of a byte first, in whole words of 64 bits."""
     return np.zeros(8 * -(-size // 64), np.uint8)
 
 
@@ -187,10 +184,7 @@ class Ranks:
             ).fetchall()
 
     def counts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(values + 1,) int64: how many of some positions have each value, by its number.
-
-        Number 0 counts those without a value.
-        """
+        """(values + 1,) int64: how many positions have each value, by number; 0 is for no value."""
         return np.bincount(self._ranks[positions], minlength=self._count + 1)
 
     def having(self, numbers: NDArray[np.int64]) -> Bits:
@@ -236,6 +230,12 @@ class RanksCache:
         return ranks
 
 
+# All stored passages, and those that wait in the database, with their documents.
+_STORED = "documents AS d JOIN passages AS p ON p.doc = d.doc"
+_WAITING = (
+    "pending AS w CROSS JOIN passages AS p ON p.passage = w.passage "
+    "CROSS JOIN documents AS d ON d.doc = p.doc"
+)
 _ROWS = (
     "SELECT f0.type, f0.value, f0.passages, f0.checksum FROM metadata_values AS f0 "
     "WHERE f0.segment = ? AND f0.field = ? AND"
@@ -252,19 +252,14 @@ def allowed_passages(
     """For each segment: the live passages of documents that match a filter."""
     with readable(folder):
         if format_version(connection) < VALUES_SINCE:
-            matching = _matching(connection, "documents AS d", where.sql, where.parameters)
-            return [_of_ids(live, matching) for live in segments]
+            matching = _matching(connection, _STORED, where.sql, where.parameters)
+            return [_live(live, _bits(live, matching)) for live in segments]
         found = []
         evaluation = _Evaluation(connection, ranks)
         for live in segments:
             if live.is_pending:
-                waiting = (
-                    "pending AS w CROSS JOIN passages AS p ON p.passage = w.passage "
-                    "CROSS JOIN documents AS d ON d.doc = p.doc"
-                )
-                found.append(
-                    _of_ids(live, _matching(connection, waiting, where.sql, where.parameters))
-                )
+                waiting = _matching(connection, _WAITING, where.sql, where.parameters)
+                found.append(_live(live, _bits(live, waiting)))
             else:
                 found.append(_live(live, evaluation.of(live, where.tree)))
         return found
@@ -286,19 +281,12 @@ def _matching(
     connection: sqlite3.Connection, tables: str, condition: str, parameters: Sequence[Value]
 ) -> NDArray[np.int64]:
     """(m,) int64, ascending: the passages of the documents in `tables` that match."""
-    if " AS p " not in tables:
-        tables += " JOIN passages AS p ON p.doc = d.doc"
     rows = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
         f"SELECT p.passage FROM {tables} WHERE {condition}",  # noqa: S608
         parameters,
     )
     return np.sort(np.fromiter((row[0] for row in rows), np.int64))
-
-
-def _of_ids(live: LiveSegment, passages: NDArray[np.int64]) -> Allowed:
-    """Those of some ascending passages that are live in a segment."""
-    return _live(live, _bits(live, passages))
 
 
 def _bits(live: LiveSegment, passages: NDArray[np.int64]) -> Bits:
@@ -332,7 +320,7 @@ class _Evaluation:
         if node.field is None:
             if node not in self._by_document:
                 self._by_document[node] = _matching(
-                    self._connection, "documents AS d", node.document_sql, node.document_parameters
+                    self._connection, _STORED, node.document_sql, node.document_parameters
                 )
             return _bits(live, self._by_document[node])
         leaf, name = node, node.field

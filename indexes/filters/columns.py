@@ -42,15 +42,10 @@ _BATCH = 65_536
 
 
 class Value(NamedTuple):
-    """A value of a metadata field, as `json_each` gives it.
+    """A value of a metadata field, as `json_each` gives it."""
 
-    Attributes:
-        type: JSON type, or `UNKEPT`.
-        value: number or text; the JSON of an array or object; 1 and 0 for true and false.
-    """
-
-    type: str
-    value: int | float | str
+    type: str  # JSON type, or `UNKEPT`
+    value: int | float | str  # the JSON of an array or object; 1 and 0 for booleans
 
 
 def values_of(
@@ -107,10 +102,7 @@ def write_values(
 def change_values(
     connection: sqlite3.Connection, segment: int, changes: Sequence[MetadataChange]
 ) -> None:
-    """Follow changes of the metadata of stored documents; the caller is inside a transaction.
-
-    Only the rows of fields that changed are read and written.
-    """
+    """Follow changes of the metadata of stored documents, in the rows of fields that changed."""
     from pyroaring import BitMap
 
     gone: dict[tuple[str, Value], list[int]] = {}
@@ -254,10 +246,7 @@ def unkept_positions(connection: sqlite3.Connection, segment: int, field: int) -
 
 
 def one_zero(key: Value) -> Value:
-    """The value, with 0.0 in place of -0.0, which is equal to it but has other bytes to check.
-
-    Rows that earlier releases wrote may have -0.0.
-    """
+    """The value, with 0.0 in place of -0.0, which rows of earlier releases may have."""
     return Value(key.type, 0.0) if key.type == "real" and key.value == 0 else key
 
 

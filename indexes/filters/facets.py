@@ -53,17 +53,11 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The documents of a segment that are counted.
-
-    Attributes:
-        live: the segment.
-        documents: (m,) int64 positions, ascending: one passage of each document.
-        matches: the same of the documents that share a term with the query, among `documents`.
-    """
+    """The documents of a segment that are counted."""
 
     live: LiveSegment
-    documents: NDArray[np.int64]
-    matches: NDArray[np.int64]
+    documents: NDArray[np.int64]  # (m,) positions, ascending: one passage of each
+    matches: NDArray[np.int64]  # those among them that share a term with the query
 
 
 def counted_documents(
@@ -306,10 +300,9 @@ class FieldValues:
 def field_summaries(
     connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment]
 ) -> list[FieldSummary]:
-    """The fields that documents have, in ascending order of names.
+    """The fields that documents have, ascending by name, from a few rows of each segment and field.
 
-    It reads a few rows of each segment, field and type, whatever the number of documents. Of a
-    field whose values are many, those of documents deleted since the last merge may set the range.
+    Of a field with many values, those of documents deleted since the last merge may set the range.
     """
     seen: dict[str, FieldValues] = {}
     with readable(folder):
@@ -350,10 +343,9 @@ def has_type(
     name: str,
     types: Collection[FieldType],
 ) -> bool:
-    """Whether a document has a value of one of some JSON types in a top-level field.
+    """Whether a document has a value of one of these JSON types in a field; True if unsure.
 
-    It reads a row or two of each segment. Where more than a thousand values are too long to be
-    kept, and the first of them are of other types, it is True.
+    That is where more than a thousand values are too long, and the first of them of other types.
     """
     kinds = [kind for kind, type_ in TYPES.items() if type_ in types]
     with readable(folder):

@@ -84,16 +84,10 @@ _MOST_VALUES, _LONGEST = 3, 40
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a comparison looks at.
+    """What a comparison looks at."""
 
-    Attributes:
-        names: the path into the metadata, one name or more; ``id`` or ``title`` for the document's
-            own.
-        own: whether it is the document's own id or title.
-    """
-
-    names: tuple[str, ...]
-    own: bool = False
+    names: tuple[str, ...]  # the path into the metadata
+    own: bool = False  # whether it is the document's own id or title
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,20 +352,12 @@ def error_at(position: int, expected: str, found: str) -> FilterError:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word or sign of a filter.
+    """One word or sign of a filter."""
 
-    Attributes:
-        kind: 'name', '`name`', 'string', 'number', 'end', 'unknown', or the keyword (in lower
-            case) or symbol itself.
-        position: where it begins, from 0.
-        raw: as written.
-        value: a name or string without quotes and escapes; a number.
-    """
-
-    kind: str
-    position: int
-    raw: str
-    value: Value = ""
+    kind: str  # 'name', '`name`', 'string', 'number', 'end', 'unknown', a keyword or symbol
+    position: int  # where it begins, from 0
+    raw: str  # as written
+    value: Value = ""  # without quotes and escapes
 
     def __str__(self) -> str:
         if self.kind == "end":

@@ -27,19 +27,13 @@ from indexes.filters.grammar import (
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A part of a filter that looks at one field alone.
+    """A part of a filter that looks at one field alone, as expressions that are 0 or 1, never NULL.
 
-    Attributes:
-        field: the top-level metadata field; None for the document's own id and title.
-        sql: a parenthesised boolean expression, 0 or 1 and never NULL, over a table alias `f0` with
-            the field's `type` and `value` as SQLite's `json_each` gives them, 'null' and NULL where
-            there is none. For None as in `Sql`.
-        parameters: the values of its `?` marks, in order.
-        document_sql: the same over a table alias `d` of documents.
-        document_parameters: the values of its `?` marks.
+    `sql` is over a table alias `f0` with the field's `type` and `value` as `json_each` gives them,
+    'null' and NULL where there is none; `document_sql` is over a table alias `d` of documents.
     """
 
-    field: str | None
+    field: str | None  # None for id and title of the document
     sql: str
     parameters: tuple[Value, ...]
     document_sql: str
@@ -48,14 +42,9 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Two or more conditions.
+    """Two or more conditions."""
 
-    Attributes:
-        joint: 'AND' or 'OR'.
-        parts: in an order that does not matter.
-    """
-
-    joint: str
+    joint: str  # 'AND' or 'OR'
     parts: tuple[Condition, ...]
 
 
@@ -71,21 +60,13 @@ def fields_of(node: Condition) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A condition as SQL.
-
-    Attributes:
-        text: a boolean expression.
-        parameters: the values of its `?` marks, in order.
-        tree: the same, by fields.
-        joint: the outermost 'AND' or 'OR' of `text`, if any.
-        stack: what parsing it takes beyond a single comparison.
-    """
+    """A condition as SQL."""
 
     text: str
     parameters: tuple[Value, ...]
-    tree: Condition
-    joint: str = ""
-    stack: int = 0
+    tree: Condition  # the same, by fields
+    joint: str = ""  # the outermost 'AND' or 'OR' of `text`, if any
+    stack: int = 0  # what parsing it takes beyond a single comparison
 
 
 def sqlite_condition(expression: Expression, *, negated: bool = False) -> Sql:
@@ -207,15 +188,10 @@ _OWN = {"id": "d.id", "title": "d.title"}
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where SQL finds the value of a field.
+    """Where SQL finds the value of a field."""
 
-    Attributes:
-        names: the path into the metadata.
-        column: SQL for the document's own id or title; None for metadata.
-    """
-
-    names: tuple[str, ...]
-    column: str | None
+    names: tuple[str, ...]  # the path into the metadata
+    column: str | None  # of the document's own id or title; None for metadata
 
     @classmethod
     def of(cls, field: Field) -> _Place:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files import damaged, each_once, file_facts, is_small, map_array, save_array
+from indexes.files import damaged, file_facts, is_small, map_array, save_array, unique
 
 SUMS_FILE = "sums.npy"
 _KEY = "sums"
@@ -74,10 +74,7 @@ def file_sums(path: Path) -> NDArray[np.uint64]:
 class BlockGuard:
     """Compares the blocks of one array with their checksums, each once, before they are read.
 
-    Threads may share it.
-
-    Attributes:
-        complete: every block has been compared.
+    Threads may share it. `complete`: every block has been compared.
     """
 
     def __init__(
@@ -107,10 +104,7 @@ class BlockGuard:
         self.check_range(0, self._rows)
 
     def check_range(self, start: int, stop: int) -> None:
-        """Compare the blocks of the rows from `start` to before `stop`; raises as `check_all`.
-
-        Rows that do not exist are passed over.
-        """
+        """Compare the blocks of the rows from `start` to before `stop`, if there are such."""
         if self.complete:
             return
         start, stop = max(start, 0), min(stop, self._rows)
@@ -128,10 +122,7 @@ class BlockGuard:
             self._compare(stretch, block_sums(content))
 
     def check_near(self, start: int, stop: int) -> None:
-        """As `check_range`, with the blocks around, so that later calls find them compared.
-
-        For many small ranges, of which a check of its own for each would take longer than to read.
-        """
+        """As `check_range`, for many small ranges: with the blocks around, for later calls."""
         if self.complete or start >= stop:
             return
         size = _NEAR * BLOCK
@@ -156,7 +147,7 @@ class BlockGuard:
             blocks = np.minimum(apart, last[:, np.newaxis]).reshape(-1)
         pending = blocks[~self._seen[blocks]]
         if len(pending):
-            self._check_apart(each_once(pending))
+            self._check_apart(unique(pending))
 
     def check_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Compare the blocks of many ranges of rows, none of them empty; raises as `check_all`."""

@@ -62,12 +62,8 @@ Identity = tuple[int, ...]
 class Session:
     """A connection that reads an index.
 
-    Attributes:
-        folder: of the index.
-        connection: in autocommit mode, usable from any thread.
-        identity: of the file that it reads.
-        locked: whether SQLite's locks keep a writer from changing what a transaction reads. They
-            are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
+    `locked` says whether SQLite's locks keep a writer from changing what a transaction reads. They
+    are in `index.sqlite-shm`: where that is missing and cannot be made, there are none.
     """
 
     folder: Path
@@ -85,11 +81,8 @@ class Session:
             # Where nothing can be opened now, the old connection stays for the next attempt.
             fresh = open_reader(self.folder)
             self.close()
-            self.connection, self.identity, self.locked = (
-                fresh.connection,
-                fresh.identity,
-                fresh.locked,
-            )
+            self.connection = fresh.connection
+            self.identity, self.locked = fresh.identity, fresh.locked
 
     def close(self) -> None:
         """Close the connection."""
@@ -97,20 +90,19 @@ class Session:
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """A block that reads."""
+        """A block that reads; an error of it does not hold if a writer altered the file."""
+        failure = None
         try:
             yield
         except Exception as error:
-            self._require_undisturbed(error)
-            raise
-        self._require_undisturbed(None)
-
-    def _require_undisturbed(self, error: Exception | None) -> None:
+            failure = error
         if not self.locked and not self.is_current():
             raise StorageError(
                 f"{self.folder}: the index changed while it was read without locks, since "
                 f"{DATABASE_FILE}-shm was missing and could not be made; run the same command again"
-            ) from error
+            ) from failure
+        if failure is not None:
+            raise failure
 
 
 def require_vacant(folder: Path) -> None:
@@ -170,10 +162,9 @@ def open_writer(folder: Path) -> sqlite3.Connection:
 
 
 def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
-    """Close a connection that could write, and keep the files of SQLite's log.
+    """Close a connection that could write, and keep the files of the log, which readers may need.
 
-    Users who cannot make them need them to read. SQLite removes them with its last connection
-    unless that can only read.
+    SQLite removes them with its last connection unless that can only read.
     """
     with suppress(sqlite3.Error), closing(connect(folder, "ro")) as reader:
         format_version(reader)
@@ -206,10 +197,7 @@ def open_reader(folder: Path) -> Session:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """Everything in the block is committed together, or, if it raises, not at all.
-
-    Of kind ``DEFERRED``: everything that is read in the block is of one commit, the latest.
-    """
+    """A block that is committed as a whole or, if it raises, not at all; ``DEFERRED`` to read."""
     try:
         connection.execute(f"BEGIN {kind}")
         if kind == "DEFERRED":
@@ -436,10 +424,7 @@ def read_setting(connection: sqlite3.Connection, key: str, default: Any = None) 
 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Store one JSON value, replacing an earlier one, and update the checksum of all.
-
-    The caller is inside a transaction.
-    """
+    """Store one JSON value, inside a transaction, and update the checksum of all."""
     _store(connection, key, value)
     _store(connection, _SEAL, _seal(connection))
 
@@ -556,28 +541,26 @@ class ConnectionPool:
 _POOLS: WeakSet[ConnectionPool] = WeakSet()
 
 
-class _Forking:
-    """What happens to the pools of a process when it forks."""
-
-    def __init__(self) -> None:
-        self._pools: list[ConnectionPool] = []
-
-    def before(self) -> None:
-        self._pools = list(_POOLS)
-        for pool in self._pools:
-            pool.before_fork()
-
-    def after(self, *, in_child: bool) -> None:
-        for pool in self._pools:
-            pool.after_fork(in_child=in_child)
-        self._pools = []
+# Those that are locked while this process forks.
+_FORKING: list[ConnectionPool] = []
 
 
-_FORKING = _Forking()
+def _before_fork() -> None:
+    _FORKING[:] = _POOLS
+    for pool in _FORKING:
+        pool.before_fork()
+
+
+def _after_fork(*, in_child: bool) -> None:
+    for pool in _FORKING:
+        pool.after_fork(in_child=in_child)
+    _FORKING.clear()
+
+
 # Not on Windows.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_FORKING.before,
-        after_in_parent=partial(_FORKING.after, in_child=False),
-        after_in_child=partial(_FORKING.after, in_child=True),
+        before=_before_fork,
+        after_in_parent=partial(_after_fork, in_child=False),
+        after_in_child=partial(_after_fork, in_child=True),
     )

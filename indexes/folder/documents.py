@@ -84,10 +84,7 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def upgrade(connection: sqlite3.Connection, folder: Path, fill: Callable[[], None]) -> None:
-    """Bring an index to the newest format; an interruption leaves it as it was.
-
-    `fill` is called inside the transaction, and fills `metadata_values` and `fields`.
-    """
+    """Bring an index to the newest format in one transaction; `fill` fills new tables."""
     found = format_version(connection)
     if found != FORMAT_VERSION:
         with storage_errors(folder), transaction(connection):
@@ -261,10 +258,9 @@ def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
 def delete_selected(
     connection: sqlite3.Connection, chosen: str, parameters: Sequence[Any] = ()
 ) -> int:
-    """Delete the documents whose row numbers a query gives, SQL without user text.
+    """Delete documents whose row numbers a query gives, in bounded memory; returns how many.
 
     Passages that wait in `pending` go with their documents; those of segments leave tombstones.
-    Memory does not grow with the number of documents, which is returned.
     """
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS deleting (doc INTEGER PRIMARY KEY)")
     connection.execute(f"INSERT OR IGNORE INTO temp.deleting {chosen}", parameters)
@@ -295,17 +291,11 @@ def stored_metadata(
 
 
 class Waiting(NamedTuple):
-    """Passages that wait in the database, ids ascending.
+    """Passages that wait in the database."""
 
-    Attributes:
-        ids: (n,) int64.
-        vectors: (n, d) float32, C-contiguous.
-        terms: of each passage.
-    """
-
-    ids: NDArray[np.int64]
-    vectors: NDArray[np.float32]
-    terms: list[list[str]]
+    ids: NDArray[np.int64]  # (n,) ascending
+    vectors: NDArray[np.float32]  # (n, d), C-contiguous
+    terms: list[list[str]]  # of each passage
 
 
 def add_pending(

@@ -126,11 +126,7 @@ def new_folder(current: Path) -> Path:
 
 
 def recover_replacement(current: Path) -> None:
-    """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise.
-
-    Where the replaced folder is still the only one, it takes its name back; otherwise what is
-    left of it is removed.
-    """
+    """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise."""
     # There is nothing beside the root of a disk.
     if not current.name or not (aside := aside_of(current)).is_dir():
         return

@@ -90,23 +90,13 @@ class Segment:
     """A segment, its arrays read-only: memory-mapped, or of passages that wait in the database.
 
     Before you read `ids` and `vectors` themselves, check them with their guards.
-
-    Attributes:
-        number: the segment's number, which names its folder; `PENDING` for waiting passages.
-        folder: where its files are; the index's for waiting passages.
-        manifest: the SHA-256 of its manifest, in hexadecimal; empty for waiting passages.
-        ids: (n,) int64, ascending.
-        vectors: (n, d) float32.
-        postings: the BM25 postings of the same n passages.
-        structure: how the vectors are searched.
-        ids_guard, vectors_guard: check what is read of these.
     """
 
-    number: int
-    folder: Path
-    manifest: str
-    ids: NDArray[np.int64]
-    vectors: NDArray[np.float32]
+    number: int  # names its folder; `PENDING` for waiting passages
+    folder: Path  # of its files; the index's for waiting passages
+    manifest: str  # its SHA-256, in hexadecimal; empty for waiting passages
+    ids: NDArray[np.int64]  # (n,) ascending
+    vectors: NDArray[np.float32]  # (n, d)
     postings: Postings
     structure: SegmentStructure
     ids_guard: BlockGuard = UNGUARDED
@@ -225,10 +215,9 @@ def make_segment(
 
 
 def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
-    """Map a committed segment; takes a time that does not depend on its size.
+    """Map a committed segment, in a time that does not depend on its size.
 
-    Files that are small enough to be read are checked whole. Of the others the size is, and each
-    block when it is first read.
+    Small files are checked whole; of others the size is, and each block when it is first read.
     """
     folder = segment_folder(index, number)
     manifest = read_manifest(folder, manifest_hash)
@@ -312,10 +301,8 @@ Named = tuple[int, str]
 class LiveSegment(SearchableSegment):
     """A segment as one commit sees it: its files, and which of its passages are not deleted.
 
-    Attributes:
-        segment: the files.
-        deleted: the positions of deleted passages; an empty tuple if there are none, since
-            importing the library of bitmaps takes half of what opening an index does.
+    `deleted` are positions; an empty tuple for none, since importing the library of bitmaps takes
+    half of what opening an index does.
     """
 
     segment: Segment
@@ -334,10 +321,7 @@ class LiveSegment(SearchableSegment):
 def live_segments(
     folder: Path, connection: sqlite3.Connection, opened: Mapping[Named, Segment] | None = None
 ) -> tuple[LiveSegment, ...]:
-    """The live segments in ascending order of the ids of their passages.
-
-    Passages that wait in the database come last, as a segment in memory.
-    """
+    """The live segments in ascending order of passage ids; last, in memory, passages that wait."""
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     tombstones = np.fromiter(
         (row[0] for row in connection.execute("SELECT passage FROM tombstones ORDER BY passage")),
@@ -414,10 +398,7 @@ def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
 
 
 class Part(NamedTuple):
-    """A segment as a query sees it: its live passages, and whether all their vectors are scanned.
-
-    That is for want of a search structure.
-    """
+    """The live passages of a segment, and whether all its vectors are scanned."""
 
     passages: int
     scanned: bool
@@ -466,18 +447,11 @@ def faster_merge(
 
 
 class Merged(NamedTuple):
-    """A segment that was merged from others.
-
-    Attributes:
-        passages: how many it holds.
-        manifest: the SHA-256 of its manifest, in hexadecimal.
-        positions: for each old segment, (n,) int64: the new position of each of its passages, -1
-            for a deleted one.
-    """
+    """A segment that was merged from others."""
 
     passages: int
-    manifest: str
-    positions: list[NDArray[np.int64]]
+    manifest: str  # its SHA-256, in hexadecimal
+    positions: list[NDArray[np.int64]]  # new ones by old ones, for each old segment; -1 for deleted
 
 
 def merge_segments(

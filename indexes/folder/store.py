@@ -52,11 +52,7 @@ _PAGES = 4096
 
 
 class FolderStore:
-    """An index folder, a `Store`.
-
-    Attributes:
-        folder: its path; not a link, nor written ``.`` or ``..``, so that it can be replaced.
-    """
+    """An index folder, a `Store`; `folder` is no link, ``.`` or ``..``: it can be replaced."""
 
     def __init__(self, folder: str | Path) -> None:
         path = Path(folder)
@@ -102,10 +98,7 @@ class FolderStore:
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[FolderStore]:
-        """A new index in a hidden folder beside this one; where there is nothing yet, this one.
-
-        The old index is replaced whether it is damaged or not.
-        """
+        """A new index in a hidden folder beside this one; where there is nothing yet, this one."""
         folder = self.folder
         recover_replacement(folder)
         if not folder.is_dir() or not any(folder.iterdir()):

@@ -300,10 +300,7 @@ def metadata_problems(
 
 
 def _digest(key: Value, positions: NDArray[np.int64]) -> int:
-    """A 64-bit number; its sum over values and passages depends on no order, only on what is there.
-
-    So two sides of any size are compared in little memory.
-    """
+    """A 64-bit number; its sum over values and passages depends on no order."""
     named = hashlib.blake2b(repr(tuple(one_zero(key))).encode(), digest_size=8).digest()
     mixed = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= np.uint64(int.from_bytes(named, "little"))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings
 from indexes.bm25.scoring import BM25, CorpusStatistics
 from indexes.errors import DamagedIndexError, StorageError
-from indexes.files import damaged_database, each_once, readable, set_read_ahead, storage_errors
+from indexes.files import damaged_database, readable, set_read_ahead, storage_errors, unique
 from indexes.filters.allowed import Allowed, RanksCache, allowed_passages, unknown_fields
 from indexes.filters.facets import Owners, counted_documents, facet, field_summaries, has_type
 from indexes.filters.sql import Where
@@ -54,8 +54,7 @@ from indexes.vectors.structure import search_vectors
 class FolderReader:
     """Reads one index folder; sees every commit made before each `view` block.
 
-    Threads may share it: each view has a connection of its own. A child that is forked can use it,
-    provided that no view was open at the fork.
+    Threads may share it, and a child that is forked while no view is open.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -101,14 +100,13 @@ class FolderReader:
     def _current(self, session: Session) -> Commit:
         generation = self._generation(session)
         known = self._commit
-        if known is not None and (known.identity, known.generation) == (
-            session.identity,
-            generation,
-        ):
+        if known is not None and known.identity != session.identity:
+            known = None
+        if known is not None and known.generation == generation:
             return known
         opened: dict[tuple[int, str], Segment] = {}
         owners: Owners = {}
-        if known is not None and known.identity == session.identity:
+        if known is not None:
             opened = {
                 (one.segment.number, one.segment.manifest): one.segment for one in known.segments
             }
@@ -127,11 +125,7 @@ class FolderReader:
                 set_read_ahead(live.segment.vectors, False)
         # Not locked: where threads race, the next one opens the segments again.
         latest = self._commit
-        if (
-            latest is None
-            or latest.identity != commit.identity
-            or latest.generation < commit.generation
-        ):
+        if latest is None or latest.identity != commit.identity or latest.generation < generation:
             self._commit = commit
         return commit
 
@@ -152,14 +146,8 @@ _REMEMBERED = 65_536
 class Commit:
     """What all views of one commit share; threads may read it side by side.
 
-    Attributes:
-        identity: of the database that it was read from.
-        generation: increases by one with every commit.
-        segments: the live segments in ascending order of their passages' ids.
-        owners: which passages of a segment belong to one document, where that was asked for.
-        allowed: by filter, the passages that it allows.
-        ranks: the values of passages, for filters that many values meet.
-        verified: ids of passages whose documents were found unaltered.
+    `owners` says which passages of a segment belong to one document, where that was asked for;
+    `verified` are ids of passages whose documents were found unaltered.
     """
 
     identity: Identity
@@ -185,10 +173,7 @@ class Commit:
 
 
 class FolderView:
-    """What a reader sees; stays the same for as long as its `FolderReader.view` block lasts.
-
-    It serves the thread that opened it.
-    """
+    """What a reader sees while its `FolderReader.view` block lasts, in its own thread."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, commit: Commit) -> None:
         self._folder = folder
@@ -242,10 +227,7 @@ class FolderView:
         return bm25.document_frequencies(terms)
 
     def allowed(self, where: Where) -> list[Allowed]:
-        """For each segment: the live passages that belong to documents that match.
-
-        Those of the last filters are remembered.
-        """
+        """For each segment: the live passages that belong to documents that match; remembered."""
         with self._commit.lock:
             found = self._commit.allowed.get(where.key)
         if found is None:
@@ -268,8 +250,7 @@ class FolderView:
         self, names: Sequence[str], where: Where | None, terms: Sequence[str] | None, limit: int
     ) -> Facets:
         """How many of the documents that pass a filter have each value of some fields."""
-        commit = self._commit
-        matching = None
+        commit, matching = self._commit, None
         if terms is not None:
             matching = BM25(self.segments, statistics=commit.statistics).query(terms).matching()
         with readable(self._folder):
@@ -280,26 +261,14 @@ class FolderView:
                 matching,
                 commit.owners,
             )
-        documents, matches = (
-            sum(len(positions) for positions in column)
-            for column in ([one.documents for one in counted], [one.matches for one in counted])
-        )
-        return Facets(
-            documents,
-            None if matching is None else matches,
-            {
-                name: facet(
-                    self._connection,
-                    self._folder,
-                    counted,
-                    name,
-                    limit,
-                    commit.ranks,
-                    queried=matching is not None,
-                )
-                for name in names
-            },
-        )
+        queried = matching is not None
+        fields = {}
+        for name in names:
+            fields[name] = facet(
+                self._connection, self._folder, counted, name, limit, commit.ranks, queried=queried
+            )
+        matches = sum(len(one.matches) for one in counted) if queried else None
+        return Facets(sum(len(one.documents) for one in counted), matches, fields)
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents; see `indexes.filters.facets`."""
@@ -545,7 +514,7 @@ class FolderRanking:
         columns: list[tuple[NDArray[Any], ...]] = []
         for index, live in enumerate(self._segments):
             matched = matches.positions[matches.segments == index]
-            positions = each_once(np.concatenate([nearest[index], matched]))
+            positions = unique(np.concatenate([nearest[index], matched]))
             live.segment.vectors_guard.check_rows(positions)
             dense = exact_scores(live.segment.vectors, positions, vector)
             columns.append((live.segment.ids_at(positions), dense, *terms.at(index, positions)))

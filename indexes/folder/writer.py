@@ -60,10 +60,7 @@ PENDING_LIMIT = 512
 
 
 class FolderWriter:
-    """The one writer of an index folder, a `Writer`; use it as a context manager.
-
-    An index of an earlier format is brought up to the newest.
-    """
+    """The one writer of an index folder, a context manager; it upgrades the format."""
 
     def __init__(
         self,
@@ -207,10 +204,7 @@ class FolderWriter:
         return len(chosen)
 
     def settle(self, added: int, stage: Stage = no_progress) -> int:
-        """The merge at the end of a run that adds passages, if `faster_merge` finds one.
-
-        Passages that wait in the database are merged with the segments, whose number is returned.
-        """
+        """The merge at the end of a run that adds passages, if `faster_merge` finds one."""
         if self._faster_merge(added) is None:
             return 0
         self.flush()
@@ -234,11 +228,7 @@ class FolderWriter:
         return len(live)
 
     def compact(self, stage: Stage = no_progress) -> int:
-        """Make all segments one, drop what is deleted, and give space back.
-
-        A single segment is rewritten, too, where it is as a commit left it and is to have a
-        structure. Altered values of metadata are read from the documents again.
-        """
+        """Make all segments one, drop what is deleted, repair values, give space back."""
         self._repair_values()
         self.flush()
         live = self.segments()
@@ -271,10 +261,7 @@ class FolderWriter:
         structures: StructureSettings | None = None,
         stage: Stage = no_progress,
     ) -> Choice:
-        """Put one segment of their live passages, or none, in the place of neighboring ones.
-
-        Answers stay the same; readers of an earlier commit keep what they have open.
-        """
+        """Put one segment of their live passages, or none, in the place of neighboring ones."""
         number = int(self.setting("next_segment"))
         choice = _choice(live, structures or self.structures)
         passages = _live_passages(live)

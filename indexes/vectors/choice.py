@@ -52,15 +52,10 @@ _LIST_ENTRY = 8 + 4
 
 @dataclass(frozen=True, slots=True)
 class StructureSpec:
-    """A structure that can be built.
+    """A structure that can be built."""
 
-    Attributes:
-        name: one of `NAMES` but `auto`, or the factory string as given.
-        factory: FAISS's factory string, for inner products.
-    """
-
-    name: str
-    factory: str
+    name: str  # one of `NAMES` but `auto`, or the factory string
+    factory: str  # FAISS's factory string, for inner products
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +102,7 @@ def choose(n: int, d: int, memory_bytes: int | None) -> Choice:
 def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
     """The structure for a given name; a name other than `auto` wins over memory.
 
-    Where n is too small to train the structure on, the nearest that can be trained, with the
-    reason.
+    Where n is too small to train it, the nearest that can be trained, with the reason.
     """
     if name == AUTO:
         return choose(n, d, memory_bytes)
@@ -127,10 +121,7 @@ def resolve(name: str, n: int, d: int, memory_bytes: int | None) -> Choice:
 
 
 def list_count(n: int) -> int:
-    """The number of inverted lists for n passages: 4 √n, with 39 passages or more per list.
-
-    At least 1, at most 4,096; grows with n.
-    """
+    """The number of inverted lists: 4 √n, with 39 passages or more per list, from 1 to 4,096."""
     return max(1, min(math.isqrt(16 * n), n // LEAST_TRAINING, _MOST_LISTS))
 
 
@@ -202,21 +193,13 @@ _LEAST_LINKS = 4
 
 @dataclass(frozen=True, slots=True)
 class FactoryFacts:
-    """What a structure keeps and trains.
+    """What a structure keeps and trains; 0 for what it does not have."""
 
-    Attributes:
-        code_bytes: of each vector.
-        lists: inverted lists; 0 without.
-        centroids: of each part of a product quantizer; 0 without.
-        links: of each node of a graph, for one direction; 0 without.
-        is_flat: the vectors themselves, which need no file.
-    """
-
-    code_bytes: int
+    code_bytes: int  # of each vector
     lists: int
-    centroids: int
-    links: int
-    is_flat: bool
+    centroids: int  # of each part of a product quantizer
+    links: int  # of each node of a graph, for one direction
+    is_flat: bool  # the vectors themselves, which need no file
 
 
 def inspect_factory(name: str, d: int, names: Sequence[str]) -> FactoryFacts:

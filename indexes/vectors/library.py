@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import MissingExtraError, SourceError
-from indexes.files import damaged, each_once
+from indexes.files import damaged, unique
 
 _DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 _OF_THREAD = threading.local()
@@ -98,13 +98,9 @@ def code_bytes(core: Any) -> int:
 
 
 class Unwrapped:
-    """A FAISS index without what is wrapped around the part that finds candidates.
+    """The `core` of a FAISS index of `n` vectors of `d` dimensions, which finds candidates.
 
-    Attributes:
-        core: that part.
-        n: vectors.
-        d: dimensions of the vectors.
-        oversampling: how many candidates to re-score for each result.
+    `oversampling` is how many candidates to re-score for each result.
     """
 
     def __init__(self, index: Any, path: Path) -> None:
@@ -128,7 +124,7 @@ class Unwrapped:
 
     def positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
         """The positions that FAISS returned, ascending, each once, without -1."""
-        positions = each_once(row[row != -1])
+        positions = unique(row[row != -1])
         if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
             raise damaged(self._path, "it holds a passage that its segment does not have")
         return positions

@@ -8,7 +8,7 @@ Inverted lists are read in the order of their centroids: without a filter as man
 says; behind a filter until enough *allowed* vectors are met, and on until reading farther finds
 more, since how many are enough depends on how the filter relates to what vectors are like. The
 first reading meets half of what the lists of a search without a filter hold of the allowed vectors,
-or `_FIRST` where that is more; each further one goes twice as far. It was far enough if no more
+or `_FIRST_READING` if more; each further one goes twice as far. It was far enough if no more
 than a quarter of the hundred best allowed vectors met so far came from its last reading: were
 nearness of centroids no sign of nearness of vectors, half of them would.
 
@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.files import each_once
+from indexes.files import unique
 from indexes.filters.allowed import Allowed
 from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.flat import Nearest, rescored, search_flat
@@ -58,16 +58,12 @@ class ListMembers:
         self._lock = threading.Lock()
 
     def held(self, allowed: Allowed, lists: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many allowed vectors lists hold.
-
-        Counted when a list is first reached behind a filter, and remembered for as long as the
-        filter lives.
-        """
+        """How many allowed vectors each list holds, counted when it is first reached."""
         with self._lock:
             held = self._held.get(allowed)
             if held is None:
                 held = self._held[allowed] = np.full(len(self._sizes), -1, np.int64)
-        new = each_once(lists[lists >= 0])
+        new = unique(lists[lists >= 0])
         new = new[held[new] < 0]
         if len(new):
             sizes, stops = self._sizes[new], self._stops[new]
@@ -103,7 +99,7 @@ class ListGuard:
         if self._guard.complete:
             return
         wanted = lists[lists >= 0]
-        for number in each_once(wanted[~self._seen[wanted]]).tolist():
+        for number in unique(wanted[~self._seen[wanted]]).tolist():
             self._guard.check_range(int(self._starts[number]), int(self._starts[number + 1]))
             self._seen[number] = True
 
@@ -120,34 +116,22 @@ _QUERY_BLOCK = 32
 _IDS_PER_VECTOR, _READINGS = 25, 2.5
 # Behind a filter: allowed vectors that the first reading meets at least; how many of the best
 # judge a reading; and which share of them the last reading may have brought.
-_FIRST, _JUDGES, _LAST = 512, 100, 0.25
+_FIRST_READING, _JUDGING, _LAST_READING_SHARE = 512, 100, 0.25
 # Behind a filter, codes that keep little of a vector give this many times as many candidates.
 _MORE_OF_COARSE = 4
 
 
 class _Ranked(NamedTuple):
-    """Inverted lists, the nearest first, and what they hold.
+    """Inverted lists, the nearest first, and what they hold; (q, p) each."""
 
-    Attributes:
-        numbers: (q, p) int64, -1 for none.
-        nearness: (q, p) float32, of their centroids to the query.
-        held: (q, p) int64: allowed vectors in each.
-        met: (q, p) int64: allowed vectors in each and those before it.
-    """
-
-    numbers: NDArray[np.int64]
-    nearness: NDArray[np.float32]
-    held: NDArray[np.int64]
-    met: NDArray[np.int64]
+    numbers: NDArray[np.int64]  # -1 for none
+    nearness: NDArray[np.float32]  # of their centroids to the query
+    held: NDArray[np.int64]  # allowed vectors in each
+    met: NDArray[np.int64]  # allowed vectors in each and those before it
 
 
 class ListSearch:
-    """Finds candidates in inverted lists.
-
-    Attributes:
-        efforts: numbers of lists to read (nprobe) worth trying, ascending.
-        default_effort: the effort where none is given.
-    """
+    """Finds candidates in inverted lists; an effort is a number of lists to read (nprobe)."""
 
     def __init__(self, index: Unwrapped, guard: ListGuard | None) -> None:
         self._index, self._core, self._guard = index, index.core, guard
@@ -160,8 +144,8 @@ class ListSearch:
         self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
         """Candidates for the `k` best of each query."""
-        wanted = self._wanted(k, allowed)
-        met, probes = self._met(wanted, effort)
+        wanted = self._candidates_wanted(k, allowed)
+        met, probes = self._vectors_met(wanted, effort)
         if self._prefers_scan(wanted, met, allowed):
             return None
         turned = self._index.transformed(queries)
@@ -189,7 +173,7 @@ class ListSearch:
             raise RuntimeError("this type ignores filters")
         return found
 
-    def _wanted(self, k: int, allowed: Allowed | None) -> int:
+    def _candidates_wanted(self, k: int, allowed: Allowed | None) -> int:
         """How many candidates to ask for."""
         oversampling = self._index.oversampling
         wanted = oversampling * (k if oversampling == WHOLE else max(k, 10))
@@ -197,7 +181,7 @@ class ListSearch:
             wanted *= _MORE_OF_COARSE
         return wanted
 
-    def _met(self, wanted: int, effort: int) -> tuple[int, int]:
+    def _vectors_met(self, wanted: int, effort: int) -> tuple[int, int]:
         """How many vectors a search without a filter meets, and in how many lists."""
         n, lists = self._index.n, self._lists
         met = max(math.ceil(min(effort, lists) * n / lists), 2 * wanted)
@@ -209,22 +193,22 @@ class ListSearch:
         if allowed is None:
             return n <= met
         # Among n vectors, an allowed one costs n / count ids.
-        ids = _READINGS * _first(wanted) * n / allowed.count if allowed.count else 0
+        ids = _READINGS * _first_reading(wanted) * n / allowed.count if allowed.count else 0
         return allowed.count <= max(met, ids / _IDS_PER_VECTOR)
 
     def _read_behind(
         self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
     ) -> NDArray[np.int64]:
         """(q, wanted) int64, best first, -1 if there are fewer; see the start of this module."""
-        kept = max(wanted, _JUDGES)
+        kept = max(wanted, _JUDGING)
         positions = np.full((len(queries), kept), -1, np.int64)
         scores = np.full((len(queries), kept), -np.inf, np.float32)
         # Of codes that keep little of a vector, a reading says less.
         probes = min(self._lists, 2 * probes if self._index.oversampling == COARSE else probes)
-        ranked = self._ranked(queries, allowed, 2 * _first(wanted), 2 * probes)
+        ranked = self._ranked(queries, allowed, 2 * _first_reading(wanted), 2 * probes)
         start = np.zeros(len(queries), np.int64)
         reach = start.copy()
-        target = np.maximum(ranked.met[:, probes - 1] // 2, _first(wanted))
+        target = np.maximum(ranked.met[:, probes - 1] // 2, _first_reading(wanted))
         reading = np.arange(len(queries))
         while len(reading):
             target = np.minimum(target, allowed.count)
@@ -253,7 +237,7 @@ class ListSearch:
             judges = positions[reading] >= 0
             brought = ((order >= kept) & judges).sum(axis=1)
             ended = (reach[reading] == self._lists) | (target[reading] == 2 * allowed.count)
-            reading = reading[~ended & (brought > _LAST * judges.sum(axis=1))]
+            reading = reading[~ended & (brought > _LAST_READING_SHARE * judges.sum(axis=1))]
         return positions[:, :wanted]
 
     def _ranked(
@@ -325,9 +309,9 @@ class ListSearch:
         return ListMembers(members, np.array([len(part) for part in parts], np.int64))
 
 
-def _first(wanted: int) -> int:
+def _first_reading(wanted: int) -> int:
     """How many allowed vectors the first reading meets at least."""
-    return max(_FIRST, 2 * wanted)
+    return max(_FIRST_READING, 2 * wanted)
 
 
 # How many vectors are scanned in the time that one candidate takes: in a graph, to compare the
@@ -340,10 +324,8 @@ _OTHER_EFFORTS, _OTHER_DEFAULT = (1, 2, 4, 8, 16), 4
 class NeighborSearch:
     """Finds candidates by their number.
 
-    Attributes:
-        efforts: lengths of the list of candidates (efSearch) for a graph; for any other type,
-            multiples of the candidates re-scored.
-        default_effort: the effort where none is given.
+    An effort is the length of the list of candidates (efSearch) of a graph; for any other type, a
+    multiple of the candidates re-scored.
     """
 
     def __init__(self, index: Unwrapped) -> None:
@@ -386,11 +368,7 @@ class NeighborSearch:
 class Searcher:
     """A FAISS index over the vectors of one segment, ready to be searched by several threads.
 
-    Attributes:
-        efforts: the search efforts worth trying, ascending: numbers of lists read (nprobe) for
-            inverted lists, lengths of the list of candidates (efSearch) for a graph, multiples of
-            the candidates re-scored for any other type.
-        default_effort: the effort where none is given.
+    `efforts` are those worth trying, ascending; see `ListSearch` and `NeighborSearch`.
     """
 
     def __init__(self, index: Any, path: Path, list_guard: ListGuard | None = None) -> None:

@@ -56,13 +56,7 @@ Guarding = Callable[[str, NDArray[Any]], BlockGuard]
 class StructureFacts:
     """What the end of a structure file says of the rest.
 
-    Attributes:
-        name, factory: see `indexes.vectors.choice.StructureSpec`.
-        passages: how many vectors the file holds.
-        dimensions: of each vector.
-        bytes: how long what FAISS wrote is.
-        guarded: how many of them, from the start, the sum covers.
-        faiss: the release that wrote the file.
+    FAISS, of release `faiss`, wrote `bytes`; the sum covers the first `guarded` of them.
     """
 
     name: str
@@ -76,16 +70,9 @@ class StructureFacts:
 
 @dataclass(frozen=True)
 class Structure:
-    """A structure file, opened; several threads may search it.
+    """A structure file, opened, searched by several threads for as long as the object lives.
 
-    It can be searched for as long as it lives, though a merge may have removed the file meanwhile.
-
-    Attributes:
-        path: the file.
-        facts: what it holds.
-        crc32: of the facts and of the bytes guarded.
-        descriptor: the open file, closed with the object.
-        guard: gives what checks the content of the file.
+    `crc32` is of the facts and of the bytes guarded; `descriptor` is closed with the object.
     """
 
     path: Path
@@ -121,16 +108,12 @@ class Structure:
                 f"{self.path}: FAISS {self.facts.faiss} wrote it, and FAISS {faiss.__version__} "
                 "cannot read it; install that release or build the structure again"
             ) from error
-        found, expected = (index.ntotal, index.d), (self.facts.passages, self.facts.dimensions)
-        if found != expected:
-            raise damaged(self.path, _other_vectors(expected, found))
+        expected = (self.facts.passages, self.facts.dimensions)
+        _require_shape(self.path, expected, (index.ntotal, index.d))
         return Searcher(index, self.path, self._guarded(faiss, index))
 
     def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
-        """What checks the lists of an index before they are read; the end of any other is checked.
-
-        None if nothing is left to check.
-        """
+        """What checks inverted lists before they are read; other structures are checked."""
         start, end = self.facts.guarded, self.facts.bytes
         content = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
         guard = self.guard(self.path.name, np.frombuffer(content, np.uint8))
@@ -163,15 +146,8 @@ def write_structure(
                 # FAISS's own writer loses the reason when the disk is full.
                 faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _CHUNK))
                 size = file.tell()
-            facts = StructureFacts(
-                spec.name,
-                spec.factory,
-                len(vectors),
-                vectors.shape[1],
-                size,
-                size - _unguarded(faiss, index),
-                faiss.__version__,
-            )
+            (n, d), guarded = vectors.shape, size - _unguarded(faiss, index)
+            facts = StructureFacts(spec.name, spec.factory, n, d, size, guarded, faiss.__version__)
             with path.open("r+b") as file:
                 trailer = {**asdict(facts), "crc32": _crc32(file.fileno(), facts)}
                 file.seek(0, os.SEEK_END)
@@ -191,9 +167,7 @@ def open_structure(
         raise damaged(path, "the file is missing") from error
     try:
         facts, crc32 = _read_facts(path, descriptor)
-        found, expected = (facts.passages, facts.dimensions), (passages, dimensions)
-        if found != expected:
-            raise damaged(path, _other_vectors(expected, found))
+        _require_shape(path, (passages, dimensions), (facts.passages, facts.dimensions))
     except BaseException:
         os.close(descriptor)
         raise
@@ -221,11 +195,10 @@ def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
     return facts, crc32
 
 
-def _other_vectors(expected: tuple[int, int], found: tuple[int, int]) -> str:
-    return (
-        f"expected {expected[0]} vectors of {expected[1]} dimensions, "
-        f"found {found[0]} of {found[1]}"
-    )
+def _require_shape(path: Path, expected: tuple[int, int], found: tuple[int, int]) -> None:
+    if found != expected:
+        (n, d), (other_n, other_d) = expected, found
+        raise damaged(path, f"expected {n} vectors of {d} dimensions, found {other_n} of {other_d}")
 
 
 def _crc32(descriptor: int, facts: StructureFacts) -> int:
@@ -333,12 +306,7 @@ SAMPLED_QUERIES = 200
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one search effort finds.
-
-    Attributes:
-        effort: as `Searcher.search` takes it.
-        recall: from 0 to 1, see `recall_at`.
-    """
+    """The recall, from 0 to 1, that one search effort reaches."""
 
     effort: int
     recall: float
@@ -347,8 +315,7 @@ class Measured:
 def recall_at(found: Found, exact: Found, k: int = 10) -> float:
     """Recall@k: the share of the k best vectors that was found, over all queries.
 
-    A vector whose score equals that of the k-th best counts as one of them, so that equal
-    vectors, of which either may be returned, cost nothing.
+    A vector whose score equals that of the k-th best counts as one of them.
     """
     hits = wanted = 0
     for (_, scores), (_, best) in zip(found, exact, strict=True):
@@ -366,8 +333,7 @@ def sample_queries(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """(q, d) queries like real ones, and (q,) the positions, ascending, that they are made from.
 
-    A stored vector makes a structure look too good: the structure was trained on it, and a graph
-    holds its neighbors. So noise of half its length is added, and `measure` drops the passage.
+    A structure was trained on stored vectors: noise of half their length is added to them.
     """
     chance = np.random.default_rng(seed)
     own = np.sort(chance.choice(len(vectors), min(count, len(vectors)), replace=False))
@@ -385,10 +351,7 @@ def measure(
     own: NDArray[np.int64],
     k: int = 10,
 ) -> list[Measured]:
-    """Recall@k of a structure against exact search, at one effort after another.
-
-    Stops at the first effort that finds everything.
-    """
+    """Recall@k against exact search, effort by effort, up to the first that finds everything."""
     exact = _without(search_flat(vectors, queries, k + 1), own)
     measured: list[Measured] = []
     for effort in searcher.efforts:
@@ -429,19 +392,12 @@ USUAL_RECALL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class SegmentStructure:
-    """What a segment's manifest says of its structure.
+    """What a segment's manifest says of its structure."""
 
-    Attributes:
-        name: ``flat``, another name or a factory string.
-        reasons: why, as sentences.
-        recall: recall@10 against the exact search by effort, efforts ascending; empty for ``flat``.
-        structure: None for ``flat``.
-    """
-
-    name: str
-    reasons: tuple[str, ...] = ()
-    recall: tuple[Measured, ...] = ()
-    structure: Structure | None = None
+    name: str  # ``flat``, another name or a factory string
+    reasons: tuple[str, ...] = ()  # why, as sentences
+    recall: tuple[Measured, ...] = ()  # @10, efforts ascending; empty for ``flat``
+    structure: Structure | None = None  # None for ``flat``
 
     def effort(self, recall: float | None) -> int | None:
         """The least effort that reaches a recall@10; None if there is nothing to choose."""

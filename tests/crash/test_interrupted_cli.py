@@ -108,16 +108,3 @@ def test_a_killed_and_an_interrupted_run_go_on_where_they_were(tmp_path):
         years = range(1500, 1500 + DOCUMENTS, 7)
         found = index.search_many((f"the year {year}" for year in years), settings)
         assert [hits[0].id for hits in found] == [f"r{year - 1500}" for year in years]
-
-
-@pytest.mark.soak
-def test_an_interruption_before_the_first_commit_leaves_a_sound_index(tmp_path):
-    source, folder = corpus(tmp_path / "reports.jsonl"), tmp_path / "index"
-    with start("index", source, "-i", folder, "--device", "cpu") as process:
-        while not is_index(folder) and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
-    assert verify(folder) == []

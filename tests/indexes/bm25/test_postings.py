@@ -108,20 +108,6 @@ def test_another_type_shape_or_order_is_refused_at_opening(name, tmp_path):
             Postings.open(tmp_path)
 
 
-def test_files_of_different_segments_do_not_go_together(tmp_path):
-    first, second = tmp_path / "1", tmp_path / "2"
-    first.mkdir()
-    second.mkdir()
-    Postings.build(PASSAGES).write(first)
-    Postings.build([*PASSAGES, ["new", "words"]]).write(second)
-    for name in NAMES:
-        content = (first / name).read_bytes()
-        (first / name).write_bytes((second / name).read_bytes())
-        with pytest.raises(DamagedIndexError):
-            Postings.open(first)
-        (first / name).write_bytes(content)
-
-
 def damage(folder, name, change):
     values = np.load(folder / name)
     change(values)

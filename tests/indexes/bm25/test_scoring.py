@@ -216,16 +216,6 @@ def test_lower_bounded_variants_equal_bm25s_on_passages_that_hold_the_term(varia
         assert not scores[~matches].any()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_scores_do_not_depend_on_how_passages_are_spread_over_segments(variant):
-    corpus = random_corpus(6, n=2000)
-    chosen = BM25Settings(variant)
-    query = ["w0", "w3", "w0", "w50", "w59"]
-    whole, _ = flat_scores(corpus, chosen, query)
-    parts, _ = flat_scores(corpus, chosen, query, (1, 1, 900, 2000))
-    np.testing.assert_allclose(parts, whole, rtol=1e-12 if variant == "okapi" else 0)
-
-
 @pytest.mark.parametrize("k", [1, 3, 10, 100, 5000])
 @pytest.mark.parametrize("terms", [["w0"], ["w0", "w1", "w2"], ["w58", "w59"]])
 def test_the_best_k_are_exact_with_many_ties_at_the_boundary(k, terms):

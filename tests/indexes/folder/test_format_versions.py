@@ -100,20 +100,6 @@ def test_a_snapshot_of_it_answers_as_it_did(folder, tmp_path):
     check_answers(tmp_path / "copy")
 
 
-@pytest.mark.parametrize("command", ["query", "delete", "verify", "compact", "info"])
-def test_a_newer_format_is_refused_in_one_line(folder, retriever, command):
-    set_version(folder, FORMAT_VERSION + 1)
-    before = (folder / "index.sqlite").read_bytes()
-    words = ["any"] if command in ("query", "delete") else []
-    outcome = retriever(command, *words, "-i", folder)
-    assert outcome.code == 2
-    (line,) = outcome.err.splitlines()
-    newer = f"the index has format version {FORMAT_VERSION + 1}, this release"
-    assert f"{newer} reads up to {FORMAT_VERSION}" in line
-    assert "upgrade" in line
-    assert (folder / "index.sqlite").read_bytes() == before
-
-
 @pytest.mark.parametrize("version", [0, -1])
 def test_a_version_that_never_was_is_damage(folder, retriever, version):
     set_version(folder, version)

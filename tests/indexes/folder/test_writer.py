@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import subprocess
 from contextlib import closing
 from functools import partial
 
@@ -16,7 +14,6 @@ from index_samples import (
     commit,
     document,
     found_by,
-    in_child,
     in_fork,
     make_index,
     mask_of,
@@ -26,7 +23,6 @@ from index_samples import (
 )
 
 import indexes.folder.writer
-from indexes.errors import StorageError
 from indexes.filters.sql import compile_where
 from indexes.folder.segment import write_segment
 from indexes.folder.verify import verify
@@ -239,71 +235,6 @@ def test_creating_again_opens_what_is_there(index):
 
 def test_parent_folders_are_made(tmp_path):
     assert texts(make_index(tmp_path / "x" / "y", [document("a", "apple")])) == {"a": "apple"}
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    if os.geteuid() != 0 or mount is None:
-        pytest.skip("mounting a small file system needs root")
-    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk_keeps_earlier_commits_and_the_rest_follows(small_disk):
-    folder = make_index(small_disk / "index", [document("a", "apple")])
-    filler = small_disk / "filler"
-    big = [document(f"big{i}", f"word{i} " * 400) for i in range(100)]
-    for free in (0, 4_000, 40_000, 120_000, 200_000):
-        room = shutil.disk_usage(small_disk).free - free
-        filler.write_bytes(b"x" * max(room, 0))
-        with pytest.raises(StorageError, match="disk is full"), FolderWriter(folder) as writer:
-            commit(writer, *big)
-        # SQLite's shared memory needs a little room for reading, too.
-        filler.unlink()
-        assert texts(folder) == {"a": "apple"}
-        assert verify(folder) == []
-    with FolderWriter(folder) as writer:
-        commit(writer, *big)
-    assert len(texts(folder)) == 101
-    assert verify(folder) == []
-
-
-FILE_LIMIT = """
-import resource, sys
-from pathlib import Path
-from index_samples import commit, document, texts
-from indexes.errors import StorageError
-from indexes.folder.writer import FolderWriter
-
-folder, limit = Path(sys.argv[1]), int(sys.argv[2])
-with FolderWriter(folder) as writer:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    try:
-        commit(writer, *(document(f"big{i}", f"word{i} " * 400) for i in range(50)))
-    except StorageError as error:
-        print(error)
-    print(sorted(texts(folder)))
-"""
-
-
-@pytest.mark.parametrize("limit", [100, 1000, 5000, 60_000])
-def test_a_limit_on_file_sizes_keeps_earlier_commits(index, limit):
-    outcome = in_child(FILE_LIMIT, index, str(limit))
-    assert outcome.returncode == 0, outcome.stderr
-    error, found = outcome.stdout.splitlines()
-    assert str(index) in error
-    assert found == "['a', 'b', 'c']"
-    assert verify(index) == []
-    with FolderWriter(index) as writer:
-        commit(writer, document("d", "dates"))
-    assert set(texts(index)) == {"a", "b", "c", "d"}
 
 
 IDS = st.sampled_from("abcdefg")
