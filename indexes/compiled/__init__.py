@@ -1,7 +1,7 @@
 """The compiled form of what a query does for every posting or passage; None if there is none.
 
 It is built with the package if there is a C compiler. Without it the same is done in Python and
-NumPy, with the same results to the last bit, several times slower.
+NumPy, with the same results up to rounding, several times slower.
 """
 
 from __future__ import annotations

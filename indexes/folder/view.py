@@ -179,21 +179,8 @@ class FolderView:
         self._folder = folder
         self._connection = connection
         self._commit = commit
-
-    @property
-    def identity(self) -> Identity:
-        """Which index this is; changes when the folder is replaced by another index."""
-        return self._commit.identity
-
-    @property
-    def generation(self) -> int:
-        """Increases by one with every commit."""
-        return self._commit.generation
-
-    @property
-    def segments(self) -> tuple[LiveSegment, ...]:
-        """The live segments in ascending order of their passages' ids."""
-        return self._commit.segments
+        self.identity, self.generation = commit.identity, commit.generation
+        self.segments = commit.segments
 
     @property
     def statistics(self) -> CorpusStatistics:
