@@ -92,34 +92,32 @@ class Postings:
         lengths: (n,) uint32, the number of tokens of each passage; for `check_lengths` to check
             before they are read.
         total_length: the sum of `lengths`, stored when the segment was built.
+
+    Args:
+        files: by name, the arrays and the bytes that they hold.
+        total_length: as above.
+        folder: of the files, for errors.
+        guards: by name, what checks them.
     """
 
     def __init__(
         self,
-        *,
-        terms: bytes | mmap.mmap,
-        offsets: NDArray[np.int64],
-        positions: NDArray[np.uint32],
-        frequencies: NDArray[np.unsignedinteger],
-        lengths: NDArray[np.uint32],
+        files: Mapping[str, Any],
         total_length: int,
         folder: Path | None = None,
         guards: Mapping[str, BlockGuard] | None = None,
     ) -> None:
-        guards = guards or {}
-        self._vocabulary = Vocabulary(
-            terms, offsets, folder, guards.get(TERMS, UNGUARDED), guards.get(OFFSETS, UNGUARDED)
-        )
-        self._offsets_guard = guards.get(OFFSETS, UNGUARDED)
-        self._positions_guard = guards.get(POSITIONS, UNGUARDED)
-        self._frequencies_guard = guards.get(FREQUENCIES, UNGUARDED)
-        self._lengths_guard = guards.get(LENGTHS, UNGUARDED)
-        self.lengths = lengths
+        self._files = files
+        terms, offsets = files[TERMS], files[OFFSETS]
+        guard = defaultdict(lambda: UNGUARDED, guards or {})
+        self._vocabulary = Vocabulary(terms, offsets, folder, guard[TERMS], guard[OFFSETS])
+        self._offsets: NDArray[np.int64] = offsets
+        self._positions: NDArray[np.uint32] = files[POSITIONS]
+        self._frequencies: NDArray[np.unsignedinteger] = files[FREQUENCIES]
+        self.lengths: NDArray[np.uint32] = files[LENGTHS]
         self.total_length = total_length
-        self._terms = terms
-        self._offsets = offsets
-        self._positions = positions
-        self._frequencies = frequencies
+        self._offsets_guard, self._lengths_guard = guard[OFFSETS], guard[LENGTHS]
+        self._positions_guard, self._frequencies_guard = guard[POSITIONS], guard[FREQUENCIES]
         self._folder = folder
 
     @classmethod
@@ -144,14 +142,14 @@ class Postings:
         spellings.sort()
         offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
         offsets[:, 1] = np.searchsorted(keys, np.arange(len(spellings) + 1) * n)
-        return cls(
-            terms=b"".join(spellings),
-            offsets=offsets,
-            positions=(keys % max(n, 1)).astype("<u4"),
-            frequencies=frequencies.astype(narrowest(int(frequencies.max(initial=1)))),
-            lengths=lengths,
-            total_length=int(lengths.sum(dtype=np.int64)),
-        )
+        files: dict[str, Any] = {
+            TERMS: b"".join(spellings),
+            OFFSETS: offsets,
+            POSITIONS: (keys % max(n, 1)).astype("<u4"),
+            FREQUENCIES: frequencies.astype(narrowest(int(frequencies.max(initial=1)))),
+            LENGTHS: lengths,
+        }
+        return cls(files, int(lengths.sum(dtype=np.int64)))
 
     @classmethod
     def open(
@@ -166,40 +164,25 @@ class Postings:
         text = map_bytes(folder / TERMS)
         if offsets[0].tolist() != [0, 0] or offsets[-1].tolist() != [len(text), postings]:
             raise damaged(folder / OFFSETS, "first or last offset disagrees with the other files")
-        positions = map_array(folder / POSITIONS, ("<u4",), (postings,))
-        frequencies = map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,))
-        lengths = map_array(folder / LENGTHS, ("<u4",), (n,))
-        arrays = {
-            TERMS: np.frombuffer(text, np.uint8),
+        files: dict[str, Any] = {
+            TERMS: text,
             OFFSETS: offsets,
-            POSITIONS: positions,
-            FREQUENCIES: frequencies,
-            LENGTHS: lengths,
+            POSITIONS: map_array(folder / POSITIONS, ("<u4",), (postings,)),
+            FREQUENCIES: map_array(folder / FREQUENCIES, ("|u1", "<u2", "<u4"), (postings,)),
+            LENGTHS: map_array(folder / LENGTHS, ("<u4",), (n,)),
         }
-        return cls(
-            terms=text,
-            offsets=offsets,
-            positions=positions,
-            frequencies=frequencies,
-            lengths=lengths,
-            total_length=total_length,
-            folder=folder,
-            guards={name: guard(name, values) for name, values in arrays.items()},
-        )
+        arrays = {**files, TERMS: np.frombuffer(text, np.uint8)}
+        guards = {name: guard(name, values) for name, values in arrays.items()}
+        return cls(files, total_length, folder, guards)
 
     def write(self, folder: Path) -> None:
         """Write the files into an existing folder; no fsync is done."""
         counts = [len(self), len(self._vocabulary), len(self._positions), self.total_length]
-        arrays = {
-            COUNTS: np.array(counts, "<i8"),
-            OFFSETS: self._offsets,
-            POSITIONS: self._positions,
-            FREQUENCIES: self._frequencies,
-            LENGTHS: self.lengths,
-        }
-        for name, values in arrays.items():
-            save_array(folder / name, values)
-        (folder / TERMS).write_bytes(self._terms[:])
+        for name, values in {**self._files, COUNTS: np.array(counts, "<i8")}.items():
+            if name == TERMS:
+                (folder / name).write_bytes(values[:])
+            else:
+                save_array(folder / name, values)
 
     def __len__(self) -> int:
         """The number of passages n, those without tokens included."""

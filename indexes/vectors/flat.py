@@ -30,8 +30,8 @@ from indexes.vectors.library import count_gpus, faiss_reason, gpu_resources, loa
 # Positions int64 and scores float64.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 
-# Up to these shares of allowed vectors, each query scores them exactly, without a scan: several
-# queries, and one query.
+# Below these shares of allowed vectors, copying them out is cheaper than testing every one, and
+# scoring them exactly is cheaper than scanning all.
 _GATHER_SHARE, _EXACT_SHARE = 1 / 16, 1 / 4
 # Vectors copied at once: few enough to stay in the processor's cache until they are scored.
 _COPIED = 512
@@ -72,9 +72,9 @@ def search_flat(
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
     share = permitted / len(vectors)
-    is_few = share <= _GATHER_SHARE
-    if allowed is not None and is_few:
-        guard.check_rows(allowed.positions)
+    few = allowed.positions if allowed is not None and share <= _GATHER_SHARE else None
+    if few is not None:
+        guard.check_rows(few)
     else:
         set_read_ahead(vectors, True)
         guard.check_all()
@@ -84,10 +84,13 @@ def search_flat(
             return rescored(vectors, allowed.positions, query, k)
         return _search_one(vectors, query, k, allowed)
 
-    is_one_pass = len(queries) == 1 and share >= 1 / 2 and vectors.size < _GPU_LEAST
-    if is_few or is_one_pass:
-        return [alone(query) for query in queries]
-    found = _search_together(vectors, queries, wanted, allowed)
+    is_one_pass = share >= 1 / 2 and vectors.size < _GPU_LEAST
+    if len(queries) == 1 and (few is not None or is_one_pass):
+        return [alone(queries[0])]
+    if few is None:
+        found = _search_together(vectors, queries, wanted, allowed)
+    else:
+        found = _search_among(vectors, queries, wanted, few)
     ranked = []
     for query, (positions, scores) in zip(queries, found, strict=True):
         is_all = wanted == permitted or len(scores) < wanted
@@ -176,6 +179,35 @@ def _search_one(
         positions.append(start + near)
         scores.append(exact_scores(vectors, positions[-1], query))
     return nearest_of(np.concatenate(positions), np.concatenate(scores), k)
+
+
+def _search_among(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    k: int,
+    positions: NDArray[np.int64],
+) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """The `k` best of the vectors at (m,) positions, few among many, in single precision."""
+    vectors = np.asarray(vectors)
+    copied = np.empty((min(_COPIED, len(positions)), vectors.shape[1]), np.float32)
+    best = np.empty((len(queries), 0), np.int64)
+    scores = np.empty((len(queries), 0), np.float32)
+    for start in range(0, len(positions), _COPIED):
+        part = positions[start : start + _COPIED]
+        # The positions exist; without "clip" NumPy would copy once more.
+        rows = np.take(vectors, part, axis=0, out=copied[: len(part)], mode="clip")
+        best = np.concatenate([best, np.broadcast_to(part, (len(queries), len(part)))], axis=1)
+        scores = np.concatenate([scores, queries @ rows.T], axis=1)
+        if best.shape[1] > k:
+            # NaN comes last.
+            top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+            best, scores = np.take_along_axis(best, top, 1), np.take_along_axis(scores, top, 1)
+    found = []
+    for row, values in zip(best, scores, strict=True):
+        order = np.argsort(-values, kind="stable")
+        order = order[~np.isnan(values[order])]
+        found.append((row[order], values[order]))
+    return found
 
 
 def _search_together(

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 import indexes.bm25.scoring
 import indexes.vectors.flat
 from indexes.bm25.formulas import Weighting
-from indexes.bm25.postings import Postings, Read, find_by_python
+from indexes.bm25.postings import (
+    FREQUENCIES,
+    LENGTHS,
+    OFFSETS,
+    POSITIONS,
+    TERMS,
+    Postings,
+    Read,
+    find_by_python,
+)
 from indexes.bm25.scoring import BM25, BM25Settings, SearchableSegment, best_by_numpy, best_passages
 from indexes.compiled import compiled
 from indexes.filters.allowed import Allowed
@@ -34,14 +43,14 @@ def plain(monkeypatch):
 def postings_of(rows, frequencies, lengths, n):
     """A segment of `n` passages whose terms are in the passages that each row lists."""
     positions = np.array([p for row in rows for p in row], "<u4")
-    postings = Postings(
-        terms=b"",
-        offsets=np.zeros((1, 2), np.int64),
-        positions=positions,
-        frequencies=np.resize(np.array(frequencies, np.uint8), len(positions)),
-        lengths=np.resize(np.array(lengths, "<u4"), n),
-        total_length=0,
-    )
+    files = {
+        TERMS: b"",
+        OFFSETS: np.zeros((1, 2), np.int64),
+        POSITIONS: positions,
+        FREQUENCIES: np.resize(np.array(frequencies, np.uint8), len(positions)),
+        LENGTHS: np.resize(np.array(lengths, "<u4"), n),
+    }
+    postings = Postings(files, 0)
     counts = np.array([len(row) for row in rows], np.int64)
     return postings, Read.of(positions, postings._frequencies, counts)
 
