@@ -10,9 +10,8 @@ import scipy.stats
 from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask, read_pairs
 from eval.metrics.significance import Resampling
 from eval.sentences.sts import STSSettings, pair_cosines, score_sts, sts_correlations, sts_texts
-from eval.sentences.supervised import RelatednessSettings
 from eval.vectors import SentenceVectors, TextVectors, embed_all
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError
 
 RESAMPLES = 50
 SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
@@ -183,31 +182,6 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(encoders, agg
         assert (value.low, value.high) == pytest.approx(expected, rel=1e-4)
     first, second = (score.values["pearson"] for score in found.scores)
     assert second.difference.value == pytest.approx(second.value - first.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"aggregation": "sum"}, "aggregation: expected all, mean, wmean, found 'sum'"),
-        (
-            {"aggregation": "mean", "supervised": RelatednessSettings()},
-            "all pairs of a test",
-        ),
-        ({"poolings": ("mean",), "baseline": "one"}, "every hidden state is scored"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        STSSettings(**settings)
-
-
-def test_sets_that_lack_pairs_or_have_the_same_name_are_refused_before_encoding(encoders):
-    task, *_ = sample()
-    with pytest.raises(ConfigError, match="two data sets are called sample"):
-        score_sts([task, task], encoders.names)
-    with pytest.raises(BadInputError, match="no training pairs; leave out the set"):
-        score_sts([task], encoders.names, STSSettings(supervised=RelatednessSettings()))
-    assert encoders.fit_on == []
 
 
 @pytest.mark.soak

@@ -16,6 +16,8 @@ from eval.transfer.protocols import LayerData, outer_divisions
 from retriever.errors import BadInputError, ConfigError
 from tests.eval.transfer.classification_samples import clouds, layered
 
+PROJECTION = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+FUSED = LayerFusion("max", lambda vectors: np.tanh(vectors @ PROJECTION))
 QUICK = LayerTransferSettings(max_layers=2, outer=3, inner=4)
 
 
@@ -39,9 +41,12 @@ def brute_force(data, parts, layers, strength):
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize(("classes", "most"), [(2, 4), (3, 2)])
-def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most):
+@pytest.mark.parametrize(
+    ("classes", "most", "fusion"), [(2, 4, LayerFusion()), (3, 2, LayerFusion()), (2, 2, FUSED)]
+)
+def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most, fusion):
     data = layered(clouds(examples=160, classes=classes, width=5), pairs=pairs)
+    data = replace(data, fusion=fusion)
     # Some rows take no part.
     parts = divisions(np.arange(20, 160), 3)
     subsets = layer_subsets(4, most)
@@ -52,6 +57,17 @@ def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most):
         np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
     assert sum(done) == 3 * len(subsets)
     assert len(subsets) == sum(1 for k in range(1, most + 1) for _ in combinations(range(4), k))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_features_are_maxima_and_the_outputs_of_a_head(pairs):
+    data = replace(layered(clouds(examples=120, width=5), pairs=pairs), fusion=FUSED)
+    sides = [data.left, data.right] if pairs else [data.left]
+    fused = [np.tanh(side[:, [0, 2]].max(axis=1) @ PROJECTION) for side in sides]
+    expected = fused[0]
+    if pairs:
+        expected = np.hstack([np.abs(fused[0] - fused[1]), fused[0] * fused[1]])
+    np.testing.assert_allclose(data.features((0, 2)), expected, rtol=1e-5)
 
 
 def test_large_means_and_dead_features_do_no_harm():
@@ -94,29 +110,6 @@ def test_the_layer_that_tells_the_classes_apart_is_chosen_and_tested_by_logistic
     error = 1 - last.accuracy
     assert chosen.error_reduction(last) == pytest.approx(1 - (1 - chosen.accuracy) / error)
     assert last.error_reduction(last) == 0
-
-
-@pytest.mark.parametrize("pairs", [False, True])
-def test_maxima_and_heads_are_searched_by_their_features(pairs):
-    plain = layered(clouds(examples=120, width=5), pairs=pairs)
-    projection = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
-    data = replace(plain, fusion=LayerFusion("max", lambda vectors: np.tanh(vectors @ projection)))
-
-    def fused(states, layers):
-        return np.tanh(states[:, list(layers)].max(axis=1) @ projection)
-
-    left = fused(data.left, (0, 2))
-    expected = left
-    if pairs:
-        right = fused(data.right, (0, 2))
-        expected = np.hstack([np.abs(left - right), left * right])
-    np.testing.assert_allclose(data.features((0, 2)), expected, rtol=1e-5)
-    parts = divisions(np.arange(120), 3)
-    subsets = layer_subsets(4, 2)
-    found = inner_accuracies(data, parts, subsets, 0.05)
-    for place in range(len(subsets)):
-        expected = brute_force(data, parts, subsets.layers(place), 0.05)
-        np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
 
 
 def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
