@@ -207,60 +207,53 @@ def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 def _trecqa_questions(path: Path) -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
     """Id and text of each question, and its sentences with their labels."""
-    lines = numbered_lines(path)
     places: dict[str, str] = {}
-    for where, line in lines:
-        match = _TRECQA_OPEN.fullmatch(line.strip())
-        if match is None:
-            raise unexpected(where, "<QApairs id='...'>", line)
-        put_new(places, where, match[1], "question")
-        yield match[1], *_trecqa_question(where, match[1], lines)
+    id_ = question = tag = words = None
+    opened = ""
+    sentences: list[tuple[str, int]] = []
+    for where, line in numbered_lines(path):
+        text = line.strip()
+        if id_ is None:
+            match = _TRECQA_OPEN.fullmatch(text)
+            if match is None:
+                raise unexpected(where, "<QApairs id='...'>", line)
+            put_new(places, where, match[1], "question")
+            id_, question, sentences = match[1], None, []
+        elif tag is not None:
+            # The first line of a block is its words; its other lines are annotation.
+            if text == f"</{tag[1:]}":
+                if words is None:
+                    raise unexpected(where, f"words after {tag}", line)
+                if tag == "<question>":
+                    question = words
+                else:
+                    sentences.append((words, _TRECQA_LABELS[tag]))
+                tag = words = None
+            elif line.startswith("</QApairs"):
+                raise unexpected(where, f"</{tag[1:]}", line)
+            elif words is None:
+                words = " ".join(line.split())
+        elif text in _TRECQA_LABELS or (text == "<question>" and question is None):
+            tag, opened = text, where
+        elif text != "</QApairs>":
+            raise unexpected(where, "</QApairs>, <question>, <positive> or <negative>", line)
+        elif question is None:
+            raise unexpected(where, f"a <question> for {id_}", line)
+        else:
+            yield id_, question, sentences
+            id_ = None
+    if id_ is not None:
+        place, closing, kind = places[id_], "</QApairs>", "question"
+        if tag is not None:
+            place, closing, kind = opened, f"</{tag[1:]}", "block"
+        raise SourceError(
+            f"{place}: expected {closing} for this {kind}, found the end of the file; download it "
+            "again"
+        )
     if not places:
         raise SourceError(
             f"{path}: expected <QApairs id='...'>, found an empty file; download it again"
         )
-
-
-def _trecqa_question(
-    where: str, id_: str, lines: Iterator[tuple[str, str]]
-) -> tuple[str, list[tuple[str, int]]]:
-    """The blocks up to the tag that closes a question."""
-    question: str | None = None
-    sentences: list[tuple[str, int]] = []
-    for place, line in lines:
-        tag = line.strip()
-        if tag == "</QApairs>":
-            if question is None:
-                raise unexpected(place, f"a <question> for {id_}", line)
-            return question, sentences
-        if tag in _TRECQA_LABELS:
-            sentences.append((_trecqa_words(place, tag, lines), _TRECQA_LABELS[tag]))
-        elif tag == "<question>" and question is None:
-            question = _trecqa_words(place, tag, lines)
-        else:
-            raise unexpected(place, "</QApairs>, <question>, <positive> or <negative>", line)
-    raise SourceError(
-        f"{where}: expected </QApairs> for this question, found the end of the file; download it "
-        "again"
-    )
-
-
-def _trecqa_words(where: str, tag: str, lines: Iterator[tuple[str, str]]) -> str:
-    """The first line of a block; its other lines are annotation."""
-    words = None
-    closing = f"</{tag[1:]}"
-    for place, line in lines:
-        if line.strip() == closing:
-            if words is None:
-                raise unexpected(place, f"words after {tag}", line)
-            return words
-        if line.startswith("</QApairs"):
-            raise unexpected(place, closing, line)
-        if words is None:
-            words = " ".join(line.split())
-    raise SourceError(
-        f"{where}: expected {closing} for this block, found the end of the file; download it again"
-    )
 
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:
@@ -269,22 +262,11 @@ def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> Questio
     Training questions come without pools: their candidates are their answers alone, and what trains
     on them has to draw other passages.
     """
-    words = _vocabulary(folder, split)
-    answers = _insurance_answers(required(folder / ANSWERS_1, split), words)
-    path = required(folder / QUESTIONS_1[split], split)
     columns: tuple[str, ...] = ("question", "ground truth")
     if split != "train":
         columns = ("ground truth", "question", "pool")
-    questions = []
-    for number, (where, cells) in enumerate(rows(path, columns), 1):
-        values = dict(zip(columns, cells, strict=True))
-        pool = values.get("pool", values["ground truth"])
-        questions.append(
-            _insurance_question(
-                number, where, values["question"], values["ground truth"], pool, words, answers
-            )
-        )
-    return QuestionSet("InsuranceQA v1", split, tuple(questions), answers)
+    path = required(folder / QUESTIONS_1[split], split)
+    return _insuranceqa("InsuranceQA v1", split, folder / ANSWERS_1, path, columns)
 
 
 def insuranceqa_2_splits(folder: Path) -> tuple[str, ...]:
@@ -304,17 +286,12 @@ def read_insuranceqa_2(folder: Path, split: str, variant: str | None) -> Questio
 
     The pools are what a search engine found: an answer that is not in one counts all the same.
     """
-    words = _vocabulary(folder, split)
-    answers = _insurance_answers(required(folder / ANSWERS_2, split), words)
     size = variant or insuranceqa_2_variants(folder)[0]
     name = QUESTIONS_2.replace("*", size, 1).replace("*", _OFFICIAL_2[split])
     path = required(folder / name, split, insuranceqa_2_splits(folder))
     columns = ("domain", "question", "ground truth", "pool")
-    questions = tuple(
-        _insurance_question(number, where, question, truth, pool, words, answers)
-        for number, (where, (_, question, truth, pool)) in enumerate(rows(path, columns), 1)
-    )
-    return QuestionSet(f"InsuranceQA v2, pools of {size}", split, questions, answers)
+    title = f"InsuranceQA v2, pools of {size}"
+    return _insuranceqa(title, split, folder / ANSWERS_2, path, columns)
 
 
 def _names_2(folder: Path) -> list[re.Match[str]]:
@@ -322,50 +299,39 @@ def _names_2(folder: Path) -> list[re.Match[str]]:
     return [match for match in map(_NAME_2.fullmatch, names) if match]
 
 
-def _vocabulary(folder: Path, split: str) -> dict[str, str]:
-    lines = rows_by_id(required(folder / VOCABULARY, split), ("index", "word"), "word")
-    return {index: word for _, (index, word) in lines}
+def _insuranceqa(
+    name: str, split: str, answers_file: Path, path: Path, columns: tuple[str, ...]
+) -> QuestionSet:
+    """The set of a file of questions with these columns; without a pool, their answers are it."""
+    vocabulary = required(answers_file.with_name(VOCABULARY), split)
+    words = {index: word for _, (index, word) in rows_by_id(vocabulary, ("index", "word"), "word")}
 
-
-def _insurance_answers(path: Path, words: Mapping[str, str]) -> dict[str, str]:
-    return {
-        label: _insurance_text(where, text, words)
-        for where, (label, text) in rows_by_id(path, ("label", "answer"), "answer")
-    }
-
-
-def _insurance_text(where: str, indices: str, words: Mapping[str, str]) -> str:
-    try:
-        return " ".join(words[index] for index in indices.split())
-    except KeyError as error:
-        raise SourceError(
-            f"{where}: expected indices of words in the file {VOCABULARY}, found "
-            f"{error.args[0]!r}; correct the line, or take both files from one version"
-        ) from error
-
-
-def _insurance_question(
-    number: int,
-    where: str,
-    question: str,
-    truth: str,
-    pool: str,
-    words: Mapping[str, str],
-    answers: Mapping[str, str],
-) -> Question:
-    labels = []
-    for cell in (truth, pool):
-        labels.append(cell.split())
-        unknown = next((label for label in labels[-1] if label not in answers), None)
-        if unknown is not None or not labels[-1]:
-            found = "none" if unknown is None else repr(unknown)
+    def text(where: str, indices: str) -> str:
+        try:
+            return " ".join(words[index] for index in indices.split())
+        except KeyError as error:
             raise SourceError(
-                f"{where}: expected labels of answers separated by spaces, found {found}; correct "
-                "the line"
+                f"{where}: expected indices of words in the file {VOCABULARY}, found "
+                f"{error.args[0]!r}; correct the line, or take both files from one version"
+            ) from error
+
+    labeled = rows_by_id(required(answers_file, split), ("label", "answer"), "answer")
+    answers = {label: text(where, indices) for where, (label, indices) in labeled}
+    questions = []
+    for number, (where, cells) in enumerate(rows(path, columns), 1):
+        values = dict(zip(columns, cells, strict=True))
+        correct = values["ground truth"].split()
+        pool = values.get("pool", values["ground truth"]).split()
+        unknown = [label for label in (*correct, *pool) if label not in answers]
+        if unknown or not correct or not pool:
+            raise SourceError(
+                f"{where}: expected labels of answers separated by spaces, found "
+                f"{repr(unknown[0]) if unknown else 'none'}; correct the line"
             )
-    correct, candidates = labels
-    text = _insurance_text(where, question, words)
-    return Question(str(number), text, pool_of(candidates), dict.fromkeys(correct, 1))
+        question = text(where, values["question"])
+        grades = dict.fromkeys(correct, 1)
+        questions.append(Question(str(number), question, pool_of(pool), grades))
+    return QuestionSet(name, split, tuple(questions), answers)
 
 
 def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:

@@ -44,18 +44,8 @@ from retriever.documents.sources import base_name
 from retriever.errors import SourceError
 
 _FIELDS = ("score", "sentence1", "sentence2")
-SICK_HEADER = (
-    "pair_ID",
-    "sentence_A",
-    "sentence_B",
-    "relatedness_score",
-    "entailment_judgment",
-)
-SICK_FILES = {
-    "train": "SICK_train.txt",
-    "dev": "SICK_trial.txt",
-    "test": "SICK_test_annotated.txt",
-}
+SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+SICK_FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 """Split to its file, of both tasks."""
 _BENCHMARK = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
 _TESTS = (

@@ -162,9 +162,7 @@ class CategoryResult(ReportedResult):
         }
 
 
-def _by_category(
-    values: Mapping[TaskScores, Mapping[str, float]],
-) -> dict[str, dict[str, float]]:
+def _by_category(values: Mapping[TaskScores, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """The means over the tasks of each category, and over categories, of names that have all."""
     names = dict.fromkeys(name for scores in values.values() for name in scores)
     means: dict[str, dict[str, float]] = {}

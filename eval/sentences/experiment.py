@@ -123,10 +123,7 @@ def check_baseline(baseline: str | None, encoders: Sequence[str]) -> str:
 
 
 def score_sets(
-    sets: Sequence[ScoredSet],
-    names: Sequence[str],
-    settings: SentenceSettings,
-    progress: Progress,
+    sets: Sequence[ScoredSet], names: Sequence[str], settings: SentenceSettings, progress: Progress
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
     """The scores of encoders by set, the grids of hidden states by set, model and measure, and the
     baseline; encoders have no grids, hidden states no scores and no baseline.
@@ -283,10 +280,7 @@ def compare_correlations(
 
 
 def compare_accuracies(
-    found: Mapping[str, Value],
-    correct: Mapping[str, Floats],
-    baseline: str,
-    resampling: Resampling,
+    found: Mapping[str, Value], correct: Mapping[str, Floats], baseline: str, resampling: Resampling
 ) -> dict[str, Score]:
     """The accuracies of encoders with intervals, and their differences from a baseline.
 

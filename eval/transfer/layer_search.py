@@ -211,10 +211,7 @@ def layer_divisions(
 
 
 def _test(
-    data: LayerData,
-    layers: tuple[int, ...],
-    jobs: Sequence[Job],
-    settings: LayerTransferSettings,
+    data: LayerData, layers: tuple[int, ...], jobs: Sequence[Job], settings: LayerTransferSettings
 ) -> Outcome:
     classifier = LogisticRegressions("bert-lc")
     found = classifier.predict(data.features(layers), data.data.labels, jobs, settings.seed)

@@ -240,10 +240,7 @@ class TestProbing:
             (PROBE + "tr\t\ta\n", ".txt:5: expected a label, found 'nothing'"),
             (PROBE + "tr\t1\t \n", ".txt:5: expected a text after the label 1"),
             (PROBE.encode() + b"tr\t1\t\xff\n", ".txt:5: invalid UTF-8"),
-            (
-                PROBE.replace("va", "tr"),
-                "expected lines of the splits tr, va, te, found none of",
-            ),
+            (PROBE.replace("va", "tr"), "expected lines of the splits tr, va, te, found none of"),
             ("", "found none of tr (train)"),
         ],
     )

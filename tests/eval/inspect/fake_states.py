@@ -27,9 +27,7 @@ class FakeStates:
     ) -> None:
         self.depth = depth
         self.spec = EncoderSpec(
-            EncoderSettings(model="fake", max_length=max_length, passage_prompt=prompt),
-            "0" * 64,
-            8,
+            EncoderSettings(model="fake", max_length=max_length, passage_prompt=prompt), "0" * 64, 8
         )
         self.asked: list[list[str]] = []
         self._prompt = prompt

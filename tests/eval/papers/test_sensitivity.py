@@ -8,11 +8,7 @@ import scipy.spatial
 import scipy.stats
 
 from eval.datasets.pairs import read_pairs
-from eval.papers.sensitivity import (
-    SensitivityInspection,
-    inspect_sensitivity,
-    settings_grid,
-)
+from eval.papers.sensitivity import SensitivityInspection, inspect_sensitivity, settings_grid
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.errors import ConfigError
