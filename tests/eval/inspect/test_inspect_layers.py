@@ -18,29 +18,19 @@ def expected_map(states, piece):
     return 1 - scipy.spatial.distance.cdist(states[:, piece], states[:, piece], "cosine")
 
 
-def test_each_piece_has_the_cosines_between_its_layers():
+def test_each_piece_has_the_cosines_between_its_layers_and_zero_with_a_zero_vector():
     states = some_states(0)
     maps = cosine_maps(states)
-    assert maps.shape == (7, 5, 5)
-    assert maps.dtype == np.float64
+    assert (maps.shape, maps.dtype) == ((7, 5, 5), np.float64)
     for piece in range(7):
-        np.testing.assert_allclose(
-            maps[piece], expected_map(states.astype(np.float64), piece), atol=1e-12
-        )
-
-
-def test_a_zero_vector_has_cosine_zero_with_everything():
-    states = some_states(0)
+        expected = expected_map(states.astype(np.float64), piece)
+        np.testing.assert_allclose(maps[piece], expected, atol=1e-12)
     states[2, 3] = 0
     maps = cosine_maps(states)
     assert not maps[3, 2].any()
     assert not maps[3, :, 2].any()
     assert np.isfinite(maps).all()
-
-
-def test_cosines_never_leave_their_range():
-    states = np.repeat(some_states(1, layers=1), 4, axis=0) * np.float32(1e18)
-    maps = cosine_maps(states)
+    maps = cosine_maps(np.repeat(some_states(1, layers=1), 4, axis=0) * np.float32(1e18))
     assert maps.max() <= 1
     np.testing.assert_allclose(maps, 1, atol=1e-15)
 

@@ -10,23 +10,17 @@ from retriever.errors import ConfigError
 from tests.eval.inspect.fake_states import FakeStates
 
 
-def test_every_text_comes_once_with_its_own_states():
+def test_every_text_comes_once_with_its_own_states_shortest_first():
     texts = ["one two three four", "one", "", "five, six"]
-    encoder = FakeStates()
-    inspection = Inspection(encoder, texts)
+    encoder, done = FakeStates(), []
+    inspection = Inspection(encoder, texts, done=done.append)
     found = {one.text: one.states for one in inspection}
-    assert set(found) == set(texts)
-    assert inspection.read.texts == 4
+    assert encoder.asked == [["", "one", "five, six", "one two three four"]]
+    assert (set(found), inspection.read.texts, done) == (set(texts), 4, [1, 1, 1, 1])
     for text, states in found.items():
         (expected,) = FakeStates().hidden_states([text])
         np.testing.assert_array_equal(states.states, expected.states)
         assert states.pieces == expected.pieces
-
-
-def test_texts_of_a_block_come_shortest_first():
-    encoder = FakeStates()
-    list(Inspection(encoder, ["a b c d", "a", "a b"]))
-    assert encoder.asked == [["a", "a b", "a b c d"]]
 
 
 def test_no_more_texts_are_taken_than_the_limit_and_none_before_they_are_needed():
@@ -62,12 +56,6 @@ def test_offsets_are_those_of_the_text_without_its_prompt():
         *one.states.pieces[3:-1],
         "",
     ]
-
-
-def test_progress_counts_each_text():
-    done = []
-    list(Inspection(FakeStates(), ["a", "b", "c"], done=done.append))
-    assert done == [1, 1, 1]
 
 
 def test_a_model_without_readable_layers_is_refused():
